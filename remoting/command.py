@@ -1,0 +1,135 @@
+"""One request or response of the protocol, in memory."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from remoting.codes import VERSION, LanguageCode
+from remoting.errors import HeaderError
+from remoting.headers_base import H, Header, decode_header, encode_header, read_ext
+
+# How a header is written; the high byte of a frame's header word.
+JSON = 0
+ROCKETMQ = 1
+
+# Bits of `flag`.
+RESPONSE_FLAG = 1
+ONEWAY_FLAG = 2
+
+Body = bytes | memoryview
+
+
+class Command(msgspec.Struct, eq=False, gc=False):
+    """One request or response. `opaque` numbers a request on its connection and is echoed by the response.
+
+    `body` is what follows the header; a response may carry it in pieces instead (`parts`, `body` is empty then), so
+    that messages leave straight from the mapped log. `ext` are the custom fields, always strings. The decoder leaves in
+    `raw_header` the JSON text of a header that it decoded straight into a typed one, so that `ext` costs nothing until
+    it is asked for.
+    """
+
+    code: int
+    flag: int = 0
+    opaque: int = 0
+    language: int = int(LanguageCode.JAVA)
+    version: int = VERSION
+    remark: str | None = None
+    body: Body = b""
+    serialize_type: int = JSON
+    typed_header: Header | None = None
+    raw_header: bytes | None = None
+    raw_ext: dict[str, str] | None = None
+    parts: tuple[Body, ...] = ()
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request."""
+        return self.flag & RESPONSE_FLAG != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether the sender wants no answer."""
+        return self.flag & ONEWAY_FLAG != 0
+
+    @property
+    def ext(self) -> dict[str, str]:
+        """The custom fields; an empty map when there are none. HeaderError when the text cannot be read."""
+        ext = self.raw_ext
+        if ext is None:
+            ext = self.raw_ext = self._read_ext()
+        return ext
+
+    @property
+    def body_bytes(self) -> int:
+        """Length of the body, whichever way it is held."""
+        return sum(map(len, self.parts)) if self.parts else len(self.body)
+
+    def header(self, cls: type[H]) -> H:
+        """Return the custom fields as that class; HeaderError when a required one is missing or one does not fit."""
+        header = self.typed_header
+        if isinstance(header, cls):
+            return header
+        return decode_header(cls, self.ext)
+
+    @classmethod
+    def request(
+        cls,
+        code: int,
+        header: Header | None = None,
+        body: Body = b"",
+        *,
+        oneway: bool = False,
+        ext: Mapping[str, str] | None = None,
+    ) -> "Command":
+        """Make a request; its opaque is set when it is sent."""
+        return cls(
+            int(code),
+            ONEWAY_FLAG if oneway else 0,
+            body=body,
+            typed_header=header,
+            raw_ext=_merged(header, ext),
+        )
+
+    @classmethod
+    def response(
+        cls,
+        code: int,
+        remark: str | None = None,
+        header: Header | None = None,
+        body: Body | Sequence[Body] = b"",
+        ext: Mapping[str, str] | None = None,
+    ) -> "Command":
+        """Make a response; opaque and serialize type are set when it is sent."""
+        whole = isinstance(body, bytes | memoryview)
+        return cls(
+            int(code),
+            RESPONSE_FLAG,
+            remark=remark,
+            body=body if isinstance(body, bytes | memoryview) else b"",
+            typed_header=header,
+            raw_ext=_merged(header, ext),
+            parts=() if whole else tuple(body),
+        )
+
+    def __repr__(self) -> str:
+        kind = "response" if self.is_response else "one-way request" if self.is_oneway else "request"
+        remark = "" if self.remark is None else f" {self.remark!r}"
+        return f"<{kind} code={self.code} opaque={self.opaque}{remark} body={self.body_bytes}>"
+
+    def _read_ext(self) -> dict[str, str]:
+        if self.raw_header is not None:
+            try:
+                fields: Any = orjson.loads(self.raw_header)
+            except orjson.JSONDecodeError as error:
+                raise HeaderError(f"the header is not JSON: {error}") from None
+            return read_ext(fields.get("extFields"))
+        return {} if self.typed_header is None else encode_header(self.typed_header)
+
+
+def _merged(header: Header | None, ext: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return the custom fields of a command being made; None: they are written from the header when needed."""
+    if not ext:
+        return None
+    return dict(ext) if header is None else {**encode_header(header), **ext}

@@ -1,0 +1,108 @@
+"""Bytes in, commands out: cutting a TCP stream into frames, without any I/O."""
+
+import struct
+
+from remoting.codec import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode_parts
+from remoting.command import Command
+from remoting.errors import FrameError
+
+_WORDS = struct.Struct(">II")
+_LENGTH_BYTES = 4
+# Bodies from this size on are handed out as views of the received bytes; below it a copy is cheaper than a view, and
+# does not keep a whole read alive.
+VIEW_BYTES_MIN = 16 * 1024
+
+# What people point at this port by mistake, by its first four bytes.
+_STRANGERS = (
+    (b"\x16", "a TLS handshake; TLS is not served here"),
+    (b"PROX", "a HAProxy version 1 preamble; send none"),
+    (b"\r\n\r\n", "a HAProxy version 2 preamble; send none"),
+    (b"GET ", "HTTP; the HTTP port is another one"),
+    (b"POST", "HTTP; the HTTP port is another one"),
+    (b"HEAD", "HTTP; the HTTP port is another one"),
+)
+
+
+class FrameReader:
+    """Cuts one connection's stream into commands.
+
+    Whole frames are decoded straight from the bytes received; only an unfinished frame is kept, so `buffered` never
+    exceeds the limit (bytes of one frame) by more than its length word, and a claimed length allocates nothing.
+    After each `feed` look at `error`: when it is set, the commands returned came before the bad frame and deserve an
+    answer, but nothing behind them can be read any more and the connection must be closed.
+    """
+
+    def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
+        self._limit = limit
+        self._rest = bytearray()
+        self.error: FrameError | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes kept of a frame that is not there in full."""
+        return len(self._rest)
+
+    def feed(self, data: bytes) -> list[Command]:
+        """Return the commands that these bytes complete; FrameError when an earlier call has already set `error`."""
+        if self.error is not None:
+            raise self.error
+        commands: list[Command] = []
+        try:
+            position = self._complete(data, commands) if self._rest else 0
+            self._cut(data, position, commands)
+        except FrameError as error:
+            self.error = error
+            self._rest = bytearray()
+        return commands
+
+    def _cut(self, data: bytes, position: int, commands: list[Command]) -> None:
+        """Decode the frames of `data` from `position` on; what is left begins the next frame."""
+        limit = self._limit
+        end = len(data)
+        while end - position >= 8:
+            length, word = _WORDS.unpack_from(data, position)
+            if not _LENGTH_BYTES <= length <= limit:
+                break
+            stop = position + _LENGTH_BYTES + length
+            if stop > end:
+                break
+            start = position + 8
+            middle = start + (word & HEADER_BYTES_MAX)
+            if middle > stop:
+                raise FrameError(f"a header of {middle - start} bytes in a frame of {length}")
+            body = data[middle:stop] if stop - middle < VIEW_BYTES_MIN else memoryview(data)[middle:stop]
+            commands.append(decode_parts(word >> 24, data[start:middle], body))
+            position = stop
+        if position < end:
+            if end - position >= _LENGTH_BYTES:
+                self._check(data[position : position + _LENGTH_BYTES])
+            self._rest += memoryview(data)[position:]
+
+    def _complete(self, data: bytes, commands: list[Command]) -> int:
+        """Add to the unfinished frame what belongs to it; return how many bytes of `data` that took."""
+        rest = self._rest
+        taken = 0
+        if len(rest) < _LENGTH_BYTES:
+            taken = _LENGTH_BYTES - len(rest)
+            rest += data[:taken]
+            if len(rest) < _LENGTH_BYTES:
+                return len(data)
+            self._check(bytes(rest))
+        missing = _LENGTH_BYTES + int.from_bytes(rest[:_LENGTH_BYTES], "big") - len(rest)
+        stop = taken + missing
+        rest += memoryview(data)[taken:stop]
+        if stop > len(data):
+            return len(data)
+        self._rest = bytearray()
+        self._cut(bytes(rest), 0, commands)
+        return stop
+
+    def _check(self, word: bytes) -> None:
+        """Refuse a length before anything is kept for it."""
+        length = int.from_bytes(word, "big")
+        if _LENGTH_BYTES <= length <= self._limit:
+            return
+        for magic, what in _STRANGERS:
+            if word.startswith(magic):
+                raise FrameError(f"no frame but {what}")
+        raise FrameError(f"a frame of {length} bytes; from {_LENGTH_BYTES} to {self._limit} are accepted")

@@ -1,0 +1,84 @@
+"""Message properties: ``name 0x01 value 0x02`` repeated (wire.md of RocketMQ's protocol; UTF-8).
+
+Some writers leave the last 0x02 out, others write it; both are read. Nothing escapes the two separators, so they cannot
+occur in a name or a value.
+"""
+
+from collections.abc import Mapping
+
+NAME_END = b"\x01"
+PAIR_END = b"\x02"
+# PROPLEN in a record is a signed 16-bit number.
+PROPERTIES_BYTES_MAX = 32767
+
+PROPERTY_KEYS = "KEYS"
+PROPERTY_TAGS = "TAGS"
+PROPERTY_WAIT = "WAIT"
+PROPERTY_DELAY = "DELAY"
+PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"
+PROPERTY_REAL_TOPIC = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID = "REAL_QID"
+PROPERTY_TRANSACTION_PREPARED = "TRAN_MSG"
+PROPERTY_PRODUCER_GROUP = "PGROUP"
+PROPERTY_MIN_OFFSET = "MIN_OFFSET"
+PROPERTY_MAX_OFFSET = "MAX_OFFSET"
+PROPERTY_BUYER_ID = "BUYER_ID"
+PROPERTY_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+PROPERTY_RECONSUME_TIME = "RECONSUME_TIME"
+PROPERTY_MSG_REGION = "MSG_REGION"
+PROPERTY_TRACE_SWITCH = "TRACE_ON"
+PROPERTY_UNIQ_KEY = "UNIQ_KEY"
+PROPERTY_MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+PROPERTY_CONSUME_START_TIME = "CONSUME_START_TIME"
+PROPERTY_INNER_NUM = "INNER_NUM"
+PROPERTY_TRANSACTION_ID = "__transactionId__"
+PROPERTY_INSTANCE_ID = "INSTANCE_ID"
+PROPERTY_CORRELATION_ID = "CORRELATION_ID"
+PROPERTY_REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+PROPERTY_TTL = "TTL"
+PROPERTY_CLUSTER = "CLUSTER"
+PROPERTY_MESSAGE_TYPE = "MSG_TYPE"
+PROPERTY_POP_CK = "POP_CK"
+PROPERTY_SHARDING_KEY = "__SHARDINGKEY"
+PROPERTY_TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+PROPERTY_TIMER_DELAY_MS = "TIMER_DELAY_MS"
+PROPERTY_TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+PROPERTY_TIMER_OUT_MS = "TIMER_OUT_MS"
+PROPERTY_DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+PROPERTY_DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+# KEYS holds several keys separated by this.
+KEY_SEPARATOR = " "
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """Write `properties` in their order, a 0x02 behind the last; ValueError when one holds a separator."""
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    count = len(properties)
+    if text.count("\x01") != count or text.count("\x02") != count:
+        raise ValueError("a property's name or value must not contain the characters U+0001 and U+0002")
+    return text.encode("utf-8", "replace")
+
+
+def decode_properties(data: bytes | memoryview) -> dict[str, str]:
+    """Read properties; empty pairs and pairs without a separator are skipped, the last of a name counts."""
+    result: dict[str, str] = {}
+    for pair in str(data, "utf-8", "replace").split("\x02"):
+        name, separator, value = pair.partition("\x01")
+        if separator and (name or value):
+            result[name] = value
+    return result
+
+
+def find_property(properties: bytes, name_end: bytes) -> bytes:
+    r"""Return one property's value without decoding the others, b"" when it is absent.
+
+    `name_end` is the name with its 0x01 behind it (``b"TAGS\x01"``): made once by the caller, this is the hot path.
+    """
+    at = properties.rfind(name_end)
+    while at > 0 and properties[at - 1] != 2:
+        at = properties.rfind(name_end, 0, at)
+    if at < 0:
+        return b""
+    start = at + len(name_end)
+    end = properties.find(PAIR_END, start)
+    return properties[start:end] if end >= 0 else properties[start:]

@@ -1,0 +1,162 @@
+"""What a connection hands to its transport, seen from the transport."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from remoting.codec import encode
+from remoting.command import Body, Command
+from remoting.connection import Connection, Handler, Reply, Side
+from remoting.errors import BacklogFull
+from remoting.framing import VIEW_BYTES_MIN, FrameReader
+from remoting.limits import ServerLimits
+
+ECHO = 34
+
+
+def echo(_: Connection, request: Command) -> Reply:
+    return Command.response(0, body=request.body)
+
+
+class Recorder(asyncio.Transport):
+    """A transport that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.7", 4711)})
+        self.written: list[object] = []
+        self.reading = True
+        self.unsent = 0
+        self.closing = False
+
+    def write(self, data: object) -> None:
+        self.written.append(data)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.limits = (high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = True
+
+
+def recorded(handlers: Mapping[int, Handler], *, server: bool = True) -> tuple[Connection, Recorder]:
+    side = Side("test", handlers, ServerLimits(), pauses_reading=server, connections_max=1)
+    connection = Connection(side, asyncio.get_running_loop())
+    transport = Recorder()
+    connection.connection_made(transport)
+    return connection, transport
+
+
+async def test_the_answers_of_one_turn_leave_in_one_write() -> None:
+    connection, transport = recorded({ECHO: echo})
+    data = b"".join(encode(Command.request(ECHO, body=b"x")) for _ in range(5))
+    connection.data_received(data)
+    connection.data_received(data)
+    connection.write(b"")
+    assert transport.written == []
+    await asyncio.sleep(0)
+    (written,) = transport.written
+    assert len(FrameReader().feed(cast(bytes, written))) == 10
+
+
+async def test_large_bodies_leave_uncopied_between_the_joined_small_ones() -> None:
+    large = memoryview(bytes(VIEW_BYTES_MIN))
+    pieces: list[Body] = [b"a", large, memoryview(b"b"), b"c"]
+
+    def pull(_: Connection, __: Command) -> Reply:
+        return Command.response(0, body=pieces)
+
+    def view(_: Connection, __: Command) -> Reply:
+        return Command.response(0, body=large)
+
+    connection, transport = recorded({1: pull, 2: view})
+    connection.data_received(encode(Command.request(1)) + encode(Command.request(2)))
+    await asyncio.sleep(0)
+    assert [written is large for written in transport.written] == [False, True, False, True]
+    stream = b"".join(bytes(cast(Body, written)) for written in transport.written)
+    bodies = [bytes(command.body) for command in FrameReader().feed(stream)]
+    assert bodies == [b"a" + bytes(large) + b"bc", bytes(large)]
+
+
+async def test_reading_pauses_while_a_servers_output_is_above_the_high_mark() -> None:
+    connection, transport = recorded({})
+    assert transport.limits == (ServerLimits().output_high_bytes, ServerLimits().output_low_bytes)
+    connection.pause_writing()
+    assert not transport.reading
+    connection.resume_writing()
+    assert transport.reading
+
+
+async def test_a_client_never_stops_reading_and_refuses_to_send_more_instead() -> None:
+    connection, transport = recorded({}, server=False)
+    connection.pause_writing()
+    assert transport.reading
+    connection.submit(Command.request(1), 60.0)
+    transport.unsent = ServerLimits().output_bytes_max + 1
+    with pytest.raises(BacklogFull, match="does not take"):
+        connection.submit(Command.request(1), 60.0)
+    with pytest.raises(BacklogFull):
+        connection.send_oneway(Command.request(1))
+    connection.connection_lost(None)
+
+
+async def test_output_beyond_the_last_bound_ends_a_servers_connection() -> None:
+    connection, transport = recorded({})
+    connection.pause_writing()
+    transport.unsent = ServerLimits().output_bytes_max + 1
+    connection.write(b"one more")
+    await asyncio.sleep(0)
+    assert connection.closed
+    assert transport.closing
+
+
+async def test_closing_sends_what_has_been_written_first() -> None:
+    connection, transport = recorded({})
+    connection.write(b"last words")
+    connection.close()
+    connection.write(b"too late")
+    await asyncio.sleep(0)
+    assert transport.written == [b"last words"]
+    connection.data_received(encode(Command.request(1)))
+    await asyncio.sleep(0)
+    assert transport.written == [b"last words"]
+
+
+async def test_the_bytes_of_a_frame_go_out_as_they_are() -> None:
+    frame = encode(Command.response(0, "template"))
+    connection, transport = recorded({1: lambda _, __: frame})
+    connection.data_received(encode(Command.request(1)))
+    await asyncio.sleep(0)
+    assert transport.written == [frame]
+
+
+async def test_an_answer_that_cannot_be_sent_becomes_an_error() -> None:
+    def huge(_: Connection, __: Command) -> Reply:
+        return Command.response(0, body=bytes(16 * 1024 * 1024))
+
+    def wrong(_: Connection, __: Command) -> Reply:
+        return Command.response(0, body=cast(bytes, 5))
+
+    connection, transport = recorded({1: huge, 2: wrong})
+    for code in (1, 2):
+        request = Command.request(code)
+        request.opaque = code
+        connection.data_received(encode(request))
+    await asyncio.sleep(0)
+    answers = FrameReader().feed(cast(bytes, transport.written[0]))
+    assert [(answer.code, answer.opaque) for answer in answers] == [(1, 1), (1, 2)]
+    assert "over the limit" in str(answers[0].remark)
+    assert "TypeError" in str(answers[1].remark)
