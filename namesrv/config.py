@@ -1,0 +1,167 @@
+"""The NameServer's configuration: RocketMQ's keys and defaults, validated once, frozen.
+
+`namesrv.conf` mixes keys of RocketMQ's NamesrvConfig and NettyServerConfig. Keys that tune RocketMQ's thread pools have
+no counterpart here and are accepted without effect; modes that are not available are refused at start, never ignored.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.config import ConfigError, build_config, config_values, format_properties, load_properties, replace_config
+from runtime.durable import replace_file
+
+# Keys of RocketMQ that mean nothing here: thread pools, socket tuning, labels.
+WITHOUT_EFFECT = frozenset(
+    {
+        "productEnvName",
+        "clusterTest",
+        "clientRequestThreadPoolNums",
+        "defaultThreadPoolNums",
+        "clientRequestThreadPoolQueueCapacity",
+        "defaultThreadPoolQueueCapacity",
+        "unRegisterBrokerQueueCapacity",
+        "serverWorkerThreads",
+        "serverCallbackExecutorThreads",
+        "serverSelectorThreads",
+        "serverOnewaySemaphoreValue",
+        "serverAsyncSemaphoreValue",
+        "serverSocketSndBufSize",
+        "serverSocketRcvBufSize",
+        "writeBufferHighWaterMark",
+        "writeBufferLowWaterMark",
+        "serverSocketBacklog",
+        "serverNettyWorkerGroupEnable",
+        "serverPooledByteBufAllocatorEnable",
+        "enableShutdownGracefully",
+        "shutdownWaitTimeSeconds",
+        "useEpollNativeSelector",
+    }
+)
+# Modes that are not available: key → (accepted values, what to do instead).
+UNSUPPORTED: Mapping[str, tuple[frozenset[str], str]] = {
+    "enableControllerInNamesrv": (frozenset({"false"}), "there is no controller: broker groups elect their own leader"),
+    "notifyMinBrokerIdChanged": (frozenset({"false"}), "brokers are not told of it: remove the key"),
+}
+# Keys that no request may change, whatever configBlackList says.
+NEVER_REMOTELY = frozenset({"kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"})
+
+HTTP_PORT_DISTANCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NamesrvConfig:
+    """Keys of RocketMQ's NamesrvConfig and NettyServerConfig that are honoured."""
+
+    # Where.
+    bindAddress: str = "0.0.0.0"
+    listenPort: int = 9876  # 0: a free one
+    serverChannelMaxIdleTimeSeconds: int = 120
+    httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
+    httpBindAddress: str = "127.0.0.1"  # ours
+    httpEnable: bool = True  # ours
+    rocketmqHome: str = ""
+    kvConfigPath: str = ""  # empty: $HOME/namesrv/kvConfig.json
+    configStorePath: str = ""  # where remote changes are kept; empty: $HOME/namesrv/namesrv.properties
+    configBlackList: str = "configBlackList"  # keys, separated by ';', that no request may change
+
+    # What it answers.
+    orderMessageEnable: bool = False  # routes carry the order configuration of their topic
+    returnOrderTopicConfigToBroker: bool = True  # a registration is answered with all order topics
+    supportActingMaster: bool = False
+    enableAllTopicList: bool = True
+    enableTopicList: bool = True
+    needWaitForService: bool = False  # routes are refused for waitSecondsForService after the start
+    waitSecondsForService: int = 45
+    deleteTopicWithBrokerRegistration: bool = False  # a registration removes the broker's topics that it lacks
+    scanNotActiveBrokerInterval: int = 5000  # milliseconds
+
+    # Limits of ours; beyond them a request is answered with SYSTEM_ERROR and changes nothing.
+    topicsPerBrokerMax: int = 1_000_000
+    brokersMax: int = 10_000
+    kvEntriesMax: int = 100_000
+
+    def validate(self) -> None:
+        """Raise ConfigError for values that cannot be used."""
+        for key in ("listenPort", "httpPort"):
+            if not 0 <= getattr(self, key) <= 65535:
+                raise ConfigError(f"{key}={getattr(self, key)}: it takes a port, 0 to 65535")
+        if self.httpPort == 0 and self.httpEnable and self.listenPort > 65535 - HTTP_PORT_DISTANCE:
+            raise ConfigError(f"listenPort={self.listenPort}: leaves no listenPort+100 for HTTP; set httpPort")
+        for key in (
+            "serverChannelMaxIdleTimeSeconds",
+            "scanNotActiveBrokerInterval",
+            "topicsPerBrokerMax",
+            "brokersMax",
+            "kvEntriesMax",
+        ):
+            if getattr(self, key) <= 0:
+                raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
+        if self.waitSecondsForService < 0:
+            raise ConfigError(f"waitSecondsForService={self.waitSecondsForService}: it takes seconds, 0 or more")
+
+    def http_port(self, listening: int) -> int:
+        """Return the port of the HTTP face, given the one that the NameServer listens on; 0 is any free one."""
+        if self.httpPort:
+            return self.httpPort
+        return listening + HTTP_PORT_DISTANCE if self.listenPort else 0
+
+    def kv_config_path(self) -> Path:
+        """Return the file of the KV configuration."""
+        return Path(self.kvConfigPath) if self.kvConfigPath else Path.home() / "namesrv" / "kvConfig.json"
+
+    def config_store_path(self) -> Path:
+        """Return the file that keeps remote changes of the configuration."""
+        return Path(self.configStorePath) if self.configStorePath else Path.home() / "namesrv" / "namesrv.properties"
+
+    def black_list(self) -> frozenset[str]:
+        """Return the keys that no request may change."""
+        return NEVER_REMOTELY | {key.strip() for key in self.configBlackList.split(";") if key.strip()}
+
+
+def load_namesrv_config(values: Mapping[str, str]) -> tuple[NamesrvConfig, list[str]]:
+    """Make the configuration of the texts of a namesrv.conf; the list names the keys that are unknown.
+
+    Raises ConfigError for values that do not fit and for modes that are not available.
+    """
+    _refuse_unsupported(values)
+    merged = dict(values)
+    if not merged.get("rocketmqHome") and os.environ.get("ROCKETMQ_HOME"):
+        merged["rocketmqHome"] = os.environ["ROCKETMQ_HOME"]
+    config, unknown = build_config(NamesrvConfig, merged)
+    return config, [key for key in unknown if key not in WITHOUT_EFFECT and key not in UNSUPPORTED]
+
+
+def _refuse_unsupported(values: Mapping[str, str]) -> None:
+    for key, (accepted, advice) in UNSUPPORTED.items():
+        if key in values and values[key].strip() not in accepted:
+            raise ConfigError(f"{key}={values[key]}: {advice}")
+
+
+class LiveConfig:
+    """The configuration in force, which an administrator may change while the process runs (code 318).
+
+    What is read once at the start (addresses, ports, paths, limits, intervals) changes with the next start only.
+    """
+
+    def __init__(self, config: NamesrvConfig) -> None:
+        self.now = config
+
+    def text(self) -> str:
+        """Return every key with its value, as key=value lines."""
+        return format_properties(config_values(self.now))
+
+    def update(self, values: Mapping[str, str]) -> list[str]:
+        """Put new texts in force, once they are in the file at configStorePath; returns the unknown keys.
+
+        The file keeps its other keys. Raises ConfigError (nothing changed), OSError when the file cannot be written.
+        """
+        _refuse_unsupported(values)
+        changed, unknown = replace_config(self.now, values)
+        path = self.now.config_store_path()
+        kept = load_properties(path) if path.exists() else {}
+        kept.update({key: text for key, text in values.items() if key not in unknown})
+        replace_file(path, format_properties(kept).encode())
+        self.now = changed
+        return unknown

@@ -1,0 +1,350 @@
+"""The tables of a NameServer, as pure state: registrations and the passing of time in, routes out.
+
+Nothing here knows a socket: a connection is an opaque `link` that a broker is tied to. Rules of wire.md's sections 9
+and 10 as RocketMQ 5.x has them; where two brokers claim the same id, the higher stateVersion (the term) wins.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from remoting.bodies import BrokerData, DataVersion, QueueData, TopicConfig, TopicRouteData
+from remoting.codes import Perm, ResponseCode
+from remoting.errors import CommandError
+from remoting.topics import SYNC_BROKER_MEMBER_PREFIX
+from runtime.clock import Clock
+
+MASTER_ID = 0
+# Silence after which a broker is forgotten when it did not say how long its own may last.
+SILENCE_SECONDS = 120.0
+# Filter servers of one broker; more is a configuration that nobody runs.
+FILTER_SERVERS_MAX = 64
+# Distinct QueueData kept for sharing; beyond it the pool starts anew.
+_SHARED_MAX = 65_536
+
+
+class Address(NamedTuple):
+    """A broker process: the cluster it names and the "host:port" it is reached at."""
+
+    cluster: str
+    address: str
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """What is known of a broker process that was heard of lately."""
+
+    broker_name: str
+    version: DataVersion
+    seen: float  # monotonic seconds
+    seen_ms: int  # since the epoch, to be shown
+    silence: float  # seconds it may be silent
+    ha_address: str
+    link: Hashable
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Registration:
+    """A broker's claim: who it is, where, and its topics (all, or a part of a large or changed table)."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+    version: DataVersion = field(default_factory=DataVersion)
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+    mappings: Mapping[str, Any] = field(default_factory=dict)  # static topics: topic → TopicQueueMappingInfo
+    filter_servers: tuple[str, ...] = ()
+    silence_ms: int | None = None
+    acting_master: bool | None = None  # None: a broker of before 5.0
+    zone: str | None = None
+    link: Hashable = None
+
+
+class Registered(NamedTuple):
+    """What a slave is told: its master's addresses; empty for a master, and when the master is not there."""
+
+    master_address: str = ""
+    ha_address: str = ""
+
+
+class RouteTable:
+    """topicQueueTable (by broker name), brokerAddrTable, brokerLiveTable, clusterAddrTable, filterServerTable."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        topics_per_broker_max: int,
+        brokers_max: int,
+    ) -> None:
+        self._clock = clock
+        self._topics_max = topics_per_broker_max
+        self._brokers_max = brokers_max
+        self.queues: dict[str, dict[str, QueueData]] = {}
+        self.groups: dict[str, BrokerData] = {}
+        self.live: dict[Address, LiveBroker] = {}
+        self.clusters: dict[str, set[str]] = {}
+        self.filter_servers: dict[Address, tuple[str, ...]] = {}
+        self.mappings: dict[str, dict[str, Any]] = {}  # broker name → topic → mapping of a static topic
+        self._shared: dict[QueueData, QueueData] = {}
+
+    def register(self, claim: Registration, *, delete_missing: bool = False) -> Registered:
+        """Take a registration in; `delete_missing` drops the group's topics that it lacks.
+
+        A claim to an id that another process holds with a higher stateVersion is ignored. Raises CommandError at a
+        limit, and for a single topic of a broker that never registered the others; nothing is changed then.
+        """
+        self._check(claim, delete_missing=delete_missing)
+        who = Address(claim.cluster, claim.address)
+        group = self.groups.get(claim.broker_name)
+        if group is not None and self._fenced(claim, group):
+            if claim.address not in group.brokerAddrs.values():
+                self.live.pop(who, None)
+            return Registered()
+        if group is None:
+            group = self.groups[claim.broker_name] = BrokerData({}, claim.broker_name, claim.cluster)
+        self.clusters.setdefault(claim.cluster, set()).add(claim.broker_name)
+        group.enableActingMaster = bool(claim.acting_master)
+        group.zoneName = claim.zone
+        # A process has one id: who was 1 and is 0 now must not stand twice.
+        for broker_id in [i for i, at in group.brokerAddrs.items() if at == claim.address and i != claim.broker_id]:
+            del group.brokerAddrs[broker_id]
+        first = not group.brokerAddrs.get(claim.broker_id)
+        group.brokerAddrs[claim.broker_id] = claim.address
+        if self._speaks_for_topics(claim, group):
+            self._take_topics(claim, changed=first or self._version_of(who) != claim.version, delete=delete_missing)
+        self._note_alive(who, claim)
+        return self._master_of(claim, group)
+
+    def query_version(
+        self, who: Address, broker_name: str, broker_id: int, version: DataVersion, link: Hashable
+    ) -> tuple[bool, DataVersion | None]:
+        """Tell whether a broker must register anew, and the version last taken in; the same version keeps it alive."""
+        live = self.live.get(who)
+        group = self.groups.get(broker_name)
+        holds = group is not None and group.brokerAddrs.get(broker_id) == who.address
+        if live is None:
+            return True, None
+        if live.version != version or not holds:
+            return True, live.version
+        self.heartbeat(who, link)
+        return False, live.version
+
+    def heartbeat(self, who: Address, link: Hashable) -> None:
+        """Note a sign of life, over the connection that now speaks for the broker; ignored when it is unknown."""
+        live = self.live.get(who)
+        if live is not None:
+            live.seen = self._clock.monotonic()
+            live.seen_ms = self._clock.now_ms()
+            live.link = link
+
+    def unregister(self, who: Address, broker_name: str) -> None:
+        """Forget a broker process; what stands under its ids at another address stays."""
+        self.live.pop(who, None)
+        self.filter_servers.pop(who, None)
+        group = self.groups.get(broker_name)
+        if group is None:
+            return
+        for broker_id in [i for i, at in group.brokerAddrs.items() if at == who.address]:
+            del group.brokerAddrs[broker_id]
+        if not group.brokerAddrs:
+            self._forget_group(broker_name)
+        elif group.enableActingMaster and MASTER_ID not in group.brokerAddrs:
+            self._change_perm(broker_name, lambda perm: perm & ~Perm.WRITE)
+
+    def disconnect(self, link: Hashable) -> list[Address]:
+        """Forget every broker tied to a connection that has closed; returns them."""
+        gone = [who for who, live in self.live.items() if live.link == link]
+        for who in gone:
+            self.unregister(who, self.live[who].broker_name)
+        return gone
+
+    def expire(self) -> list[tuple[Address, Hashable]]:
+        """Forget every broker that was silent for too long; returns them with their connections."""
+        now = self._clock.monotonic()
+        gone = [(who, live.link) for who, live in self.live.items() if live.seen + live.silence < now]
+        for who, _link in gone:
+            self.unregister(who, self.live[who].broker_name)
+        return gone
+
+    def route(self, topic: str, *, acting_masters: bool = False) -> TopicRouteData | None:
+        """Return where a topic lives; None when no broker has it. With `acting_masters` a slave may stand as 0."""
+        queues = [table[topic] for table in self.queues.values() if topic in table]
+        brokers = [self._shown(self.groups[queue.brokerName]) for queue in queues if queue.brokerName in self.groups]
+        if not queues or not brokers:
+            return None
+        filters = {
+            at: list(servers)
+            for group in brokers
+            for at in group.brokerAddrs.values()
+            if (servers := self.filter_servers.get(Address(group.cluster, at)))
+        }
+        mappings = {name: table[topic] for name, table in self.mappings.items() if topic in table}
+        if acting_masters and not topic.startswith(SYNC_BROKER_MEMBER_PREFIX):
+            _promote(brokers, queues)
+        return TopicRouteData(brokers, filters, None, queues, mappings or None)
+
+    def set_writable(self, broker_name: str, *, writable: bool) -> int:
+        """Take write permission from every topic of a broker, or give read and write; returns how many topics.
+
+        Holds until the broker registers with another data version.
+        """
+        if writable:
+            return self._change_perm(broker_name, lambda _perm: int(Perm.READ | Perm.WRITE))
+        return self._change_perm(broker_name, lambda perm: perm & ~Perm.WRITE)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, everywhere or on the brokers of one cluster."""
+        names = set(self.queues) if cluster is None else self.clusters.get(cluster, set())
+        for name in names:
+            self.queues.get(name, {}).pop(topic, None)
+            self.mappings.get(name, {}).pop(topic, None)
+
+    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
+        """Add a topic's queues on brokers that are registered; ignored as a whole when one of them is not."""
+        wanted = list(queues)
+        if any(queue.brokerName not in self.groups for queue in wanted):
+            return
+        for queue in wanted:
+            table = self.queues.get(queue.brokerName, {})
+            self._check_count(queue.brokerName, len(table) + (topic not in table))
+        for queue in wanted:
+            self.queues.setdefault(queue.brokerName, {})[topic] = self._share(queue)
+
+    def _check(self, claim: Registration, *, delete_missing: bool) -> None:
+        if not (claim.cluster.strip() and claim.broker_name.strip() and claim.address.strip()):
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "register broker failed: a name or address is blank")
+        if Address(claim.cluster, claim.address) not in self.live and len(self.live) >= self._brokers_max:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR, f"register broker failed: {len(self.live)} brokers already (brokersMax)"
+            )
+        if len(claim.filter_servers) > FILTER_SERVERS_MAX:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR, f"register broker failed: more than {FILTER_SERVERS_MAX} filter servers"
+            )
+        table = self.queues.get(claim.broker_name, {})
+        kept = 0 if delete_missing else len(table.keys() - claim.topics.keys())
+        self._check_count(claim.broker_name, kept + len(claim.topics))
+        group = self.groups.get(claim.broker_name)
+        if len(claim.topics) == 1 and (group is None or claim.broker_id not in group.brokerAddrs):
+            # A change of one topic, meant for a table that is not here (any more): taking its version as known would
+            # keep the broker from ever sending the rest.
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"register broker failed: one topic of {claim.broker_name}[{claim.broker_id}], which is not registered",
+            )
+
+    def _check_count(self, broker_name: str, count: int) -> None:
+        if count > self._topics_max:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"register broker failed: {count} topics on {broker_name} are more than topicsPerBrokerMax",
+            )
+
+    def _fenced(self, claim: Registration, group: BrokerData) -> bool:
+        holder = group.brokerAddrs.get(claim.broker_id)
+        if holder is None or holder == claim.address:
+            return False
+        held = self.live.get(Address(claim.cluster, holder))
+        return held is not None and held.version.stateVersion > claim.version.stateVersion
+
+    def _version_of(self, who: Address) -> DataVersion | None:
+        live = self.live.get(who)
+        return None if live is None else live.version
+
+    @staticmethod
+    def _speaks_for_topics(claim: Registration, group: BrokerData) -> bool:
+        """Tell whether its topics count: a master's do; without one, since 5.0, the lowest slave's."""
+        if claim.broker_id == MASTER_ID:
+            return True
+        return claim.acting_master is not None and claim.broker_id == min(group.brokerAddrs)
+
+    def _take_topics(self, claim: Registration, *, changed: bool, delete: bool) -> None:
+        table = self.queues.setdefault(claim.broker_name, {})
+        if delete and not claim.mappings:
+            for topic in table.keys() - claim.topics.keys():
+                del table[topic]
+        lost = Perm.WRITE if claim.broker_id != MASTER_ID and claim.acting_master else 0
+        for topic, config in claim.topics.items():
+            # With an unchanged version what was done here since (write permission wiped) stays.
+            if changed or topic not in table:
+                table[topic] = self._share(
+                    QueueData(
+                        claim.broker_name,
+                        config.perm & ~lost,
+                        config.readQueueNums,
+                        config.topicSysFlag,
+                        config.writeQueueNums,
+                    )
+                )
+        if claim.mappings and changed:
+            self.mappings.setdefault(claim.broker_name, {}).update(claim.mappings)
+
+    def _share(self, queue: QueueData) -> QueueData:
+        """Return an equal QueueData that is in use already: 100,000 topics of a broker differ in a few ways only."""
+        if len(self._shared) >= _SHARED_MAX:
+            self._shared.clear()
+        return self._shared.setdefault(queue, queue)
+
+    def _note_alive(self, who: Address, claim: Registration) -> None:
+        silence = claim.silence_ms / 1000 if claim.silence_ms and claim.silence_ms > 0 else SILENCE_SECONDS
+        self.live[who] = LiveBroker(
+            broker_name=claim.broker_name,
+            version=claim.version,
+            seen=self._clock.monotonic(),
+            seen_ms=self._clock.now_ms(),
+            silence=silence,
+            ha_address=claim.ha_address,
+            link=claim.link,
+        )
+        if claim.filter_servers:
+            self.filter_servers[who] = claim.filter_servers
+        else:
+            self.filter_servers.pop(who, None)
+
+    def _master_of(self, claim: Registration, group: BrokerData) -> Registered:
+        if claim.broker_id == MASTER_ID:
+            return Registered()
+        address = group.brokerAddrs.get(MASTER_ID, "")
+        master = self.live.get(Address(claim.cluster, address))
+        return Registered() if master is None else Registered(address, master.ha_address)
+
+    def _forget_group(self, broker_name: str) -> None:
+        del self.groups[broker_name]
+        self.queues.pop(broker_name, None)
+        self.mappings.pop(broker_name, None)
+        for cluster in [cluster for cluster, names in self.clusters.items() if broker_name in names]:
+            self.clusters[cluster].discard(broker_name)
+            if not self.clusters[cluster]:
+                del self.clusters[cluster]
+
+    def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        table = self.queues.get(broker_name, {})
+        for topic, queue in table.items():
+            table[topic] = self._share(
+                QueueData(
+                    queue.brokerName,
+                    int(change(queue.perm)),
+                    queue.readQueueNums,
+                    queue.topicSysFlag,
+                    queue.writeQueueNums,
+                )
+            )
+        return len(table)
+
+    @staticmethod
+    def _shown(group: BrokerData) -> BrokerData:
+        return BrokerData(
+            dict(group.brokerAddrs), group.brokerName, group.cluster, group.enableActingMaster, group.zoneName
+        )
+
+
+def _promote(brokers: list[BrokerData], queues: list[QueueData]) -> None:
+    """Show the lowest slave as 0 where a group that allows it has no master and cannot be written."""
+    read_only = {queue.brokerName for queue in queues if not queue.perm & Perm.WRITE}
+    for group in brokers:
+        allowed = group.enableActingMaster and group.brokerName in read_only
+        if allowed and group.brokerAddrs and MASTER_ID not in group.brokerAddrs:
+            group.brokerAddrs[MASTER_ID] = group.brokerAddrs.pop(min(group.brokerAddrs))

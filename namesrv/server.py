@@ -1,0 +1,119 @@
+"""The NameServer process: builds every part, holds the one table request code → handler."""
+
+import asyncio
+import dataclasses
+import logging
+
+from namesrv.config import LiveConfig, NamesrvConfig
+from namesrv.handlers import RouteHandlers
+from namesrv.handlers_admin import ConfigHandlers, TopicHandlers
+from namesrv.kv import KVConfig
+from namesrv.routes import Address, RouteTable
+from namesrv.status import StatusPages
+from remoting.server import Connection, Handler, RemotingServer, ServerLimits
+from runtime.clock import Clock, SystemClock
+from runtime.http import HttpFace
+from runtime.loop import run, stop_event
+from runtime.metrics import Metrics
+from runtime.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """One NameServer. `port` and `http_port` tell where it listens once it is started (http_port 0: no HTTP)."""
+
+    def __init__(self, config: NamesrvConfig, clock: Clock | None = None) -> None:
+        """Read the KV configuration; raises ConfigError when its file cannot be read."""
+        clock = SystemClock() if clock is None else clock
+        self._config = LiveConfig(config)
+        self._kv = KVConfig(config.kv_config_path(), entries_max=config.kvEntriesMax)
+        self.routes = RouteTable(clock, topics_per_broker_max=config.topicsPerBrokerMax, brokers_max=config.brokersMax)
+        self._route_handlers = RouteHandlers(self.routes, self._kv, self._config, clock)
+        topic_handlers = TopicHandlers(self.routes, self._config)
+        config_handlers = ConfigHandlers(self._kv, self._config)
+        self._handlers: dict[int, Handler] = {
+            **self._route_handlers.table(),
+            **topic_handlers.table(),
+            **config_handlers.table(),
+        }
+        self._metrics = Metrics()
+        self._pages = StatusPages(self.routes, self._kv, self._config, clock, self._metrics)
+        self._tasks = Tasks("namesrv")
+        self._server: RemotingServer | None = None
+        self._http: HttpFace | None = None
+        self.port = 0
+        self.http_port = 0
+
+    async def start(self) -> None:
+        """Listen and watch over the brokers; raises OSError when an address cannot be had, nothing is open then."""
+        config = self._config.now
+        limits = dataclasses.replace(ServerLimits(), idle_seconds=float(config.serverChannelMaxIdleTimeSeconds))
+        self._server = RemotingServer(self._handlers, name="namesrv", limits=limits, on_close=self._closed)
+        try:
+            await self._server.start(config.bindAddress, config.listenPort)
+            self.port = self._server.port
+            if config.httpEnable:
+                await self._start_http(config)
+        except OSError:
+            await self.close()
+            raise
+        self._tasks.every(config.scanNotActiveBrokerInterval / 1000, self.scan, "scan of silent brokers")
+
+    async def close(self) -> None:
+        """Stop listening and end everything; the tables die with the process, as they may."""
+        await self._tasks.close()
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+        server, self._server = self._server, None
+        if server is not None:
+            await server.close()
+
+    def scan(self) -> None:
+        """Forget the brokers that were silent for too long, and close their connections."""
+        for who, link in self.routes.expire():
+            self._pages.lost(expired=True)
+            _log.warning("broker at %s is silent for too long and forgotten", who.address)
+            if isinstance(link, Connection):
+                link.close()
+
+    async def _start_http(self, config: NamesrvConfig) -> None:
+        self._http = HttpFace(
+            self._metrics,
+            self._not_ready,
+            {"/v1/status": self._pages.status, "/v1/routes": self._pages.routes},
+            self._pages.refresh,
+        )
+        await self._http.start(config.httpBindAddress, config.http_port(self.port))
+        self.http_port = self._http.port
+
+    def _not_ready(self) -> str | None:
+        if self._server is None:
+            return "not listening"
+        return self._route_handlers.not_ready()
+
+    def _closed(self, connection: Connection) -> None:
+        gone: list[Address] = self.routes.disconnect(connection)
+        if self._server is None:
+            return  # our own stop closes every connection: nobody is lost
+        for who in gone:
+            self._pages.lost(expired=False)
+            _log.warning("broker at %s is forgotten: its connection closed", who.address)
+
+
+def run_namesrv(config: NamesrvConfig) -> None:
+    """Run a NameServer until SIGTERM or SIGINT; raises ConfigError or OSError when it cannot start."""
+    run(_serve(config))
+
+
+async def _serve(config: NamesrvConfig) -> None:
+    stop: asyncio.Event = stop_event()
+    server = NameServer(config)
+    await server.start()
+    _log.info("NameServer serves on port %d, HTTP on port %d", server.port, server.http_port)
+    try:
+        await stop.wait()
+        _log.info("NameServer stops")
+    finally:
+        await server.close()

@@ -1,0 +1,95 @@
+"""What a NameServer's HTTP face shows: its state as JSON, its numbers as metrics."""
+
+from namesrv.config import LiveConfig
+from namesrv.kv import KVConfig
+from namesrv.lists import all_topics, topic_count
+from namesrv.routes import Address, RouteTable
+from remoting.codes import VERSION_NAME
+from runtime.clock import Clock
+from runtime.config import config_values
+from runtime.metrics import Metrics
+
+# Topics that /v1/routes lists; the number of all stands beside them.
+TOPICS_SHOWN_MAX = 1000
+
+
+class StatusPages:
+    """The pages, and the metrics behind /metrics."""
+
+    def __init__(self, table: RouteTable, kv: KVConfig, config: LiveConfig, clock: Clock, metrics: Metrics) -> None:
+        self._table = table
+        self._kv = kv
+        self._config = config
+        self._clock = clock
+        self._started_ms = clock.now_ms()
+        self._brokers = metrics.gauge("rocketmq_namesrv_brokers", "Broker processes that are registered.")
+        self._groups = metrics.gauge("rocketmq_namesrv_broker_groups", "Broker names that are registered.")
+        self._topics = metrics.gauge("rocketmq_namesrv_topics", "Topics that some broker has.")
+        self._entries = metrics.gauge("rocketmq_namesrv_kv_entries", "Entries of the KV configuration.")
+        self._lost = metrics.counter(
+            "rocketmq_namesrv_brokers_lost", "Brokers forgotten, by reason (silent, disconnected).", ("reason",)
+        )
+
+    def lost(self, *, expired: bool) -> None:
+        """Count a broker that was forgotten without having unregistered."""
+        self._lost.labels("silent" if expired else "disconnected").inc()
+
+    def refresh(self) -> None:
+        """Set the gauges; called before a scrape."""
+        self._brokers.set(len(self._table.live))
+        self._groups.set(len(self._table.groups))
+        self._topics.set(topic_count(self._table))
+        self._entries.set(len(self._kv))
+
+    def status(self) -> dict[str, object]:
+        """Return who this is and how much it holds."""
+        return {
+            "role": "namesrv",
+            "version": VERSION_NAME,
+            "uptimeMs": self._clock.now_ms() - self._started_ms,
+            "clusters": len(self._table.clusters),
+            "brokers": len(self._table.live),
+            "topicsByBroker": {name: len(topics) for name, topics in self._table.queues.items()},
+            "kvEntries": len(self._kv),
+            "config": config_values(self._config.now),
+        }
+
+    def routes(self) -> dict[str, object]:
+        """Return clusters, broker groups with their processes, and the first topics by name."""
+        topics = all_topics(self._table).topicList
+        return {
+            "clusters": {cluster: sorted(names) for cluster, names in self._table.clusters.items()},
+            "brokers": {
+                name: {
+                    "cluster": group.cluster,
+                    "zone": group.zoneName,
+                    "topics": len(self._table.queues.get(name, ())),
+                    "members": {
+                        str(broker_id): self._member(Address(group.cluster, address))
+                        for broker_id, address in group.brokerAddrs.items()
+                    },
+                }
+                for name, group in self._table.groups.items()
+            },
+            "topicCount": len(topics),
+            "topics": {topic: self._brokers_of(topic) for topic in topics[:TOPICS_SHOWN_MAX]},
+        }
+
+    def _member(self, who: Address) -> dict[str, object]:
+        live = self._table.live.get(who)
+        if live is None:
+            return {"address": who.address}
+        return {
+            "address": who.address,
+            "haAddress": live.ha_address,
+            "lastSeenMs": live.seen_ms,
+            "stateVersion": live.version.stateVersion,
+            "counter": live.version.counter,
+        }
+
+    def _brokers_of(self, topic: str) -> dict[str, object]:
+        return {
+            name: {"read": table[topic].readQueueNums, "write": table[topic].writeQueueNums, "perm": table[topic].perm}
+            for name, table in self._table.queues.items()
+            if topic in table
+        }
