@@ -135,6 +135,8 @@ class RemotingClient:
         result = ConnectError("the client is closed") if attempt.cancelled() else attempt.result()
         if isinstance(result, ConnectError):
             raise ConnectError(*result.args)
+        if result.closed:
+            raise ConnectError(f"{address} closed the connection at once")
         return result
 
     async def _connect(self, address: str) -> Connection | ConnectError:

