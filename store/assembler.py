@@ -1,0 +1,208 @@
+"""Builds records into the log's pending buffer and gives them their offsets: the hot path of every send.
+
+Queue offset and position are given in the same step that appends, so their orders never differ. Store timestamps never
+go back within a log, whatever the clock does.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+
+from remoting.javahash import java_hash
+from remoting.properties import PROPERTIES_BYTES_MAX, indexed_properties
+from remoting.record import BLANK_BYTES, BORNHOST_V6, HEADS, STOREHOST_V6, RecordError, topic_field
+from runtime.clock import Clock
+from store.commitlog import PENDING_BYTES_MAX, CommitLog
+from store.consumequeue import ConsumeQueues
+from store.dispatch import SCHEDULE_TOPIC, queue_code
+from store.types import Dispatched, PendingRecord, PutResult, PutStatus
+
+# Topics whose encoded names are kept; when they are that many, the table starts anew.
+TOPIC_NAMES_MAX = 65_536
+_HOST_BITS = BORNHOST_V6 | STOREHOST_V6
+_SHORT = struct.Struct(">h")
+# sysFlag & 0x4: prepared (0x4) and rolled back (0xC) messages stand in no queue.
+_HIDDEN = 0x4
+_PUT_OK = PutStatus.PUT_OK
+# Makes a named tuple in half the time of its own constructor.
+_new = tuple.__new__
+
+
+class Assembler:
+    """Owns the next offset of each queue and what waits for dispatch."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        clock: Clock,
+        *,
+        store_host: bytes,
+        body_bytes_max: int,
+        last_timestamp: int,
+        levels_ms: tuple[int, ...],
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._clock = clock
+        self._store_host = store_host
+        self._store_host_bit = STOREHOST_V6 if len(store_host) == 20 else 0
+        self._body_bytes_max = body_bytes_max
+        self._levels_ms = levels_ms
+        # One reading of the clock serves all records between two writes.
+        self.timestamp = last_timestamp
+        # Why nothing is taken, None when something is.
+        self.refused: str | None = None
+        # Records of the pending buffer, to be dispatched when they are written.
+        self.batch: list[Dispatched] = []
+        self._next: dict[tuple[str, int], int] = {}
+        self._topics: dict[str, tuple[int, bytes]] = {}
+        self._limit = 0
+        self.moved()
+
+    def moved(self) -> None:
+        """Note that the log was written, rolled or cut: from here on records must end before a new limit."""
+        log = self._log
+        self._limit = min(log.file_end - BLANK_BYTES, log.written + PENDING_BYTES_MAX)
+
+    def put(self, record: PendingRecord) -> PutResult:
+        """See MessageStore.put."""
+        if self.refused is not None:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        topic = record.topic
+        body = record.body
+        properties = record.properties
+        named = self._topics.get(topic) or self._learn_topic(topic)
+        properties_size = len(properties)
+        body_size = len(body)
+        if properties_size > PROPERTIES_BYTES_MAX:
+            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        if named is None or body_size > self._body_bytes_max:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        magic, topic_piece = named
+        born_host = record.born_host
+        sys_flag = record.sys_flag & ~_HOST_BITS | self._store_host_bit
+        if len(born_host) == 20:
+            sys_flag |= BORNHOST_V6
+        head = HEADS[sys_flag & _HOST_BITS]
+        size = head.size + body_size + len(topic_piece) + 2 + properties_size
+        log = self._log
+        if log.end + size > self._limit:
+            status = self._make_room(size)
+            if status is not None:
+                return PutResult(status)
+        position = log.end
+        batch = self.batch
+        if not batch:
+            self.timestamp = max(self.timestamp, self._clock.now_ms())
+        timestamp = self.timestamp
+        queue_id = record.queue_id
+        queue = (topic, queue_id)
+        if sys_flag & _HIDDEN:
+            offset = 0
+        else:
+            known = self._next.get(queue)
+            offset = self._queues.next_offset(topic, queue_id) if known is None else known
+        try:
+            packed = head.pack(
+                size, magic, zlib.crc32(body) & 0x7FFFFFFF, queue_id, record.flag, offset, position, sys_flag,
+                record.born_timestamp, born_host, timestamp, self._store_host, record.reconsume_times,
+                record.prepared_transaction_offset, body_size,
+            )  # fmt: skip
+        except struct.error:
+            # A number that its field cannot hold.
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        log.pieces += (packed, body, topic_piece, _SHORT.pack(properties_size), properties)
+        log.end = end = position + size
+        if not sys_flag & _HIDDEN:
+            self._next[queue] = offset + 1
+        tags, uniq_key, keys = indexed_properties(properties)
+        if topic == SCHEDULE_TOPIC:
+            code = queue_code(topic, tags, properties, timestamp, self._levels_ms)
+        else:
+            code = java_hash(tags) if tags else 0
+        batch.append(_new(Dispatched, (
+            topic, queue_id, offset, position, size, code, timestamp, uniq_key, keys, sys_flag, tags,
+        )))  # fmt: skip
+        return _new(PutResult, (_PUT_OK, position, offset, size, timestamp, end))
+
+    def put_batch(self, records: Sequence[PendingRecord]) -> list[PutResult]:
+        """See MessageStore.put_batch."""
+        if self.refused is None:
+            # More than enough, so that the records never part at the end of a file.
+            size = sum(
+                [
+                    HEADS[_HOST_BITS].size + len(record.body) + len(record.topic) * 4 + 4 + len(record.properties)
+                    for record in records
+                ]
+            )
+            status = self._make_room(size) if self._log.end + size > self._limit else None
+            if status is not None:
+                return [PutResult(status) for _ in records]
+        log = self._log
+        pieces, end, dispatched = len(log.pieces), log.end, len(self.batch)
+        results = []
+        for record in records:
+            result = self.put(record)
+            if result.status is not PutStatus.PUT_OK:
+                self._take_back(pieces, end, dispatched)
+                return [PutResult(result.status) for _ in records]
+            results.append(result)
+        return results
+
+    def take_batch(self) -> list[Dispatched]:
+        """Hand over what was written and must be dispatched now."""
+        batch = self.batch
+        self.batch = []
+        self.moved()
+        return batch
+
+    def forget_pending(self) -> None:
+        """Undo all that is not written: the log was cut back to its written end."""
+        self.batch = []
+        self._next.clear()
+        self.moved()
+
+    def forget_topic(self, topic: str) -> None:
+        """Ask the queues anew for the offsets of a topic; nothing of it may be pending."""
+        for queue in [queue for queue in self._next if queue[0] == topic]:
+            del self._next[queue]
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset that the next record of the queue gets."""
+        known = self._next.get((topic, queue_id))
+        return self._queues.next_offset(topic, queue_id) if known is None else known
+
+    def _take_back(self, pieces: int, end: int, dispatched: int) -> None:
+        log = self._log
+        del log.pieces[pieces:]
+        log.end = end
+        for entry in reversed(self.batch[dispatched:]):
+            if not entry.sys_flag & _HIDDEN:
+                self._next[entry.topic, entry.queue_id] = entry.queue_offset
+        del self.batch[dispatched:]
+
+    def _make_room(self, size: int) -> PutStatus | None:
+        """Roll to the next file when `size` bytes do not fit into this one; None when there is room now."""
+        log = self._log
+        if not log.fits(size):
+            return PutStatus.MESSAGE_ILLEGAL
+        if log.pending_bytes + size > PENDING_BYTES_MAX:
+            return PutStatus.OS_PAGE_CACHE_BUSY
+        if log.end + size + BLANK_BYTES > log.file_end:
+            try:
+                log.roll()
+            except OSError:
+                return PutStatus.CREATE_MAPPED_FILE_FAILED
+            self.moved()
+        return None
+
+    def _learn_topic(self, topic: str) -> tuple[int, bytes] | None:
+        try:
+            named = topic_field(topic.encode("utf-8"))
+        except (RecordError, UnicodeEncodeError):
+            return None
+        if len(self._topics) >= TOPIC_NAMES_MAX:
+            self._topics.clear()
+        self._topics[topic] = named
+        return named

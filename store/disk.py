@@ -1,0 +1,83 @@
+"""The seam between the CommitLog and the operating system: every change of its files goes through here.
+
+Tests put a Disk in its place that keeps what was not yet synced apart, and loses or tears it at a crash.
+"""
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+from pathlib import Path
+
+from runtime.durable import fsync_folder
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Disk:
+    """The real disk. All methods raise OSError."""
+
+    def create(self, path: Path, size: int) -> int:
+        """Make a file of `size` bytes that read as zeros; return its descriptor, opened for reading and writing."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, size)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+    def open(self, path: Path) -> int:
+        """Return a descriptor of a file that is there, opened for reading and writing."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def close(self, fd: int) -> None:
+        """Give a descriptor back."""
+        os.close(fd)
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+        """Write all of `data` at `offset`; after an error any part of it may have been written."""
+        done = os.pwrite(fd, data, offset)
+        if done == len(data):
+            return
+        view = memoryview(data)
+        while done < len(view):
+            wrote = os.pwrite(fd, view[done:], offset + done)
+            if wrote == 0:
+                raise OSError(errno.EIO, "the disk takes no more bytes")
+            done += wrote
+
+    def fdatasync(self, fd: int) -> None:
+        """Make what was written durable. After an error nobody knows what is: never call it again and believe it."""
+        os.fdatasync(fd)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Make the names in a folder durable."""
+        fsync_folder(folder)
+
+    def sync_tree(self, folder: Path) -> None:
+        """Make everything below a folder durable, in one call however many files that are (syncfs)."""
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            if _LIBC.syncfs(fd) != 0:
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), str(folder))
+        finally:
+            os.close(fd)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file; one that is not there is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+    def map(self, fd: int, size: int) -> mmap.mmap:
+        """Map a file for reading; its pages are those that pwrite fills."""
+        return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+
+    def used_ratio(self, folder: Path) -> float:
+        """Return the used part of the file system, 0 to 1, as `df` counts it (without the superuser's reserve)."""
+        facts = os.statvfs(folder)
+        used = facts.f_blocks - facts.f_bfree
+        reachable = used + facts.f_bavail
+        return used / reachable if reachable else 1.0

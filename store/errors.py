@@ -1,0 +1,23 @@
+"""What can go wrong in the store, and what the caller must do about it.
+
+StoreError
+├── StoreLocked        another process has the folder: stop it, or give this one another storePathRootDir
+├── StoreDamaged       the folder must not be opened as it is: the text says what is damaged and what to do
+└── StoreWriteError    a write failed: nothing put since the last write() is stored; answer SERVICE_NOT_AVAILABLE
+"""
+
+
+class StoreError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+
+class StoreLocked(StoreError):  # noqa: N818 - named after the state of the folder
+    """Another process holds the lock of the store folder."""
+
+
+class StoreDamaged(StoreError):  # noqa: N818 - named after the state of the folder
+    """The folder holds less than was once flushed, or files of another layout."""
+
+
+class StoreWriteError(StoreError):
+    """The records put since the last write could not be written: none of them is stored or dispatched."""

@@ -1,0 +1,117 @@
+"""The flusher: one thread that makes what was written durable, as much as there is at a time.
+
+Whoever waits for durability asks for a position; while one fdatasync runs, the requests of all others gather and the
+next one serves them together (group commit). Without requests the thread flushes by interval.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from store.commitlog import CommitLog
+from store.config import StoreConfig
+
+_LOG = logging.getLogger(__name__)
+
+PAGE_BYTES = 4096
+
+
+class Flusher:
+    """Owns `log.flushed`. The callbacks are called from the flusher's thread.
+
+    An error of fdatasync ends the thread: the kernel may have dropped the pages and would report success next time, so
+    nothing is flushed ever again, and `on_fatal` says so once.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        config: StoreConfig,
+        *,
+        on_flushed: Callable[[int], None],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._log = log
+        self._interval_s = config.flushIntervalCommitLog / 1000
+        self._least_bytes = config.flushCommitLogLeastPages * PAGE_BYTES
+        self._thorough_s = config.flushCommitLogThoroughInterval / 1000
+        self._on_flushed = on_flushed
+        self._on_fatal = on_fatal
+        self._wake = threading.Condition()
+        self._wanted = log.flushed
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._last_flush = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="store-flusher", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def ask(self, position: int) -> None:
+        """Have everything before `position`, which must be written, made durable as soon as possible."""
+        assert position <= self._log.written, "only what is written can be flushed"
+        if position <= self._wanted:
+            return
+        with self._wake:
+            self._wanted = max(self._wanted, position)
+            self._wake.notify()
+
+    def fail(self, error: BaseException) -> None:
+        """Note that syncing has failed somewhere; nothing is called flushed from now on."""
+        with self._wake:
+            if self._failure is not None:
+                return
+            self._failure = error
+            self._wake.notify()
+        _LOG.critical("the CommitLog cannot be synced: %s; what was acknowledged last may be lost", error)
+        self._on_fatal(error)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the flushing."""
+        return self._failure
+
+    def close(self) -> None:
+        """Flush everything that is written, and end the thread."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._failure is None:
+            with self._wake:
+                if not self._closing and self._wanted <= self._log.flushed:
+                    self._wake.wait(self._interval_s)
+                closing = self._closing
+                asked = self._wanted > self._log.flushed
+            if asked or closing or self._is_due():
+                self._flush()
+            if closing:
+                return
+
+    def _is_due(self) -> bool:
+        dirty = self._log.written - self._log.flushed
+        return dirty >= self._least_bytes or (dirty > 0 and time.monotonic() - self._last_flush >= self._thorough_s)
+
+    def _flush(self) -> None:
+        log = self._log
+        # Read before syncing: what is written meanwhile is the next round's.
+        until = log.written
+        if until <= log.flushed:
+            return
+        try:
+            log.sync(log.flushed, until)
+        except OSError as error:
+            self.fail(error)
+            return
+        if self._failure is not None:
+            return
+        self._last_flush = time.monotonic()
+        log.flushed = until
+        try:
+            self._on_flushed(until)
+        except Exception:
+            _LOG.exception("on_flushed(%d) failed", until)

@@ -1,0 +1,383 @@
+"""The face of the store: one CommitLog, its queues and its index, behind one object."""
+
+import errno
+import logging
+from collections.abc import Callable, Sequence
+
+from runtime.clock import Clock, SystemClock
+from store.assembler import Assembler
+from store.commitlog import CommitLog
+from store.config import StoreConfig
+from store.disk import Disk
+from store.dispatch import Dispatcher, parse_delay_levels
+from store.errors import StoreWriteError
+from store.flusher import Flusher
+from store.keeper import Helper, Keeper
+from store.lockfile import ABORT_NAME
+from store.opening import Opened, open_folder
+from store.reads import Accepts, Reader
+from store.retention import KeptFile, decide
+from store.types import (
+    CleanReport,
+    Dispatched,
+    GetResult,
+    PendingRecord,
+    PutResult,
+    QueryResult,
+    QueueEntry,
+    StoreStats,
+)
+
+_LOG = logging.getLogger(__name__)
+
+# RocketMQ's limit of one answer, whatever the requester says.
+READ_BYTES_MAX = 128 * 1024 * 1024
+# After a full disk refused a write, the next one is let through so much later.
+FULL_DISK_RETRY_SECONDS = 1.0
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class MessageStore:
+    """A store folder in use. Made by open(), given back by close().
+
+    One thread (the broker's loop) calls everything but read_cold(). `on_dispatched` is called in it, once per write();
+    `on_flushed` (position) and `on_fatal` (error: nothing is called flushed any more, end the process) are called from
+    the store's own threads.
+    """
+
+    put: Callable[[PendingRecord], PutResult]
+    """Give a record its place and build it into the pending buffer; write() stores it.
+
+    No I/O, except that a file that is full is left for the next one. Status other than PUT_OK: nothing was put. (The
+    assembler's own method, one call less per message.)
+    """
+
+    def __init__(self, config: StoreConfig, opened: Opened, *, store_host: bytes, clock: Clock, disk: Disk) -> None:
+        """Use open()."""
+        self._config = config
+        self._clock = clock
+        self._disk = disk
+        self._lock = opened.lock
+        self._log: CommitLog = opened.log
+        self._queues = opened.queues
+        self._index = opened.index
+        self._dispatcher = Dispatcher(opened.queues, opened.index)
+        self._assembler = Assembler(
+            opened.log,
+            opened.queues,
+            clock,
+            store_host=store_host,
+            body_bytes_max=config.maxMessageSize,
+            last_timestamp=opened.last_timestamp,
+            levels_ms=parse_delay_levels(config.messageDelayLevel),
+        )
+        self.put = self._assembler.put
+        self._reader = Reader(opened.log, opened.queues, opened.index, config)
+        self._flusher = Flusher(opened.log, config, on_flushed=self._flushed, on_fatal=self._fatal)
+        self._helper = Helper(opened.log, disk, self._flusher.fail)
+        self._keeper = Keeper(
+            config.root,
+            disk,
+            clock,
+            log=opened.log,
+            queues=opened.queues,
+            index=opened.index,
+            flusher=self._flusher,
+            helper=self._helper,
+            checkpoint=opened.checkpoint,
+        )
+        # Why writes are refused: for good, until a moment, until the disk has room again.
+        self._failed: str | None = None
+        self._retry_at: float | None = None
+        self._disk_full: str | None = None
+        self._disk_ratio = 0.0
+        self._closed = False
+        self.on_dispatched: Callable[[Sequence[Dispatched]], None] | None = None
+        self.on_flushed: Callable[[int], None] | None = None
+        self.on_fatal: Callable[[BaseException], None] | None = None
+
+    @classmethod
+    def open(
+        cls, config: StoreConfig, *, store_host: bytes, clock: Clock | None = None, disk: Disk | None = None
+    ) -> "MessageStore":
+        """Lock the folder, recover what is in it, begin.
+
+        `store_host`: see remoting.msgid.pack_host. Raises StoreLocked, StoreDamaged (the text says what to do),
+        ConfigError, OSError.
+        """
+        config.validate()
+        clock = clock if clock is not None else SystemClock()
+        disk = disk if disk is not None else Disk()
+        opened = open_folder(config, disk, clock, parse_delay_levels(config.messageDelayLevel))
+        store = cls(config, opened, store_host=store_host, clock=clock, disk=disk)
+        store._measure_disk()
+        store._flusher.start()
+        store._helper.start()
+        store._helper.make_room()
+        return store
+
+    # -- writing
+
+    def put_batch(self, records: Sequence[PendingRecord]) -> list[PutResult]:
+        """Put records side by side in one file, all or none (then all results have the same status)."""
+        return self._assembler.put_batch(records)
+
+    def write(self) -> int:
+        """Write and dispatch everything put since the last time; return the written position.
+
+        Raises StoreWriteError: then nothing put since the last time is stored or dispatched, and its results are void.
+        """
+        log = self._log
+        if log.end == log.written:
+            return log.written
+        try:
+            log.write()
+        except OSError as error:
+            self._undo_write(error)
+            raise StoreWriteError(f"the CommitLog cannot be written: {error}") from error
+        batch = self._assembler.take_batch()
+        try:
+            self._dispatcher.dispatch(batch)
+        except Exception as error:
+            # The records are in the log, and will be in the queues after the next start; without them nothing goes on.
+            self._fail(f"queues or index cannot take records: {error}; restart the broker, they will be rebuilt")
+            raise StoreWriteError(f"records are written but not dispatched: {error}") from error
+        if log.wants_room:
+            self._helper.make_room()
+        if self.on_dispatched is not None:
+            self.on_dispatched(batch)
+        return log.written
+
+    def flush_soon(self, position: int) -> None:
+        """Have the flusher make everything before `position` durable; `on_flushed` tells when."""
+        self._flusher.ask(position)
+
+    @property
+    def written(self) -> int:
+        """The position behind the last written record."""
+        return self._log.written
+
+    @property
+    def flushed(self) -> int:
+        """Everything before this position is on disk."""
+        return self._log.flushed
+
+    @property
+    def min_physical(self) -> int:
+        """The position of the first record that is kept."""
+        return self._log.min_position
+
+    def writable(self) -> str | None:
+        """Return why writes are refused (code SERVICE_NOT_AVAILABLE), None when they are not."""
+        if self._retry_at is not None and self._clock.monotonic() >= self._retry_at:
+            self._retry_at = None
+            self._refuse()
+        return self._assembler.refused
+
+    # -- reading
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int = READ_BYTES_MAX,
+        accepts: Accepts = None,
+    ) -> GetResult:
+        """Read messages of a queue from `offset` on; never waits for the disk but for queue entries.
+
+        `accepts`: tags codes that are wanted, or a function of the code; None for all. Messages it does not accept
+        are passed over, next_offset included. With `cold` in the result, call read_cold() in a thread.
+        """
+        return self._reader.get(topic, queue_id, offset, max_count, min(max_bytes, READ_BYTES_MAX), accepts)
+
+    def read_cold(self, result: GetResult) -> GetResult:
+        """Fetch from disk what a cold result lacks; for any thread. Raises OSError when the disk fails."""
+        return self._reader.read_cold(result)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the smallest offset of a queue; 0 when it is unknown."""
+        return self._queues.min_offset(topic, queue_id)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind the last message of a queue; 0 when it is unknown."""
+        return self._queues.max_offset(topic, queue_id)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
+        """Return the first offset stored at or after a time (the end of the queue when there is none).
+
+        `upper`: the last one stored at or before it. May wait for the disk.
+        """
+        return self._reader.offset_by_time(topic, queue_id, timestamp_ms, upper=upper)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return when a message was stored, ms; -1 when it is not there. May wait for the disk."""
+        return self._reader.store_time(topic, queue_id, offset)
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """Return the whole record that begins at a position, None when none does. May wait for the disk."""
+        return self._reader.record_at(physical_offset)
+
+    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Return records of `topic` with this key or unique key, newest first. May wait for the disk."""
+        return self._reader.query(topic, key, max_count, begin_ms, end_ms)
+
+    def queue_entries(self, topic: str, queue_id: int, index: int, count: int) -> list[QueueEntry]:
+        """Return up to `count` entries of a queue from offset `index` on."""
+        return self._reader.queue_entries(topic, queue_id, index, count)
+
+    def topics(self) -> dict[str, list[int]]:
+        """Return the queue ids of each topic that ever had a message."""
+        return self._queues.topics()
+
+    def stats(self) -> StoreStats:
+        """Return the store's figures."""
+        log = self._log
+        # Dispatch happens in write(): what is behind is what it could not dispatch, and then writes are refused.
+        return StoreStats(
+            written=log.written,
+            flushed=log.flushed,
+            min_physical=log.min_position,
+            dispatch_behind_bytes=max(0, log.written - self._dispatched_end()),
+            flush_behind_bytes=max(0, log.written - log.flushed),
+            log_files=len(log.files),
+            log_bytes=log.written - log.min_position,
+            queues=len(self._queues),
+            earliest_timestamp=self._reader.earliest_timestamp(),
+            latest_timestamp=self._assembler.timestamp,
+            disk_ratio=self._disk_ratio,
+            refused=self.writable(),
+        )
+
+    # -- upkeep
+
+    def idle(self) -> None:
+        """Persist queue entries and work towards a checkpoint; called every 50 ms or so, takes some ms."""
+        if self._failed is None:
+            try:
+                self._keeper.step(self._assembler.timestamp)
+            except OSError as error:
+                _LOG.warning("queues and index cannot be persisted now: %s", error)
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Take over a changed configuration: retention and the disk's ratios; all else waits for the next start."""
+        assert config.mappedFileSizeCommitLog == self._config.mappedFileSizeCommitLog, "sizes of files never change"
+        assert config.log_folder == self._config.log_folder, "the folder of a store never changes"
+        self._config = config
+        self._measure_disk()
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget all queues of a topic; its offsets begin at 0 again. Its records stay until their file expires."""
+        if self._failed is None:
+            self.write()
+        self._queues.delete_topic(topic)
+        self._assembler.forget_topic(topic)
+        self._keeper.hasten()
+
+    def clean(self, *, now: bool = False) -> CleanReport:
+        """Do a retention pass: called every cleanResourceInterval in the store's thread; the helper removes files.
+
+        `now`: an administrator wants expired files gone at any hour. The reason and what was removed are told.
+        """
+        self._measure_disk()
+        log = self._log
+        # Never beyond the checkpoint: a queue whose last entries were lost with a kill must find their records.
+        safe = min(log.flushed, self._keeper.checkpoint.dispatched)
+        files = [
+            KeptFile(file.start, file.size, int(file.path.stat().st_mtime * 1000))
+            for file in log.files
+            if file.start <= log.written
+        ]
+        decision = decide(files, self._config, now_ms=self._clock.now_ms(), disk_ratio=self._disk_ratio, asked=now)
+        removed = [start for start in decision.delete if start + self._config.mappedFileSizeCommitLog <= safe]
+        if removed:
+            self._helper.remove([log.remove_first(start) for start in removed])
+            self._queues.delete_below(log.min_position)
+            if self._index is not None:
+                self._index.delete_below(log.min_position)
+            _LOG.info(
+                "%d CommitLog files removed, %s; it begins at %d now", len(removed), decision.reason, log.min_position
+            )
+        return CleanReport(removed, decision.reason, self._disk_ratio)
+
+    def close(self) -> None:
+        """Stop cleanly: write, flush, persist, checkpoint, remove the mark of an unclean stop, unlock.
+
+        When writing or flushing failed before, the mark stays and the next start recovers. Raises OSError,
+        StoreWriteError; the folder is unlocked all the same.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._failed is None:
+                self.write()
+        finally:
+            self._helper.close()
+            self._flusher.close()
+            try:
+                if self._failed is None and self._flusher.failure is None:
+                    self._keeper.finish(self._assembler.timestamp)
+                    self._disk.unlink(self._config.root / ABORT_NAME)
+                    self._disk.sync_folder(self._config.root)
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        try:
+            self._queues.close()
+            if self._index is not None:
+                self._index.close()
+        finally:
+            self._log.close()
+            self._lock.release()
+
+    # -- failures
+
+    def _undo_write(self, error: OSError) -> None:
+        """Bring everything back to the last good write, and decide whether there can be another."""
+        _LOG.error("writing the CommitLog failed, what was put is dropped: %s", error)
+        try:
+            self._log.discard()
+        except OSError as worse:
+            self._fail(f"the CommitLog cannot be written ({error}) nor mended ({worse}); restart the broker")
+        else:
+            if error.errno in _FULL:
+                self._retry_at = self._clock.monotonic() + FULL_DISK_RETRY_SECONDS
+                self._refuse()
+            else:
+                self._fail(f"the CommitLog cannot be written: {error}; check the disk and restart the broker")
+        self._assembler.forget_pending()
+
+    def _measure_disk(self) -> None:
+        self._disk_ratio = self._disk.used_ratio(self._config.log_folder)
+        full = self._disk_ratio >= self._config.warning_ratio
+        self._disk_full = (
+            f"the disk of {self._config.log_folder} is {self._disk_ratio:.0%} full, writes are refused from "
+            f"{self._config.warning_ratio:.0%} on (diskSpaceWarningLevelRatio)"
+            if full
+            else None
+        )
+        self._refuse()
+
+    def _fail(self, reason: str) -> None:
+        _LOG.critical("the store takes no more writes: %s", reason)
+        self._failed = reason
+        self._refuse()
+
+    def _refuse(self) -> None:
+        waiting = "the disk is full" if self._retry_at is not None else None
+        self._assembler.refused = self._failed or self._disk_full or waiting
+
+    def _dispatched_end(self) -> int:
+        return self._log.written if self._failed is None else self._queues.max_physical()
+
+    def _flushed(self, position: int) -> None:
+        if self.on_flushed is not None:
+            self.on_flushed(position)
+
+    def _fatal(self, error: BaseException) -> None:
+        self._fail(f"the CommitLog cannot be synced: {error}; restart the broker")
+        if self.on_fatal is not None:
+            self.on_fatal(error)

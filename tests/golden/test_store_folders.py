@@ -1,0 +1,235 @@
+"""Store folders that RocketMQ 5.5.0 left behind: all their messages are found, and what is derived is rebuilt alike.
+
+The folders: stopped cleanly, killed, and a master with its slave. The manifests: what the sending client was told.
+"""
+
+import json
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remoting.codes import MessageSysFlag
+from remoting.message import MessageExt
+from remoting.msgid import pack_host, parse_offset_msg_id
+from remoting.record import decode_record
+from store.config import StoreConfig
+from store.consumequeue import ConsumeQueues
+from store.dispatch import Dispatcher, dispatched_from_record
+from store.indexfile import MessageIndex
+from store.inspect import Gap, StoreFolder
+from store.messagestore import MessageStore
+from store.types import GetStatus
+
+DATA = Path(__file__).parent / "data"
+HOST = pack_host("127.0.0.1", 31911)
+# What the folders were made with.
+CONFIG = StoreConfig(
+    mappedFileSizeCommitLog=16384, mappedFileSizeConsumeQueue=2000, maxHashSlotNum=1000, maxIndexNum=4000
+)
+ALWAYS = (0, 1 << 62)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    archive: str
+    broker: str
+    manifest: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        text = (DATA / f"{self.manifest}.manifest.jsonl").read_text("utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+
+FOLDERS = {
+    "clean": Recorded("store-single-clean", "b0", "single-JSON"),
+    "killed": Recorded("store-single-unclean", "b0", "single-ROCKETMQ"),
+    "master": Recorded("store-sync-slave-clean", "b0", "sync-slave-JSON"),
+    "slave": Recorded("store-sync-slave-clean", "b1", "sync-slave-JSON"),
+}
+
+
+@dataclass(frozen=True)
+class Folder:
+    recorded: Recorded
+    root: Path
+
+
+@pytest.fixture(params=sorted(FOLDERS))
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    recorded = FOLDERS[request.param]
+    with tarfile.open(DATA / f"{recorded.archive}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return Folder(recorded, tmp_path / recorded.broker)
+
+
+@pytest.fixture
+def store(folder: Folder) -> Iterator[MessageStore]:
+    opened = open_store(folder.root)
+    yield opened
+    opened.close()
+
+
+def open_store(root: Path) -> MessageStore:
+    return MessageStore.open(replace(CONFIG, storePathRootDir=str(root)), store_host=HOST)
+
+
+def derived_files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.glob("consumequeue/*/*/*"))}
+
+
+def index_contents(root: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((root / "index").iterdir())]
+
+
+def body_of(message: MessageExt) -> bytes:
+    return zlib.decompress(message.body) if message.sys_flag & MessageSysFlag.COMPRESSED else message.body
+
+
+def by_id(store: MessageStore, offset_id: str) -> MessageExt:
+    _, position = parse_offset_msg_id(offset_id)
+    record = store.record_at(position)
+    assert record is not None
+    return decode_record(record, check_crc=True)
+
+
+def by_key(store: MessageStore, topic: str, key: str) -> dict[int, MessageExt]:
+    found = [decode_record(record) for record in store.query(topic, key, 64, *ALWAYS).records]
+    return {message.physical_offset: message for message in found}
+
+
+def check_every_way(store: MessageStore, message: MessageExt) -> None:
+    """Find the message by offset, by key, by unique key and by time."""
+    at = (message.topic, message.queue_id)
+    result = store.get(*at, message.queue_offset, 1)
+    assert result.status is GetStatus.FOUND
+    if result.cold:
+        result = store.read_cold(result)
+    assert decode_record(result.buffers[0]) == message
+    assert result.next_offset == message.queue_offset + 1
+    unique = message.properties.get("UNIQ_KEY")
+    for key in [*message.keys, *filter(None, [unique])]:
+        assert by_key(store, message.topic, key)[message.physical_offset] == message
+    stored_ms = message.store_timestamp
+    assert store.store_time(*at, message.queue_offset) == stored_ms
+    found = store.offset_by_time(*at, stored_ms)
+    assert found <= message.queue_offset
+    assert all(store.store_time(*at, offset) == stored_ms for offset in range(found, message.queue_offset))
+    assert found == 0 or store.store_time(*at, found - 1) < stored_ms
+    if unique:
+        then = store.query(message.topic, unique, 64, stored_ms, stored_ms).records
+        assert message in [decode_record(record) for record in then]
+
+
+def test_messages_of_the_manifest_are_found_every_way(folder: Folder, store: MessageStore) -> None:
+    checked = 0
+    for line in folder.recorded.lines:
+        if line["what"] == "consumed" or line["what"].startswith("transaction"):
+            continue
+        ids = zip(line["msgId"].split(","), line["offsetMsgId"].split(","), strict=True)
+        for number, (unique, offset_id) in enumerate(ids):
+            message = by_id(store, offset_id)
+            assert message.msg_id == unique
+            assert (message.queue_offset, message.offset_msg_id) == (line["queueOffset"] + number, offset_id)
+            if line["what"] in {"delay-level", "timer"}:
+                # It waits in a system topic, and was delivered from there later.
+                assert message.properties["REAL_TOPIC"] == line["topic"]
+                (delivered,) = by_key(store, line["topic"], unique).values()
+                assert body_of(delivered) == body_of(message)
+                check_every_way(store, delivered)
+            else:
+                assert message.queue_id == line["queueId"]
+                assert message.topic == line.get("topic", "GoldenBatch")
+            if line["what"] != "batch":
+                assert (message.tags, message.properties.get("KEYS")) == (line["tags"], line["keys"])
+                assert (len(body_of(message)), zlib.crc32(body_of(message))) == (line["bodyLength"], line["bodyCrc32"])
+            check_every_way(store, message)
+            checked += 1
+    assert checked == 25
+
+
+def test_transactions_of_the_manifest_are_found_where_they_belong(folder: Folder, store: MessageStore) -> None:
+    lines = [line for line in folder.recorded.lines if line["what"].startswith("transaction")]
+    assert len(lines) == 3
+    for line in lines:
+        halves = by_key(store, "RMQ_SYS_TRANS_HALF_TOPIC", line["msgId"])
+        assert halves
+        committed = by_key(store, "GoldenTxTopic", line["msgId"])
+        # Whether the roll-back or the check came first differs from recording to recording.
+        if line["what"] != "transaction-ROLLBACK_MESSAGE":
+            assert committed
+        for message in committed.values():
+            assert message.prepared_transaction_offset in halves
+            assert (len(message.body), zlib.crc32(message.body)) == (line["bodyLength"], line["bodyCrc32"])
+            check_every_way(store, message)
+
+
+def test_every_record_of_the_log_is_in_its_queue_and_no_more(folder: Folder, store: MessageStore) -> None:
+    messages = list(StoreFolder(folder.root).messages())
+    assert not [message for message in messages if isinstance(message, Gap)]
+    counts: dict[tuple[str, int], int] = {}
+    for message in messages:
+        assert isinstance(message, MessageExt)
+        queue = (message.topic, message.queue_id)
+        assert message.queue_offset == counts.get(queue, 0)
+        counts[queue] = message.queue_offset + 1
+        check_every_way(store, message)
+    assert {queue: store.max_offset(*queue) for queue in counts} == counts
+    assert store.topics() == {
+        topic: sorted(queue_id for name, queue_id in counts if name == topic) for topic, _ in counts
+    }
+
+
+def test_opening_and_closing_leaves_rocketmqs_derived_files_as_they_were(folder: Folder) -> None:
+    queues, index = derived_files(folder.root), index_contents(folder.root)
+    open_store(folder.root).close()
+    assert derived_files(folder.root) == queues
+    assert index_contents(folder.root) == index
+    assert not (folder.root / "abort").exists()
+
+
+def test_a_store_without_derived_files_rebuilds_rocketmqs_bytes(folder: Folder) -> None:
+    queues, index = derived_files(folder.root), index_contents(folder.root)
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(folder.root / name)
+    open_store(folder.root).close()
+    assert derived_files(folder.root) == queues
+    assert index_contents(folder.root) == index
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_dispatching_the_log_in_any_batches_gives_rocketmqs_bytes(folder: Folder, tmp_path: Path, batch: int) -> None:
+    found = StoreFolder(folder.root).records()
+    entries = [dispatched_from_record(record.view, record.at) for record in found if not isinstance(record, Gap)]
+    queues = ConsumeQueues(tmp_path / "anew" / "consumequeue", file_bytes=CONFIG.mappedFileSizeConsumeQueue)
+    index = MessageIndex(tmp_path / "anew" / "index", slots=CONFIG.maxHashSlotNum, entries=CONFIG.maxIndexNum)
+    dispatcher = Dispatcher(queues, index)
+    for start in range(0, len(entries), batch):
+        dispatcher.dispatch(entries[start : start + batch])
+        # A part of the log may be dispatched twice.
+        dispatcher.dispatch(entries[max(0, start - 3) : start + 1])
+    queues.close()
+    index.close()
+    assert derived_files(tmp_path / "anew") == derived_files(folder.root)
+    assert index_contents(tmp_path / "anew") == index_contents(folder.root)
+
+
+def test_inspection_agrees_and_changes_nothing(folder: Folder) -> None:
+    before = {path: path.read_bytes() for path in folder.root.rglob("*") if path.is_file()}
+    inspected = StoreFolder(folder.root)
+    assert inspected.unclean == (folder.recorded.archive == "store-single-unclean")
+    check = inspected.check_queues()
+    assert (check.wrong, check.problems) == (0, [])
+    assert check.records == sum(queue.max_offset for queue in inspected.queues())
+    assert check.records == sum(segment.records for segment in inspected.segments())
+    assert "topics.json" in inspected.config()
+    assert inspected.checkpoint().log_timestamp == max(segment.last_timestamp for segment in inspected.segments())
+    (index,) = inspected.index_files()
+    assert index.entries > 100
+    assert {path: path.read_bytes() for path in folder.root.rglob("*") if path.is_file()} == before
