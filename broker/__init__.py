@@ -1,0 +1,18 @@
+"""The broker: takes messages from producers, keeps them in the store, hands them to consumer groups.
+
+A request's way is a straight line: `remoting/server` decodes it, the table in `server.py` (request code → handler)
+picks the handler, the handler decides and either answers at once or parks a small record that somebody completes.
+
+- data plane: `send.py` (10, 310, 320; checks in `msgcheck.py`) → `replication.py` (when is a message acknowledged?) →
+  store; `pull.py` (11, 361; tag filter in `filter.py`) → store, or `longpoll.py` (who waits for which queue);
+  `offsets.py` (how far has a group come, 14 and 15).
+- who is connected: `clients.py` (groups, members, subscriptions), `client_handlers.py` (34, 35, 38, 46), `locks.py`
+  (41, 42).
+- metadata: `topics.py`, `groups.py`; `register.py` tells every NameServer; `admin_*.py` serve the administrators.
+- `server.py` is the composition root: it builds every part in visible order and alone knows them all.
+  Every part is given what it needs by its constructor, never the broker.
+
+Decide without I/O: the long-poll, offset, client, lock and topic tables are plain values driven by an injected clock.
+All tables are changed in the event loop only, in one synchronous step; the store's flusher thread speaks to the loop
+through `call_soon_threadsafe`, cold reads run in a small thread pool. Every table has a limit, named where it stands.
+"""

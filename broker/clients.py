@@ -1,0 +1,285 @@
+"""Who is connected: producer groups, consumer groups with their members and subscriptions.
+
+A pure table, driven by heartbeats, closed connections and the clock. A member is a connection, as in RocketMQ: the same
+client id on a new connection is a new member, and the old one leaves when its connection closes. A closed connection
+is forgotten at once, a silent one after channelExpiredTimeout. When the membership or the set of subscribed topics of
+a group changes, all its members are told (code 40), once per turn of the event loop.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.errors import CommandError, InvokeError
+from remoting.headers import NotifyConsumerIdsChangedRequestHeader
+from runtime.clock import Clock
+
+# Producer and consumer groups of one client; a heartbeat that names more is refused with INVALID_PARAMETER.
+GROUPS_PER_CLIENT_MAX = 4096
+# Topics that one group subscribes to; beyond it likewise.
+SUBSCRIPTIONS_PER_GROUP_MAX = 10_000
+
+
+class Channel(Protocol):
+    """What must be known of a connection."""
+
+    closed: bool
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """Address and port of the other side."""
+        ...
+
+    def send_oneway(self, request: Command) -> None:
+        """Send a request that has no answer."""
+        ...
+
+
+class Member(msgspec.Struct, eq=False):
+    """A client of a group. `language` is a LanguageCode; times: `seen_ms` on the wall clock, `seen` monotonic."""
+
+    connection: Any  # a Channel; Any because a Struct checks no protocols
+    client_id: str
+    language: int
+    version: int
+    seen_ms: int
+    seen: float
+
+
+class ConsumerGroup(msgspec.Struct, eq=False):
+    """A consumer group that has members. Settings are those of the latest heartbeat."""
+
+    name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    members: dict[Any, Member] = msgspec.field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
+
+    @property
+    def broadcasting(self) -> bool:
+        """Whether every member gets every message."""
+        return self.message_model == "BROADCASTING"
+
+
+class ClientTable:
+    """Producers and consumers by group, and by connection what must be forgotten when it closes."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        later: Callable[[Callable[[], None]], object],
+        notifies: Callable[[str], bool],
+        on_leave: Callable[[str, str], None],
+    ) -> None:
+        """`later` runs a call in the next turn of the loop; `notifies` tells whether a group's members want code 40.
+
+        `on_leave` is called with (group, client id) when a client's last connection in a group is gone.
+        """
+        self._clock = clock
+        self._later = later
+        self._notifies = notifies
+        self._on_leave = on_leave
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Any, Member]] = {}
+        # Groups by connection: (consumer groups, producer groups).
+        self._joined: dict[Any, tuple[set[str], set[str]]] = {}
+        self._changed: set[str] = set()
+
+    def heartbeat(self, connection: Channel, data: HeartbeatData, language: int, version: int) -> bool:
+        """Take note of a client; True when membership or subscriptions changed. Raises CommandError at a limit."""
+        if len(data.consumerDataSet) + len(data.producerDataSet) > GROUPS_PER_CLIENT_MAX:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER, f"a client takes part in at most {GROUPS_PER_CLIENT_MAX} groups"
+            )
+        for wanted in data.consumerDataSet:
+            if len(wanted.subscriptionDataSet) > SUBSCRIPTIONS_PER_GROUP_MAX:
+                raise CommandError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"group {wanted.groupName} subscribes to more than {SUBSCRIPTIONS_PER_GROUP_MAX} topics",
+                )
+        changed = False
+        for consumer in data.consumerDataSet:
+            changed |= self._join(connection, data, consumer, language, version)
+        for producer in data.producerDataSet:
+            members = self._producers.setdefault(producer.groupName, {})
+            self._see(members, connection, data.clientID, language, version)
+            self._groups_of(connection)[1].add(producer.groupName)
+        return changed
+
+    def unregister(self, connection: Channel, producer_group: str | None, consumer_group: str | None) -> None:
+        """Take a client out of the groups it names."""
+        joined = self._joined.get(connection)
+        if joined is None:
+            return
+        if consumer_group:
+            self._leave(connection, consumer_group)
+        if producer_group:
+            self._leave_producers(connection, producer_group)
+
+    def on_close(self, connection: Channel) -> None:
+        """Forget a connection that has closed."""
+        consumers, producers = self._joined.get(connection, ((), ()))
+        for group in tuple(consumers):
+            self._leave(connection, group)
+        for group in tuple(producers):
+            self._leave_producers(connection, group)
+
+    def expire(self, silent_seconds: float) -> list[Channel]:
+        """Forget clients that have been silent for longer; returns their connections, which should be closed."""
+        limit = self._clock.monotonic() - silent_seconds
+        silent: dict[Any, None] = {}
+        for members in [*(group.members for group in self._consumers.values()), *self._producers.values()]:
+            silent.update((connection, None) for connection, member in members.items() if member.seen < limit)
+        for connection in silent:
+            self.on_close(connection)
+        return list(silent)
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """Return a consumer group that has members; None when it has none."""
+        return self._consumers.get(group)
+
+    def consumer_ids(self, group: str) -> list[str]:
+        """Return the client ids of a group, each once."""
+        return list(dict.fromkeys(member.client_id for member in self.connections(group)))
+
+    def connections(self, group: str) -> list[Member]:
+        """Return the members of a consumer group."""
+        found = self._consumers.get(group)
+        return [] if found is None else list(found.members.values())
+
+    def find(self, group: str, client_id: str) -> Member | None:
+        """Return a member of a consumer group by its client id; the one seen last when it has several connections."""
+        members = [member for member in self.connections(group) if member.client_id == client_id]
+        return max(members, key=lambda member: member.seen, default=None)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """Return what a group wants of a topic, None when it does not subscribe to it."""
+        found = self._consumers.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def consumer_groups(self) -> list[str]:
+        """Return the consumer groups that have members."""
+        return sorted(self._consumers)
+
+    def groups_subscribed_to(self, topic: str) -> list[str]:
+        """Return the connected groups that subscribe to a topic."""
+        return sorted(name for name, group in self._consumers.items() if topic in group.subscriptions)
+
+    def producers(self, group: str) -> list[Member]:
+        """Return the members of a producer group."""
+        return list(self._producers.get(group, {}).values())
+
+    def producer_groups(self) -> dict[str, list[Member]]:
+        """Return all producer groups with their members."""
+        return {group: list(members.values()) for group, members in self._producers.items()}
+
+    def _groups_of(self, connection: Channel) -> tuple[set[str], set[str]]:
+        joined = self._joined.get(connection)
+        if joined is None:
+            joined = self._joined[connection] = (set(), set())
+        return joined
+
+    def _see(
+        self, members: dict[Any, Member], connection: Channel, client_id: str, language: int, version: int
+    ) -> bool:
+        """Note a sign of life; True when the connection is new among the members."""
+        member = members.get(connection)
+        if member is None:
+            now_ms, now = self._clock.now_ms(), self._clock.monotonic()
+            members[connection] = Member(connection, client_id, language, version, now_ms, now)
+            return True
+        member.client_id = client_id
+        member.seen_ms = self._clock.now_ms()
+        member.seen = self._clock.monotonic()
+        return False
+
+    def _join(
+        self, connection: Channel, data: HeartbeatData, consumer: ConsumerData, language: int, version: int
+    ) -> bool:
+        group = self._consumers.get(consumer.groupName)
+        if group is None:
+            group = self._consumers[consumer.groupName] = ConsumerGroup(consumer.groupName)
+        changed = self._see(group.members, connection, data.clientID, language, version)
+        group.consume_type = consumer.consumeType
+        group.message_model = consumer.messageModel
+        group.consume_from_where = consumer.consumeFromWhere
+        self._groups_of(connection)[0].add(group.name)
+        if not data.withoutSub:
+            changed |= _subscribe(group, consumer.subscriptionDataSet)
+        if changed:
+            self._tell(group.name)
+        return changed
+
+    def _leave(self, connection: Channel, group_name: str) -> None:
+        consumers = self._joined[connection][0]
+        group = self._consumers.get(group_name)
+        if group is None or group_name not in consumers:
+            return
+        consumers.discard(group_name)
+        member = group.members.pop(connection)
+        self._forget_if_idle(connection)
+        if not group.members:
+            del self._consumers[group_name]
+        else:
+            self._tell(group_name)
+        if all(other.client_id != member.client_id for other in group.members.values()):
+            self._on_leave(group_name, member.client_id)
+
+    def _leave_producers(self, connection: Channel, group_name: str) -> None:
+        producers = self._joined.get(connection, (set(), set()))[1]
+        if group_name not in producers:
+            return
+        producers.discard(group_name)
+        members = self._producers[group_name]
+        del members[connection]
+        if not members:
+            del self._producers[group_name]
+        self._forget_if_idle(connection)
+
+    def _forget_if_idle(self, connection: Channel) -> None:
+        consumers, producers = self._joined[connection]
+        if not consumers and not producers:
+            del self._joined[connection]
+
+    def _tell(self, group: str) -> None:
+        if not self._changed:
+            self._later(self._notify)
+        self._changed.add(group)
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, set()
+        for name in changed:
+            group = self._consumers.get(name)
+            if group is None or not self._notifies(name):
+                continue
+            for connection in list(group.members):
+                header = NotifyConsumerIdsChangedRequestHeader(consumerGroup=name)
+                request = Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True)
+                # A connection that is closing or does not read learns of it by its own rebalance timer.
+                with contextlib.suppress(InvokeError):
+                    connection.send_oneway(request)
+
+
+def _subscribe(group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
+    """Take over what a heartbeat subscribes to; True when the set of topics changed."""
+    topics = set()
+    changed = False
+    for subscription in wanted:
+        topics.add(subscription.topic)
+        known = group.subscriptions.get(subscription.topic)
+        if known is None:
+            changed = True
+            group.subscriptions[subscription.topic] = subscription
+        elif subscription.subVersion > known.subVersion:
+            group.subscriptions[subscription.topic] = subscription
+    for topic in [topic for topic in group.subscriptions if topic not in topics]:
+        changed = True
+        del group.subscriptions[topic]
+    return changed

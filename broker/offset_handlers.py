@@ -1,0 +1,97 @@
+"""Consumer offsets on the wire: codes 14 and 15."""
+
+import os
+from typing import Protocol
+
+from broker.config import LiveConfig
+from broker.groups import GroupTable
+from broker.offsets import OffsetTable
+from broker.topics import TopicTable
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.errors import CommandError
+from remoting.headers import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from remoting.server import Connection, Handler
+from store.types import QueueEntry
+
+NOT_FOUND = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+RESET = "Offset has been previously reset"
+
+
+class QueueStore(Protocol):
+    """What is needed of the store."""
+
+    @property
+    def written(self) -> int:
+        """The position behind the last record written."""
+        ...
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset kept."""
+        ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind the last message."""
+        ...
+
+    def queue_entries(self, topic: str, queue_id: int, index: int, count: int) -> list[QueueEntry]:
+        """Return entries of a queue."""
+        ...
+
+
+class OffsetHandlers:
+    """Handlers of querying and committing offsets."""
+
+    def __init__(
+        self, live: LiveConfig, offsets: OffsetTable, topics: TopicTable, groups: GroupTable, store: QueueStore
+    ) -> None:
+        self._offsets = offsets
+        self._topics = topics
+        self._groups = groups
+        self._store = store
+        ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._memory_bytes = ram * live.store.accessMessageInMemoryMaxRatio // 100
+
+    def table(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
+        }
+
+    def query(self, _connection: Connection, request: Command) -> Command:
+        """Return a group's offset (14); 22 lets the client choose where to begin."""
+        header = request.header(QueryConsumerOffsetRequestHeader)
+        offset = self._offsets.query(header.consumerGroup, header.topic, header.queueId)
+        if offset < 0:
+            if header.setZeroIfNotFound is False or not self._is_young(header.topic, header.queueId):
+                return Command.response(ResponseCode.QUERY_NOT_FOUND, NOT_FOUND)
+            offset = 0
+        return Command.response(ResponseCode.SUCCESS, header=QueryConsumerOffsetResponseHeader(offset=offset))
+
+    def update(self, connection: Connection, request: Command) -> Command:
+        """Take a group's offset (15)."""
+        header = request.header(UpdateConsumerOffsetRequestHeader)
+        topic, group, queue_id = header.topic, header.consumerGroup, header.queueId
+        if self._groups.find(group) is None:
+            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!: create it first")
+        config = self._topics.get(topic)
+        if config is None:
+            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if not 0 <= queue_id < max(config.readQueueNums, config.writeQueueNums):
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"queue id {queue_id} of topic {topic} does not exist")
+        end = self._store.max_offset(topic, queue_id)
+        if not self._offsets.commit(group, topic, queue_id, header.commitOffset, end, connection):
+            return Command.response(ResponseCode.SUCCESS, RESET)
+        return Command.response(ResponseCode.SUCCESS)
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        """Tell whether a queue still has its first message, in memory: a new group then begins with it."""
+        if self._store.min_offset(topic, queue_id) > 0:
+            return False
+        entries = self._store.queue_entries(topic, queue_id, 0, 1)
+        return bool(entries) and self._store.written - entries[0].physical_offset <= self._memory_bytes

@@ -1,0 +1,299 @@
+"""Pulling: codes 11 and 361. Checks in RocketMQ's order, then a read of the store, or a wait for the next message.
+
+Messages leave as memoryviews straight from the log. What is not in memory is read by a small thread pool, so that an
+old backlog does not hold up the loop. A request that finds nothing new may be parked (longpoll.py); it is run again
+when a message arrives that it wants, at its deadline, or when the broker stops, and is answered then whatever comes.
+"""
+
+import asyncio
+import logging
+import os
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+
+from broker.config import LiveConfig
+from broker.longpoll import LongPollTable
+from broker.offsets import OffsetTable
+from broker.pullcheck import PullChecks, PullTicket
+from broker.stats import BrokerStats
+from remoting.codes import VERSION, PullSysFlag, RequestCode, ResponseCode
+from remoting.command import JSON, ONEWAY_FLAG, Command
+from remoting.errors import CommandError
+from remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from remoting.server import Connection, Handler, Reply
+from store.messagestore import MessageStore
+from store.types import Dispatched, GetResult, GetStatus
+
+_log = logging.getLogger(__name__)
+_words = struct.Struct(">II").pack
+
+# How long a request may be parked at most, in milliseconds: below the idle close of a connection (120 s).
+SUSPEND_MS_MAX = 90_000
+# How often parked requests are compared with their queues, in seconds; a safety net, and what moves a consumer past
+# messages that its filter skips (RocketMQ's own figure).
+SWEEP_SECONDS = 5.0
+# Reads that wait for the thread pool; beyond it a pull is answered with SYSTEM_BUSY.
+COLD_READS_MAX = 1024
+# Bytes of messages in one answer, whatever the client asks for: an answer must fit a frame (16 MiB) with its header.
+ANSWER_BYTES_MAX = 15 * 1024 * 1024
+
+_SUSPEND = int(PullSysFlag.SUSPEND)
+_COMMIT = int(PullSysFlag.COMMIT_OFFSET)
+_FOUND = int(ResponseCode.SUCCESS)
+_NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
+_RETRY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+_MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
+
+_CODES: dict[GetStatus, int] = {
+    GetStatus.FOUND: _FOUND,
+    GetStatus.NO_MATCHED_MESSAGE: _RETRY,
+    GetStatus.MESSAGE_WAS_REMOVING: _RETRY,
+    GetStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
+    GetStatus.OFFSET_TOO_SMALL: _MOVED,
+}
+_TEMPLATE = (
+    b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d",'
+    b'"maxOffset":"%d","minOffset":"%d","topicSysFlag":"%d"},"flag":1,"language":"JAVA","opaque":%d,'
+    b'"remark":"%b","serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
+)
+
+
+class PullHandlers:
+    """Handlers of the pull requests, and the service that completes parked ones."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        checks: PullChecks,
+        offsets: OffsetTable,
+        store: MessageStore,
+        stats: BrokerStats,
+        loop: asyncio.AbstractEventLoop,
+        threads: Executor,
+    ) -> None:
+        self._live = live
+        self._checks = checks
+        self._offsets = offsets
+        self._store = store
+        self._stats = stats
+        self._loop = loop
+        self._threads = threads
+        self._polls = LongPollTable[PullTicket](live.broker.pullThreadPoolQueueCapacity)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._cold_reads = 0
+        ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._slow_bytes = ram * live.store.accessMessageInMemoryMaxRatio // 100
+
+    def table(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    @property
+    def parked(self) -> int:
+        """Pulls that wait for a message."""
+        return len(self._polls)
+
+    def pull(self, connection: Connection, request: Command) -> Reply:
+        """Answer a pull (11, 361), or park it."""
+        header = request.header(PullMessageRequestHeader)
+        return self._serve(self._checks.ticket(connection, request, header), may_park=True)
+
+    def arrived(self, batch: Sequence[Dispatched]) -> None:
+        """Wake who waits for one of these messages; called by the store, once a write."""
+        polls = self._polls
+        if not polls:
+            return
+        ends: dict[tuple[str, int], int] = {}
+        codes: dict[tuple[str, int], set[int]] = {}
+        for message in batch:
+            key = (message.topic, message.queue_id)
+            if polls.waits_for(key):
+                ends[key] = message.queue_offset + 1
+                codes.setdefault(key, set()).add(message.tags_code)
+        woken = [ticket for key, end in ends.items() for ticket in polls.arrived(key, end, codes[key])]
+        if woken:
+            # In the next turn: the producers' answers leave first, and the store is not read while it writes.
+            self._loop.call_soon(self._run_again, woken)
+
+    def sweep(self) -> None:
+        """Wake who has been overtaken unnoticed, or moved by an administrator; called every SWEEP_SECONDS."""
+        offsets = self._offsets
+
+        def moved(ticket: PullTicket) -> bool:
+            return offsets.reset_pending(ticket.header.consumerGroup, ticket.topic, ticket.queue_id)
+
+        self._run_again(self._polls.overtaken(self._store.max_offset, moved))
+
+    def on_close(self, connection: Connection) -> None:
+        """Forget what a closed connection waited for."""
+        self._polls.drop(connection)
+
+    def stop(self) -> None:
+        """Answer everybody who waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._run_again(self._polls.clear())
+
+    def _serve(self, ticket: PullTicket, *, may_park: bool) -> Reply:
+        header = ticket.header
+        reset = self._offsets.take_reset(header.consumerGroup, ticket.topic, ticket.queue_id)
+        if reset >= 0:
+            return self._reset_answer(ticket, reset)
+        result = self._store.get(
+            ticket.topic,
+            ticket.queue_id,
+            ticket.offset,
+            max(header.maxMsgNums, 1),
+            _bytes_wanted(header.maxMsgBytes),
+            ticket.accepts,
+        )
+        if may_park and header.sysFlag & _COMMIT:
+            self._offsets.commit(
+                header.consumerGroup,
+                ticket.topic,
+                ticket.queue_id,
+                header.commitOffset,
+                result.max_offset,
+                ticket.owner,
+            )
+        if result.cold:
+            self._read_cold(ticket, result)
+            return None
+        code = self._code(ticket, result)
+        if code == _NOT_FOUND and may_park and header.sysFlag & _SUSPEND and self._park(ticket):
+            return None
+        self._answer(ticket, code, result)
+        return None
+
+    @staticmethod
+    def _code(ticket: PullTicket, result: GetResult) -> int:
+        code = _CODES.get(result.status)
+        if code is None:
+            # The queue is empty or not there: an offset other than 0 points at messages that are gone.
+            return _MOVED if ticket.offset else _NOT_FOUND
+        return code
+
+    def _answer(self, ticket: PullTicket, code: int, result: GetResult) -> None:
+        """Send what was read."""
+        header, request, connection = ticket.header, ticket.request, ticket.owner
+        if code == _FOUND:
+            self._stats.got(header.consumerGroup, ticket.topic, result.count, result.size)
+        else:
+            self._stats.missed()
+        group = ticket.group
+        slow = self._live.broker.slaveReadEnable and result.behind_bytes > self._slow_bytes
+        broker_id = group.whichBrokerWhenConsumeSlowly if slow else 0
+        buffers = result.buffers if code == _FOUND else []
+        if request.serialize_type != JSON:
+            response = PullMessageResponseHeader(
+                suggestWhichBrokerId=broker_id,
+                nextBeginOffset=result.next_offset,
+                minOffset=result.min_offset,
+                maxOffset=result.max_offset,
+                topicSysFlag=ticket.config.topicSysFlag,
+                groupSysFlag=group.groupSysFlag,
+            )
+            connection.reply(request, Command.response(code, result.status.name, response, buffers))
+            return
+        if request.flag & ONEWAY_FLAG:
+            return
+        head = _TEMPLATE % (
+            code,
+            broker_id,
+            group.groupSysFlag,
+            result.next_offset,
+            result.max_offset,
+            result.min_offset,
+            ticket.config.topicSysFlag,
+            request.opaque,
+            result.status.name.encode(),
+        )
+        length = len(head)
+        body_bytes = result.size if buffers else 0
+        connection.write(_words(length + 4 + body_bytes, length) + head, *buffers)
+
+    def _reset_answer(self, ticket: PullTicket, offset: int) -> Command:
+        """Tell a consumer that an administrator has moved its group."""
+        header = PullMessageResponseHeader(
+            suggestWhichBrokerId=0,
+            nextBeginOffset=offset,
+            minOffset=self._store.min_offset(ticket.topic, ticket.queue_id),
+            maxOffset=self._store.max_offset(ticket.topic, ticket.queue_id),
+            topicSysFlag=ticket.config.topicSysFlag,
+            groupSysFlag=ticket.group.groupSysFlag,
+        )
+        return Command.response(_MOVED, "OFFSET_RESET", header)
+
+    def _read_cold(self, ticket: PullTicket, result: GetResult) -> None:
+        if self._cold_reads >= COLD_READS_MAX:
+            raise CommandError(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+        self._cold_reads += 1
+        reading = self._loop.run_in_executor(self._threads, self._store.read_cold, result)
+        reading.add_done_callback(partial(self._cold_read, ticket))
+
+    def _cold_read(self, ticket: PullTicket, reading: "asyncio.Future[GetResult]") -> None:
+        self._cold_reads -= 1
+        if reading.cancelled():
+            return
+        self._guarded(ticket, partial(self._answer_cold, ticket, reading))
+
+    def _answer_cold(self, ticket: PullTicket, reading: "asyncio.Future[GetResult]") -> Reply:
+        result = reading.result()
+        self._answer(ticket, self._code(ticket, result), result)
+        return None
+
+    def _park(self, ticket: PullTicket) -> bool:
+        broker = self._live.broker
+        wait_ms = ticket.header.suspendTimeoutMillis if broker.longPollingEnable else broker.shortPollingTimeMills
+        if wait_ms <= 0 or ticket.owner.closed:
+            return False
+        deadline = self._loop.time() + min(wait_ms, SUSPEND_MS_MAX) / 1000
+        if not self._polls.park(ticket, deadline):
+            return False
+        if self._timer is None or deadline < self._timer_at:
+            self._arm()
+        return True
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._polls.next_deadline()
+        if deadline is not None:
+            self._timer_at = deadline
+            self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        # A timer may fire a moment early: its clock counts whole milliseconds.
+        self._run_again(self._polls.expired(self._loop.time() + 0.001))
+        self._arm()
+
+    def _run_again(self, tickets: Iterable[PullTicket]) -> None:
+        for ticket in tickets:
+            if not ticket.owner.closed:
+                self._guarded(ticket, partial(self._serve, ticket, may_park=False))
+
+    @staticmethod
+    def _guarded(ticket: PullTicket, work: Callable[[], Reply]) -> None:
+        """Run what completes a parked request: its failure is its own answer and nobody else's."""
+        try:
+            reply = work()
+        except CommandError as error:
+            reply = Command.response(error.code, error.remark)
+        except Exception as error:
+            _log.exception("a pull of %s:%d failed", ticket.topic, ticket.queue_id)
+            reply = Command.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if isinstance(reply, Command):
+            ticket.owner.reply(ticket.request, reply)
+
+
+def _bytes_wanted(limit: int | None) -> int:
+    """Return how many bytes of messages an answer may hold; a client that names no sensible limit gets ours."""
+    return ANSWER_BYTES_MAX if limit is None or limit <= 0 else min(limit, ANSWER_BYTES_MAX)

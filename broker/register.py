@@ -1,0 +1,264 @@
+"""Telling every NameServer which topics this broker has.
+
+All of them are told at start, at once when a topic changes (changes of one moment together), and every
+registerNameServerPeriod as a sign of life. A table that has not changed is not sent again when forceRegister=false, or
+when it is large: the NameServer is asked whether it knows the table's version (code 322), which is a sign of life too.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import time
+import zlib
+
+import msgspec
+
+from broker.config import LiveConfig
+from broker.topics import TopicTable
+from remoting.bodies import RegisterBrokerBody, TopicConfigTable
+from remoting.client import RemotingClient
+from remoting.codes import Perm, RequestCode
+from remoting.errors import RemotingError
+from remoting.headers import (
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+
+_log = logging.getLogger(__name__)
+
+# Topics from which a table is large: it is encoded in a thread, and its version is asked for before it is sent.
+LARGE_TABLE = 1000
+# Bytes from which a registration is compressed whatever compressedRegister says: 16 MiB would not fit a frame.
+COMPRESS_BYTES = 4 * 1024 * 1024
+# Seconds between two registrations that changes cause, at least; and how many times as long as the last one took.
+PAUSE_MIN = 0.02
+PAUSE_FACTOR = 2.0
+# Seconds between attempts to reach a NameServer that does not know this broker (one that restarted, for example).
+CHASE_SECONDS = 1.0
+# Seconds that the start of the broker waits for its NameServers, and its stop for taking leave of them.
+START_SECONDS = 5.0
+LEAVE_SECONDS = 3.0
+# Networks whose addresses mean nothing on another machine.
+_LOCAL_NETWORKS = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+_DOCKER_NETWORK = ipaddress.ip_network("172.17.0.0/16")
+_READ_WRITE = int(Perm.READ | Perm.WRITE)
+
+
+class Registration:
+    """Keeps all NameServers informed."""
+
+    def __init__(
+        self, live: LiveConfig, topics: TopicTable, client: RemotingClient, address: str, ha_address: str
+    ) -> None:
+        """`address` is "host:port" as clients reach this broker."""
+        self._live = live
+        self._topics = topics
+        self._client = client
+        self._address = address
+        self._ha_address = ha_address
+        self._revision = 0
+        self._told = 0
+        self._round: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        # NameServers that know this broker, and those whose silence has been logged.
+        self.registered: set[str] = set()
+        self._silent: set[str] = set()
+
+    async def start(self) -> None:
+        """Register for the first time; returns when all have answered, or after START_SECONDS."""
+        for warning in address_warnings(self._address, self._live.broker.namesrv_addresses()):
+            _log.warning("%s", warning)
+        self._revision += 1
+        try:
+            await asyncio.wait_for(self.announce(), START_SECONDS)
+        except TimeoutError:
+            _log.warning("not every NameServer has answered within %s s; it is tried again", START_SECONDS)
+
+    def changed(self) -> None:
+        """Note that a topic or permission changed; the NameServers are told soon, in the background."""
+        self._revision += 1
+        if self._keeper is None:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="register")
+
+    async def announce(self) -> None:
+        """Return when every NameServer that answers knows all changes made so far."""
+        target = self._revision
+        while self._told < target:
+            if self._round is None:
+                self._round = asyncio.get_running_loop().create_task(self._tell_all(), name="register round")
+            # Shielded: others may wait for the same round.
+            await asyncio.shield(self._round)
+
+    async def refresh(self) -> None:
+        """Give every NameServer a sign of life; called every registerNameServerPeriod."""
+        config = self._live.broker
+        if config.forceRegister and len(self._topics.tables) < LARGE_TABLE:
+            self._revision += 1
+            await self.announce()
+            return
+        asked = [self._knows(address) for address in config.namesrv_addresses()]
+        if not all(await asyncio.gather(*asked)):
+            self._revision += 1
+            await self.announce()
+
+    async def chase(self) -> None:
+        """Register with the NameServers that do not know this broker; called every CHASE_SECONDS."""
+        missing = [address for address in self._live.broker.namesrv_addresses() if address not in self.registered]
+        if missing and self._round is None:
+            body, compressed = await self._body()
+            await asyncio.gather(*(self._tell(address, body, compressed=compressed) for address in missing))
+
+    def lost(self, address: str) -> None:
+        """Note that the connection to a NameServer ended: it has forgotten this broker, or was itself restarted."""
+        self.registered.discard(address)
+
+    async def close(self) -> None:
+        """Take leave of every NameServer, so that clients are sent elsewhere at once."""
+        for task in (self._keeper, self._round):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await asyncio.gather(*(self._leave(address) for address in sorted(self.registered)))
+
+    async def _keep(self) -> None:
+        try:
+            while self._told < self._revision:
+                began = time.monotonic()
+                await self.announce()
+                await asyncio.sleep(max(PAUSE_MIN, PAUSE_FACTOR * (time.monotonic() - began)))
+        finally:
+            self._keeper = None
+
+    async def _tell_all(self) -> None:
+        revision = self._revision
+        try:
+            addresses = self._live.broker.namesrv_addresses()
+            if addresses:
+                body, compressed = await self._body()
+                await asyncio.gather(*(self._tell(address, body, compressed=compressed) for address in addresses))
+            self._told = max(self._told, revision)
+        finally:
+            self._round = None
+
+    async def _body(self) -> tuple[bytes, bool]:
+        """Return the registration's body and whether it is compressed."""
+        config = self._live.broker
+        topics = dict(self._topics.tables)
+        if config.brokerPermission & _READ_WRITE != _READ_WRITE:
+            topics = {
+                name: msgspec.structs.replace(topic, perm=topic.perm & config.brokerPermission)
+                for name, topic in topics.items()
+            }
+        wrapper = TopicConfigTable(dataVersion=self._topics.data_version, topicConfigTable=topics)
+        body = RegisterBrokerBody(topicConfigSerializeWrapper=wrapper)
+
+        def encoded() -> tuple[bytes, bool]:
+            plain = b"" if config.compressedRegister else body.encode()
+            if config.compressedRegister or len(plain) > COMPRESS_BYTES:
+                return body.encode_compressed(), True
+            return plain, False
+
+        return await asyncio.to_thread(encoded) if len(topics) >= LARGE_TABLE else encoded()
+
+    async def _tell(self, address: str, body: bytes, *, compressed: bool) -> None:
+        config = self._live.broker
+        header = RegisterBrokerRequestHeader(
+            brokerName=config.name(),
+            brokerAddr=self._address,
+            clusterName=config.brokerClusterName,
+            haServerAddr=self._ha_address,
+            brokerId=config.brokerId,
+            enableActingMaster=False,
+            compressed=compressed,
+            bodyCrc32=zlib.crc32(body) & 0x7FFFFFFF,
+        )
+        seconds = config.registerBrokerTimeoutMills / 1000
+        try:
+            await self._client.call(address, RequestCode.REGISTER_BROKER, header, body, seconds)
+        except RemotingError as error:
+            self._failed(address, error)
+        else:
+            self._succeeded(address)
+
+    async def _knows(self, address: str) -> bool:
+        """Ask whether a NameServer has the current table; False also when it does not answer."""
+        config = self._live.broker
+        header = QueryDataVersionRequestHeader(
+            brokerName=config.name(),
+            brokerAddr=self._address,
+            clusterName=config.brokerClusterName,
+            brokerId=config.brokerId,
+        )
+        try:
+            response = await self._client.call(
+                address, RequestCode.QUERY_DATA_VERSION, header, self._topics.data_version.encode()
+            )
+            return not response.header(QueryDataVersionResponseHeader).changed
+        except RemotingError as error:
+            self._failed(address, error)
+            return False
+
+    async def _leave(self, address: str) -> None:
+        config = self._live.broker
+        header = UnRegisterBrokerRequestHeader(
+            brokerName=config.name(),
+            brokerAddr=self._address,
+            clusterName=config.brokerClusterName,
+            brokerId=config.brokerId,
+        )
+        try:
+            await self._client.call(address, RequestCode.UNREGISTER_BROKER, header, timeout=LEAVE_SECONDS)
+        except RemotingError as error:
+            _log.warning("cannot unregister from NameServer %s: %s", address, error)
+
+    def _failed(self, address: str, error: Exception) -> None:
+        self.registered.discard(address)
+        if address not in self._silent:
+            self._silent.add(address)
+            _log.warning("cannot register with NameServer %s: %s; it is tried again", address, error)
+
+    def _succeeded(self, address: str) -> None:
+        self._silent.discard(address)
+        if address not in self.registered:
+            self.registered.add(address)
+            _log.info("registered with NameServer %s as %s", address, self._address)
+
+
+def address_warnings(address: str, name_servers: tuple[str, ...]) -> list[str]:
+    """Return what is suspicious about the address that clients will be told: the most common trap of deployments."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        own = ipaddress.ip_address(host)
+    except ValueError:
+        return []
+    remote = [server for server in name_servers if not _is_local(server.rpartition(":")[0].strip("[]"))]
+    if not remote:
+        return []
+    if any(own in network for network in _LOCAL_NETWORKS):
+        text = (
+            f"clients are told to find this broker at {address}, which is their own machine, although NameServer "
+            f"{remote[0]} is elsewhere: set brokerIP1 to an address that they can reach"
+        )
+        return [text]
+    if own in _DOCKER_NETWORK:
+        text = (
+            f"clients are told to find this broker at {address}, which looks like Docker's internal network: "
+            "set brokerIP1 to the host's address, unless all clients run in that network"
+        )
+        return [text]
+    return []
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return any(address in network for network in _LOCAL_NETWORKS)

@@ -1,0 +1,199 @@
+"""A real broker that starts, stops and starts again: what it keeps, whom it tells, where it listens."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from broker.config import load_broker_config
+from broker.server import Broker
+from namesrv.config import NamesrvConfig
+from namesrv.server import NameServer
+from remoting.bodies import (
+    TopicRouteData,
+)
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.headers import (
+    GetRouteInfoRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from store.errors import StoreLocked
+from tests.cluster.broker_peer import SMALL, ask, messages, pull_header, running, send, v2
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RemotingClient]:
+    made = RemotingClient()
+    yield made
+    await made.close()
+
+
+async def test_offsets_are_queried_committed_and_kept(tmp_path: Path, client: RemotingClient) -> None:
+    query = QueryConsumerOffsetRequestHeader(consumerGroup="G", topic="T", queueId=0)
+    empty = QueryConsumerOffsetRequestHeader(consumerGroup="G", topic="T", queueId=1)
+    strict = QueryConsumerOffsetRequestHeader(consumerGroup="G", topic="T", queueId=0, setZeroIfNotFound=False)
+    async with running(tmp_path) as broker:
+        for _ in range(3):
+            await send(client, broker)
+        assert (await ask(client, broker, RequestCode.QUERY_CONSUMER_OFFSET, query)).ext == {"offset": "0"}
+        assert (await ask(client, broker, RequestCode.QUERY_CONSUMER_OFFSET, empty)).code == 22
+        assert (await ask(client, broker, RequestCode.QUERY_CONSUMER_OFFSET, strict)).code == 22
+        for offset, code in ((-1, 0), (2, 0), (99, 0)):
+            update = UpdateConsumerOffsetRequestHeader(consumerGroup="G", topic="T", queueId=0, commitOffset=offset)
+            assert (await ask(client, broker, RequestCode.UPDATE_CONSUMER_OFFSET, update)).code == code
+        assert (await ask(client, broker, RequestCode.QUERY_CONSUMER_OFFSET, query)).ext == {"offset": "3"}
+        for topic, queue_id, code in (("None", 0, 17), ("T", -1, 29), ("T", 4, 29)):
+            update = UpdateConsumerOffsetRequestHeader(consumerGroup="G", topic=topic, queueId=queue_id, commitOffset=0)
+            assert (await ask(client, broker, RequestCode.UPDATE_CONSUMER_OFFSET, update)).code == code
+    assert orjson.loads((tmp_path / "config" / "consumerOffset.json").read_bytes())["offsetTable"] == {"T@G": {"0": 3}}
+    async with running(tmp_path) as broker:
+        assert (await ask(client, broker, RequestCode.QUERY_CONSUMER_OFFSET, query)).ext == {"offset": "3"}
+
+
+async def test_messages_survive_a_restart(tmp_path: Path, client: RemotingClient) -> None:
+    async with running(tmp_path) as broker:
+        for number in range(50):
+            await send(client, broker, b"%d" % number)
+    async with running(tmp_path) as broker:
+        answer = await ask(client, broker, RequestCode.PULL_MESSAGE, pull_header(40))
+        assert [message.body for message in messages(answer)] == [b"%d" % number for number in range(40, 50)]
+        assert (await send(client, broker)).ext["queueOffset"] == "50"
+
+
+async def test_sync_flush_answers_when_the_disk_has_it(tmp_path: Path, client: RemotingClient) -> None:
+    async with running(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as broker:
+        answers = await asyncio.gather(*(send(client, broker) for _ in range(20)))
+        assert sorted(int(answer.ext["queueOffset"]) for answer in answers) == list(range(20))
+        await send(client, broker, properties="WAIT\x01false\x02")
+
+
+async def test_a_stop_answers_who_waits(tmp_path: Path, client: RemotingClient) -> None:
+    async with running(tmp_path) as broker:
+        await send(client, broker)
+        parked = client.submit(
+            broker.address, Command.request(RequestCode.PULL_MESSAGE, pull_header(1, suspend_ms=20_000)), 10.0
+        )
+        while not broker._backlog().parked_pulls:
+            await asyncio.sleep(0.01)
+    assert (await parked).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_the_vip_port_serves_all_but_pulls(tmp_path: Path, client: RemotingClient) -> None:
+    async with running(tmp_path / "probe") as probe:
+        port = probe.port
+    async with running(tmp_path / "store", {"listenPort": str(port), "httpEnable": "false"}) as broker:
+        assert broker.vip_port == port - 2
+        vip = f"127.0.0.1:{broker.vip_port}"
+        sent = await client.invoke(vip, Command.request(RequestCode.SEND_MESSAGE_V2, v2(), b"x"), 5.0)
+        assert sent.code == ResponseCode.SUCCESS
+        refused = await client.invoke(vip, Command.request(RequestCode.PULL_MESSAGE, pull_header()), 5.0)
+        assert refused.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def name_server(folder: Path, port: int = 0) -> NameServer:
+    return NameServer(
+        NamesrvConfig(listenPort=port, bindAddress="127.0.0.1", httpEnable=False, rocketmqHome=str(folder))
+    )
+
+
+async def route(client: RemotingClient, address: str, topic: str = "T") -> TopicRouteData | None:
+    header = GetRouteInfoRequestHeader(topic=topic)
+    answer = await client.invoke(address, Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header))
+    return TopicRouteData.decode(answer.body) if answer.code == ResponseCode.SUCCESS else None
+
+
+async def appears(client: RemotingClient, address: str) -> TopicRouteData:
+    async with asyncio.timeout(10):
+        while (found := await route(client, address)) is None:
+            await asyncio.sleep(0.02)
+        return found
+
+
+async def test_every_name_server_knows_the_broker_and_its_topics(tmp_path: Path, client: RemotingClient) -> None:
+    servers = [name_server(tmp_path / "n1"), name_server(tmp_path / "n2")]
+    for server in servers:
+        await server.start()
+    addresses = [f"127.0.0.1:{server.port}" for server in servers]
+    try:
+        async with running(tmp_path / "b", {"namesrvAddr": ";".join(addresses)}) as broker:
+            await send(client, broker)
+            for address in addresses:
+                found = await appears(client, address)
+                assert found.brokerDatas[0].brokerAddrs == {0: broker.address}
+                assert found.queueDatas[0].writeQueueNums == 4
+        for address in addresses:
+            assert await route(client, address) is None
+    finally:
+        for server in servers:
+            await server.close()
+
+
+async def test_a_name_server_that_restarts_is_told_within_moments(tmp_path: Path, client: RemotingClient) -> None:
+    before = name_server(tmp_path / "n")
+    await before.start()
+    port = before.port
+    async with running(tmp_path / "b", {"namesrvAddr": f"127.0.0.1:{port}"}) as broker:
+        await send(client, broker)
+        await appears(client, f"127.0.0.1:{port}")
+        await before.close()
+        after = name_server(tmp_path / "n", port)
+        await after.start()
+        other = RemotingClient()
+        try:
+            assert (await appears(other, f"127.0.0.1:{port}")).brokerDatas[0].brokerName == "b"
+        finally:
+            await other.close()
+    await after.close()
+
+
+async def test_a_change_of_the_brokers_permission_reaches_the_route(tmp_path: Path, client: RemotingClient) -> None:
+    server = name_server(tmp_path / "n")
+    await server.start()
+    address = f"127.0.0.1:{server.port}"
+    async with running(tmp_path / "b", {"namesrvAddr": address}) as broker:
+        await send(client, broker)
+        await appears(client, address)
+        answer = await ask(client, broker, RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerPermission=4\n")
+        assert answer.code == ResponseCode.SUCCESS, answer
+        async with asyncio.timeout(10):
+            while (await appears(client, address)).queueDatas[0].perm != 4:
+                await asyncio.sleep(0.02)
+    await server.close()
+
+
+async def test_a_second_broker_on_the_folder_is_refused_and_leaves_nothing_open(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        with pytest.raises(StoreLocked):
+            async with running(tmp_path):
+                pass
+
+
+async def test_a_port_that_is_taken_is_an_error_and_leaves_the_store_usable(tmp_path: Path) -> None:
+    async with running(tmp_path / "a") as broker:
+        with pytest.raises(OSError, match="in use"):
+            async with running(tmp_path / "b", {"listenPort": str(broker.port)}):
+                pass
+    async with running(tmp_path / "b"):
+        pass
+
+
+async def test_a_disk_that_fails_stops_the_broker_without_a_clean_end(tmp_path: Path, client: RemotingClient) -> None:
+    values = {**SMALL, "storePathRootDir": str(tmp_path)}
+    config, store_config, _ = load_broker_config(values)
+    broker = Broker(config, store_config)
+    await broker.start()
+    await send(client, broker)
+    store = broker._store
+    assert store.on_fatal is not None
+    store.on_fatal(OSError(5, "Input/output error"))
+    await asyncio.wait_for(broker.stopped.wait(), 5)
+    assert isinstance(broker.failure, OSError)
+    assert "failed" in (broker._ready() or "")
+    await broker.close()
+    assert (tmp_path / "abort").exists()
+    store.close()

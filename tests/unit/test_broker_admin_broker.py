@@ -1,0 +1,238 @@
+"""Codes 25, 26, 28, 306, 315, 329."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.admin_broker import AdminBroker
+from broker.runtime_info import Backlog, RuntimeInfo
+from remoting.bodies import BrokerStatsData, DataVersion, KVTable
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers import ViewBrokerStatsDataRequestHeader
+from runtime.config import parse_properties
+from tests.unit.broker_parts import Parts, broker_parts
+
+CONF = "# the broker\nbrokerName = broker-a\nunknownKey=stays\nfileReservedTime=72\n"
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(CONF)
+    async with broker_parts(tmp_path, brokerConfigPath=str(conf)) as made:
+        info = RuntimeInfo(made.config, made.store, made.stats, made.clock, lambda: Backlog(5, 7))
+        made.handlers = AdminBroker(made.config, made.store, made.stats, info, made.clock).table()
+        yield made
+
+
+async def update(parts: Parts, text: str) -> tuple[int, str]:
+    answer = await parts.ask(RequestCode.UPDATE_BROKER_CONFIG, body=text.encode())
+    return answer.code, answer.remark or ""
+
+
+async def test_a_change_takes_effect_and_is_written_without_disturbing_the_file(parts: Parts, tmp_path: Path) -> None:
+    changed: list[frozenset[str]] = []
+    parts.config.on_change = changed.append
+    assert await update(parts, "fileReservedTime=48\nautoCreateTopicEnable=false\n") == (0, "")
+    assert parts.config.store.fileReservedTime == 48
+    assert not parts.config.broker.autoCreateTopicEnable
+    assert changed == [frozenset({"fileReservedTime", "autoCreateTopicEnable"})]
+    assert (tmp_path / "broker.conf").read_text() == (
+        "# the broker\nbrokerName = broker-a\nunknownKey=stays\nfileReservedTime=48\nautoCreateTopicEnable=false\n"
+    )
+
+
+async def test_unknown_keys_are_ignored_and_named_in_the_log(
+    parts: Parts, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert (await update(parts, "noSuchKey=1\nfileReservedTime=24"))[0] == ResponseCode.SUCCESS
+    assert (await update(parts, "noSuchKey=1"))[0] == ResponseCode.SUCCESS
+    assert "noSuchKey" in caplog.text
+    assert "noSuchKey" not in (tmp_path / "broker.conf").read_text()
+    assert parts.config.store.fileReservedTime == 24
+
+
+@pytest.mark.parametrize("key", ["brokerConfigPath", "rocketmqHome", "configBlackList"])
+async def test_black_list(parts: Parts, tmp_path: Path, key: str) -> None:
+    code, remark = await update(parts, f"{key}=x\nfileReservedTime=1")
+    assert code == ResponseCode.NO_PERMISSION
+    assert key in remark
+    assert parts.config.store.fileReservedTime == 72
+    assert (tmp_path / "broker.conf").read_text() == CONF
+
+
+async def test_the_black_list_can_be_longer(tmp_path: Path) -> None:
+    async with broker_parts(tmp_path, configBlackList="configBlackList;brokerPermission") as parts:
+        info = RuntimeInfo(parts.config, parts.store, parts.stats, parts.clock, lambda: Backlog(0, 0))
+        parts.handlers = AdminBroker(parts.config, parts.store, parts.stats, info, parts.clock).table()
+        assert (await update(parts, "brokerPermission=4"))[0] == ResponseCode.NO_PERMISSION
+        assert (await update(parts, "fileReservedTime=4"))[0] == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "brokerName=other",
+        "listenPort=one",
+        "mappedFileSizeCommitLog=4096",
+        "fileReservedTime=soon",
+        "brokerRole=SLAVE",
+        "flushDiskType=NEVER",
+        "deleteWhen=25",
+    ],
+)
+async def test_what_cannot_be_changed(parts: Parts, tmp_path: Path, text: str) -> None:
+    before = parts.config.values()
+    code, remark = await update(parts, text)
+    assert code == ResponseCode.INVALID_PARAMETER
+    assert text.partition("=")[0] in remark
+    assert parts.config.values() == before
+    assert (tmp_path / "broker.conf").read_text() == CONF
+
+
+async def test_what_counts_at_a_start_only_is_written_for_it(parts: Parts, tmp_path: Path) -> None:
+    code, remark = await update(parts, "flushDiskType=SYNC_FLUSH\nfileReservedTime=24")
+    assert code == ResponseCode.SUCCESS
+    assert remark == "flushDiskType: takes effect at the next start of the broker"
+    assert parts.config.store.flushDiskType == "ASYNC_FLUSH"
+    assert parts.config.store.fileReservedTime == 24
+    assert "flushDiskType=SYNC_FLUSH" in (tmp_path / "broker.conf").read_text()
+
+
+async def test_without_a_file_nothing_waits_for_a_start(tmp_path: Path) -> None:
+    async with broker_parts(tmp_path) as parts:
+        info = RuntimeInfo(parts.config, parts.store, parts.stats, parts.clock, lambda: Backlog(0, 0))
+        parts.handlers = AdminBroker(parts.config, parts.store, parts.stats, info, parts.clock).table()
+        code, remark = await update(parts, "flushDiskType=SYNC_FLUSH\nfileReservedTime=24")
+        assert code == ResponseCode.INVALID_PARAMETER
+        assert "flushDiskType" in remark
+        assert parts.config.store.fileReservedTime == 72, "all or nothing"
+        assert (await update(parts, "fileReservedTime=24"))[0] == ResponseCode.SUCCESS
+
+
+async def test_bytes_that_are_no_text(parts: Parts) -> None:
+    answer = await parts.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"\xff\xfe")
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    answer = await parts.ask(RequestCode.UPDATE_BROKER_CONFIG, body=b"a=b\n" * 100_000)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_a_value_in_force_may_be_sent_again(parts: Parts) -> None:
+    assert (await update(parts, "brokerName=broker-a\nfileReservedTime=24"))[0] == ResponseCode.SUCCESS
+
+
+async def test_a_file_that_cannot_be_written_is_told(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, values: dict[str, str]) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("broker.admin_broker.edit_file", full)
+    code, remark = await update(parts, "fileReservedTime=24")
+    assert code == ResponseCode.SYSTEM_ERROR
+    assert "No space left" in remark
+
+
+async def test_the_configuration_is_shown_with_its_version(parts: Parts) -> None:
+    answer = await parts.ask(RequestCode.GET_BROKER_CONFIG)
+    values = parse_properties(bytes(answer.body).decode())
+    assert values["brokerName"] == "broker-a"
+    assert values["autoCreateTopicEnable"] == "true"
+    assert values["mappedFileSizeCommitLog"] == str(1024 * 1024)
+    before = DataVersion.decode(answer.ext["version"].encode())
+    await update(parts, "fileReservedTime=24")
+    answer = await parts.ask(RequestCode.GET_BROKER_CONFIG)
+    assert parse_properties(bytes(answer.body).decode())["fileReservedTime"] == "24"
+    assert json.loads(answer.ext["version"])["counter"] == before.counter + 1
+
+
+KEYS = (
+    "bootTimestamp",
+    "runtime",
+    "putMessageEntireTimeMax",
+    "putMessageTimesTotal",
+    "putMessageFailedTimes",
+    "putMessageSizeTotal",
+    "putMessageDistributeTime",
+    "putMessageAverageSize",
+    "dispatchMaxBuffer",
+    "getMessageEntireTimeMax",
+    "putTps",
+    "getFoundTps",
+    "getMissTps",
+    "getTotalTps",
+    "getTransferredTps",
+    "putLatency99",
+    "putLatency999",
+    "commitLogDiskRatio",
+    "consumeQueueDiskRatio",
+    "commitLogMinOffset",
+    "commitLogMaxOffset",
+    "brokerActive",
+    "brokerVersionDesc",
+    "brokerVersion",
+    "msgPutTotalYesterdayMorning",
+    "msgPutTotalTodayMorning",
+    "msgPutTotalTodayNow",
+    "msgGetTotalYesterdayMorning",
+    "msgGetTotalTodayMorning",
+    "msgGetTotalTodayNow",
+    "dispatchBehindBytes",
+    "pageCacheLockTimeMills",
+    "earliestMessageTimeStamp",
+    "startAcceptSendRequestTimeStamp",
+    "timerReadBehind",
+    "timerOffsetBehind",
+    "timerCongestNum",
+    "timerEnqueueTps",
+    "timerDequeueTps",
+    "remainTransientStoreBufferNumbs",
+    "remainHowManyDataToCommit",
+    "remainHowManyDataToFlush",
+    "commitLogDirCapacity",
+    "EndTransactionQueueSize",
+    "EndTransactionThreadPoolQueueCapacity",
+)
+
+
+async def test_runtime_info_has_every_key_that_tools_read(parts: Parts) -> None:
+    stored = parts.put("T", 0, b"x" * 100)
+    parts.stats.got("g", "T", 1, 100)
+    parts.clock.advance(90_061)
+    table = KVTable.decode((await parts.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+    pools = [
+        f"{pool}ThreadPoolQueue{what}"
+        for pool in ("send", "pull", "litePull", "query", "ack")
+        for what in ("Size", "Capacity", "HeadWaitTimeMills")
+    ]
+    assert set(KEYS) | set(pools) <= set(table)
+    assert table["runtime"] == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
+    assert table["commitLogMaxOffset"] == str(stored.end)
+    assert table["putMessageTimesTotal"] == table["msgPutTotalTodayNow"] == "1"
+    assert table["putMessageAverageSize"] == str(float(stored.size))
+    assert table["earliestMessageTimeStamp"] == str(stored.store_timestamp)
+    assert 0.0 < float(table["commitLogDiskRatio"]) <= 1.0
+    for name in ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps"):
+        assert len([float(rate) for rate in table[name].split(" ")]) == 3
+    for name in ("timerReadBehind", "pageCacheLockTimeMills", "sendThreadPoolQueueHeadWaitTimeMills"):
+        assert int(table[name]) == 0
+    assert table["parkedPulls"] == "7"
+
+
+async def test_stats_data(parts: Parts) -> None:
+    parts.put("T", 0)
+    header = ViewBrokerStatsDataRequestHeader(statsName="TOPIC_PUT_NUMS", statsKey="T")
+    data = BrokerStatsData.decode((await parts.ask(RequestCode.VIEW_BROKER_STATS_DATA, header)).body)
+    assert data.statsDay is not None
+    assert data.statsDay.sum == 1
+    header = ViewBrokerStatsDataRequestHeader(statsName="TOPIC_PUT_NUMS", statsKey="none")
+    answer = await parts.ask(RequestCode.VIEW_BROKER_STATS_DATA, header)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_cleaning_by_hand_removes_only_what_has_expired(parts: Parts) -> None:
+    for _ in range(5):
+        parts.put("T", 0, b"x" * 400_000)
+    for code in (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG):
+        assert (await parts.ask(code)).code == ResponseCode.SUCCESS
+    assert parts.store.min_offset("T", 0) == 0

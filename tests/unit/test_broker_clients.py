@@ -1,0 +1,203 @@
+"""broker/clients.py: members come with heartbeats, leave with their connection, and the others are told once."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from broker.clients import GROUPS_PER_CLIENT_MAX, ClientTable
+from remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from remoting.codes import LanguageCode, RequestCode
+from remoting.command import Command
+from remoting.errors import CommandError, ConnectionLost
+from runtime.clock import ManualClock
+
+JAVA = int(LanguageCode.JAVA)
+
+
+class Peer:
+    def __init__(self) -> None:
+        self.closed = False
+        self.peer = ("192.0.2.1", 1)
+        self.told: list[str] = []
+
+    def send_oneway(self, request: Command) -> None:
+        if self.closed:
+            raise ConnectionLost("closed")
+        assert request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+        assert request.is_oneway
+        self.told.append(request.ext["consumerGroup"])
+
+
+class Setting:
+    def __init__(self, *, notifies: bool = True) -> None:
+        self.clock = ManualClock()
+        self.calls: list[Callable[[], None]] = []
+        self.left: list[tuple[str, str]] = []
+        self.table = ClientTable(
+            self.clock,
+            later=self.calls.append,
+            notifies=lambda _group: notifies,
+            on_leave=lambda group, client_id: self.left.append((group, client_id)),
+        )
+
+    def run(self) -> int:
+        """Do what was put off to the next turn."""
+        calls = self.calls.copy()
+        self.calls.clear()
+        for call in calls:
+            call()
+        return len(calls)
+
+    def beat(
+        self,
+        peer: Peer,
+        client_id: str,
+        topics: Mapping[str, str] | None = None,
+        *,
+        group: str = "G",
+        version: int = 1,
+        without_sub: bool = False,
+    ) -> bool:
+        subscriptions = [
+            SubscriptionData(topic=topic, subString=text, subVersion=version)
+            for topic, text in (topics or {"T": "*"}).items()
+        ]
+        data = HeartbeatData(
+            clientID=client_id,
+            consumerDataSet=[ConsumerData(groupName=group, subscriptionDataSet=[] if without_sub else subscriptions)],
+            producerDataSet=[ProducerData("P")],
+            withoutSub=without_sub,
+        )
+        return self.table.heartbeat(peer, data, JAVA, 479)
+
+
+def test_a_heartbeat_makes_a_member() -> None:
+    setting, peer = Setting(), Peer()
+    assert setting.beat(peer, "one")
+    assert not setting.beat(peer, "one")
+    assert setting.table.consumer_ids("G") == ["one"]
+    assert [member.client_id for member in setting.table.producers("P")] == ["one"]
+    assert setting.table.groups_subscribed_to("T") == ["G"]
+    member = setting.table.find("G", "one")
+    assert member is not None
+    assert (member.language, member.version) == (JAVA, 479)
+
+
+def test_members_are_told_once_a_turn() -> None:
+    setting, one, two = Setting(), Peer(), Peer()
+    setting.beat(one, "one")
+    setting.beat(two, "two")
+    assert setting.run() == 1
+    assert (one.told, two.told) == (["G"], ["G"])
+    setting.beat(two, "two")
+    assert setting.run() == 0
+
+
+def test_a_group_that_does_not_want_to_be_told() -> None:
+    setting, one = Setting(notifies=False), Peer()
+    setting.beat(one, "one")
+    setting.run()
+    assert one.told == []
+
+
+def test_a_closed_connection_is_forgotten_at_once() -> None:
+    setting, one, two = Setting(), Peer(), Peer()
+    setting.beat(one, "one")
+    setting.beat(two, "two")
+    setting.run()
+    two.closed = True
+    setting.table.on_close(two)
+    setting.table.on_close(two)
+    setting.run()
+    assert setting.table.consumer_ids("G") == ["one"]
+    assert one.told == ["G", "G"]
+    assert setting.left == [("G", "two")]
+    setting.table.on_close(one)
+    assert setting.table.consumer_group("G") is None
+    assert setting.table.producer_groups() == {}
+    assert not setting.table._joined
+
+
+def test_the_same_client_on_a_second_connection_keeps_what_it_holds() -> None:
+    setting, before, now = Setting(), Peer(), Peer()
+    setting.beat(before, "one")
+    setting.beat(now, "one")
+    assert setting.table.consumer_ids("G") == ["one"]
+    setting.table.on_close(before)
+    assert setting.left == []
+    assert setting.table.consumer_ids("G") == ["one"]
+    setting.table.on_close(now)
+    assert setting.left == [("G", "one")]
+
+
+def test_unregistering_leaves_the_named_groups_only() -> None:
+    setting, one = Setting(), Peer()
+    setting.beat(one, "one")
+    setting.beat(one, "one", group="H")
+    setting.table.unregister(one, None, "G")
+    setting.table.unregister(one, "", "")
+    assert setting.table.consumer_groups() == ["H"]
+    assert len(setting.table.producers("P")) == 1
+    setting.table.unregister(one, "P", None)
+    assert setting.table.producers("P") == []
+    setting.table.unregister(Peer(), "P", "H")
+    assert setting.left == [("G", "one")]
+
+
+def test_topics_that_are_no_longer_wanted_leave_the_subscription() -> None:
+    setting, one = Setting(), Peer()
+    setting.beat(one, "one", {"T": "*", "U": "A"})
+    assert setting.beat(one, "one", {"U": "A"})
+    assert setting.table.subscription("G", "T") is None
+    assert setting.table.groups_subscribed_to("U") == ["G"]
+
+
+def test_an_expression_is_replaced_by_a_newer_one_only() -> None:
+    setting, one = Setting(), Peer()
+    setting.beat(one, "one", {"T": "A"}, version=5)
+    assert not setting.beat(one, "one", {"T": "B"}, version=4)
+    subscription = setting.table.subscription("G", "T")
+    assert subscription is not None
+    assert subscription.subString == "A"
+    setting.beat(one, "one", {"T": "B"}, version=6)
+    subscription = setting.table.subscription("G", "T")
+    assert subscription is not None
+    assert subscription.subString == "B"
+
+
+def test_a_heartbeat_without_subscriptions_keeps_them() -> None:
+    setting, one = Setting(), Peer()
+    setting.beat(one, "one", {"T": "A"})
+    assert not setting.beat(one, "one", without_sub=True)
+    assert setting.table.subscription("G", "T") is not None
+    assert setting.beat(Peer(), "two", without_sub=True)
+
+
+def test_silent_clients_expire() -> None:
+    setting, silent, alive = Setting(), Peer(), Peer()
+    setting.beat(silent, "one")
+    setting.clock.advance(100)
+    setting.beat(alive, "two")
+    setting.clock.advance(21)
+    assert setting.table.expire(120.0) == [silent]
+    assert setting.table.consumer_ids("G") == ["two"]
+    assert setting.table.expire(120.0) == []
+
+
+def test_a_connection_that_fails_does_not_keep_the_others_from_being_told() -> None:
+    setting, broken, well = Setting(), Peer(), Peer()
+    setting.beat(broken, "one")
+    setting.beat(well, "two")
+    broken.closed = True
+    setting.run()
+    assert well.told == ["G"]
+
+
+def test_a_client_of_too_many_groups_is_refused() -> None:
+    setting = Setting()
+    data = HeartbeatData(
+        clientID="x", producerDataSet=[ProducerData(f"P{n}") for n in range(GROUPS_PER_CLIENT_MAX + 1)]
+    )
+    with pytest.raises(CommandError, match="at most"):
+        setting.table.heartbeat(Peer(), data, JAVA, 1)
+    assert setting.table.producer_groups() == {}

@@ -1,0 +1,145 @@
+"""The HTTP face over a real store: metrics under RocketMQ's names, pages of state, readiness."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+import broker.http
+from broker.http import BrokerHttp
+from broker.runtime_info import Backlog
+from remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from tests.unit.broker_parts import Parts, Peer, broker_parts
+
+COMMON = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
+
+
+def series(name: str, **labels: str) -> str:
+    """A series as Prometheus' text names it: labels in order of their names."""
+    text = ",".join(f'{key}="{value}"' for key, value in sorted({**COMMON, **labels}.items()))
+    return f"{name}{{{text}}}"
+
+
+class Face:
+    """The face that is asked, and what makes it not ready."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.reason: str | None = None
+        self.pages = BrokerHttp(
+            parts.config,
+            parts.topics,
+            parts.groups,
+            parts.offsets,
+            parts.clients,
+            parts.stats,
+            parts.store,
+            parts.clock,
+            lambda: Backlog(11, 3),
+            lambda: self.reason,
+            lambda: {"listen": "127.0.0.1:10911"},
+        )
+        self.http = self.pages.face()
+
+    async def get(self, path: str) -> tuple[int, str]:
+        url = f"http://127.0.0.1:{self.http.port}{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            return response.status, await response.text()
+
+    async def metrics(self) -> dict[str, float]:
+        _, text = await self.get("/metrics")
+        lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in lines}
+
+
+@pytest.fixture
+async def face(tmp_path: Path) -> AsyncIterator[Face]:
+    async with broker_parts(tmp_path) as parts:
+        made = Face(parts)
+        await made.http.start("127.0.0.1", 0)
+        yield made
+        await made.http.close()
+
+
+async def test_readiness_says_why_not(face: Face) -> None:
+    assert (await face.get("/readyz"))[0] == 200
+    face.reason = "recovering"
+    status, text = await face.get("/readyz")
+    assert status == 503
+    assert "recovering" in text
+    assert (await face.get("/healthz"))[0] == 200
+
+
+async def test_metrics_follow_the_counters(face: Face) -> None:
+    parts = face.parts
+    parts.topics.update(TopicConfig("T", 1, 1))
+    size = parts.put("T", 0).size
+    parts.stats.got("g", "T", 1, 100)
+    found = await face.metrics()
+    assert found[series("rocketmq_broker_permission")] == 6
+    assert found[series("rocketmq_messages_in_total", topic="T", is_system="false")] == 1
+    parts.put("T", 0)
+    found = await face.metrics()
+    assert found[series("rocketmq_messages_in_total", topic="T", is_system="false")] == 2
+    assert found[series("rocketmq_throughput_in_total", topic="T", is_system="false")] == 2 * size
+    assert found[series("rocketmq_storage_size")] == 2 * size
+    assert found[series("rocketmq_processor_watermark", processor="send")] == 11
+    assert any(name.startswith("rocketmq_messages_out_total") and 'consumer_group="g"' in name for name in found)
+    parts.stats.forget_topic("T")
+    assert not any('topic="T"' in name for name in await face.metrics())
+    parts.put("T", 0)
+    found = await face.metrics()
+    assert found[series("rocketmq_messages_in_total", topic="T", is_system="false")] == 1
+
+
+async def test_lag_and_its_limit(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = face.parts
+    parts.topics.update(TopicConfig("T", 1, 1))
+    for _ in range(3):
+        parts.put("T", 0)
+    parts.offsets.assign("g", "T", 0, 1)
+    parts.offsets.assign("h", "T", 0, 3)
+    parts.offsets.assign("h", "gone", 0, 3)
+    lags = {name: value for name, value in (await face.metrics()).items() if "consumer_lag_messages" in name}
+    assert sorted(lags.values()) == [0, 2]
+    monkeypatch.setattr(broker.http, "LAG_SERIES_MAX", 1)
+    found = await face.metrics()
+    assert len([name for name in found if "consumer_lag_messages" in name]) == 1
+    assert found[series("rocketmq_consumer_lag_series_omitted")] == 1
+
+
+async def test_connections_are_counted_by_group_and_language(face: Face) -> None:
+    face.parts.join(Peer(1), "a", "g", "T")
+    face.parts.join(Peer(2), "b", "g", "T")
+    found = await face.metrics()
+    consumers = {name: value for name, value in found.items() if "consumer_connections" in name}
+    assert list(consumers.values()) == [2]
+    assert 'language="JAVA"' in next(iter(consumers))
+    assert [value for name, value in found.items() if "producer_connections" in name] == [2]
+
+
+async def test_pages_of_state(face: Face) -> None:
+    parts = face.parts
+    parts.topics.update(TopicConfig("T", 1, 2, 4))
+    parts.groups.update(SubscriptionGroupConfig("g"))
+    stored = parts.put("T", 0)
+    parts.join(Peer(), "c", "g", "T")
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{face.http.port}") as session:
+        async with session.get("/v1/status") as response:
+            status = await response.json()
+        async with session.get("/v1/topics") as response:
+            topics = await response.json()
+        async with session.get("/v1/groups") as response:
+            groups = await response.json()
+    assert (status["broker"], status["role"], status["ready"]) == ("broker-a", "ASYNC_MASTER", True)
+    assert status["positions"]["written"] == stored.end
+    assert status["store"]["queues"] == 1
+    assert status["store"]["flushDiskType"] == "ASYNC_FLUSH"
+    assert status["addresses"] == {"listen": "127.0.0.1:10911"}
+    assert status["traffic"]["parkedPulls"] == 3
+    assert topics["total"] == len(parts.topics.tables)
+    row = next(row for row in topics["topics"] if row["topic"] == "T")
+    assert (row["readQueueNums"], row["writeQueueNums"], row["perm"], row["system"]) == (1, 2, 4, False)
+    row = next(row for row in groups["groups"] if row["group"] == "g")
+    assert (row["clients"], row["subscriptions"]) == (["c"], {"T": "TagA"})

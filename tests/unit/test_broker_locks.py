@@ -1,0 +1,64 @@
+"""broker/locks.py: one holder a queue, until it lets go, leaves, or 60 s pass."""
+
+from broker.locks import LOCK_SECONDS, LockTable
+from remoting.bodies import MessageQueue
+from runtime.clock import ManualClock
+
+Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
+
+
+def test_one_holder_a_queue_and_group() -> None:
+    table = LockTable(ManualClock())
+    assert table.lock("G", "a", [Q0]) == [Q0]
+    assert table.lock("G", "b", [Q0, Q1]) == [Q1]
+    assert table.lock("H", "b", [Q0]) == [Q0]
+    assert table.lock("G", "a", [Q0]) == [Q0]
+    assert table.holder("G", Q0) == "a"
+
+
+def test_a_lock_runs_out_unless_renewed() -> None:
+    clock = ManualClock()
+    table = LockTable(clock)
+    table.lock("G", "a", [Q0, Q1])
+    clock.advance(LOCK_SECONDS - 1)
+    table.lock("G", "a", [Q1])
+    clock.advance(2)
+    assert table.holder("G", Q0) is None
+    assert table.lock("G", "b", [Q0, Q1]) == [Q0]
+
+
+def test_only_the_holder_unlocks() -> None:
+    table = LockTable(ManualClock())
+    table.lock("G", "a", [Q0])
+    table.unlock("G", "b", [Q0])
+    assert table.holder("G", Q0) == "a"
+    table.unlock("G", "a", [Q0, Q0, Q1])
+    assert table.holder("G", Q0) is None
+    assert len(table) == 0
+
+
+def test_who_leaves_gives_everything_back() -> None:
+    table = LockTable(ManualClock())
+    table.lock("G", "a", [Q0])
+    table.lock("G", "b", [Q1])
+    table.release("G", "a")
+    assert table.lock("G", "b", [Q0]) == [Q0]
+    assert len(table) == 2
+
+
+def test_the_sweep_forgets_what_ran_out() -> None:
+    clock = ManualClock()
+    table = LockTable(clock)
+    table.lock("G", "a", [Q0])
+    clock.advance(LOCK_SECONDS + 1)
+    table.lock("G", "b", [Q1])
+    table.sweep()
+    assert len(table) == 1
+
+
+def test_the_table_has_a_limit() -> None:
+    table = LockTable(ManualClock(), limit=1)
+    assert table.lock("G", "a", [Q0, Q1]) == [Q0]
+    assert table.lock("H", "a", [Q1]) == []
+    table.unlock("G", "a", [Q0])
+    assert table.lock("H", "a", [Q1]) == [Q1]

@@ -1,0 +1,174 @@
+"""broker/register.py: who is told what, how often, and what is suspicious about an address."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker import register
+from broker.config import LiveConfig, load_broker_config
+from broker.register import Registration, address_warnings
+from broker.topics import TopicTable
+from remoting.bodies import RegisterBrokerBody, TopicConfig
+from remoting.client import RemotingClient
+from remoting.codes import Perm, RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.headers import QueryDataVersionResponseHeader, RegisterBrokerRequestHeader
+from remoting.server import Connection, RemotingServer
+from runtime.clock import ManualClock
+
+
+class NameServer:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+        self.headers: list[RegisterBrokerRequestHeader] = []
+        self.bodies: list[RegisterBrokerBody] = []
+        self.changed = False
+        codes = (RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION)
+        self.server = RemotingServer(dict.fromkeys(codes, self._handle), name="namesrv")
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def _handle(self, _connection: Connection, request: Command) -> Command:
+        self.codes.append(request.code)
+        if request.code == RequestCode.QUERY_DATA_VERSION:
+            return Command.response(ResponseCode.SUCCESS, header=QueryDataVersionResponseHeader(changed=self.changed))
+        if request.code == RequestCode.REGISTER_BROKER:
+            header = request.header(RegisterBrokerRequestHeader)
+            decode = RegisterBrokerBody.decode_compressed if header.compressed else RegisterBrokerBody.decode
+            self.headers.append(header)
+            self.bodies.append(decode(request.body))
+        return Command.response(ResponseCode.SUCCESS)
+
+
+class Setting:
+    def __init__(self, folder: Path, name_servers: list[NameServer], **values: str) -> None:
+        addresses = ";".join(server.address for server in name_servers)
+        config, store_config, _ = load_broker_config({"brokerName": "b", "namesrvAddr": addresses, **values})
+        self.live = LiveConfig(config, store_config)
+        self.topics = TopicTable(folder / "topics.json", self.live, ManualClock())
+        self.client = RemotingClient()
+        self.registration = Registration(self.live, self.topics, self.client, "192.0.2.1:10911", "192.0.2.1:10912")
+        self.topics.on_change = self.registration.changed
+
+    async def close(self) -> None:
+        await self.registration.close()
+        await self.topics.close()
+        await self.client.close()
+
+
+@pytest.fixture
+async def name_servers() -> AsyncIterator[list[NameServer]]:
+    made = [NameServer(), NameServer()]
+    for each in made:
+        await each.server.start("127.0.0.1", 0)
+    yield made
+    for each in made:
+        await each.server.close()
+
+
+async def test_all_are_told_at_start_and_at_the_end(tmp_path: Path, name_servers: list[NameServer]) -> None:
+    setting = Setting(tmp_path, name_servers)
+    await setting.registration.start()
+    await setting.close()
+    for server in name_servers:
+        assert server.codes == [RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER]
+        assert (server.headers[0].brokerAddr, server.headers[0].brokerName) == ("192.0.2.1:10911", "b")
+        assert "TBW102" in server.bodies[0].topicConfigSerializeWrapper.topicConfigTable
+
+
+async def test_changes_are_told_at_once_and_together(tmp_path: Path, name_servers: list[NameServer]) -> None:
+    setting = Setting(tmp_path, name_servers)
+    await setting.registration.start()
+    for number in range(50):
+        setting.topics.update(TopicConfig(f"T{number}", 1, 1))
+    await setting.registration.announce()
+    server = name_servers[0]
+    assert "T49" in server.bodies[-1].topicConfigSerializeWrapper.topicConfigTable
+    assert len(server.bodies) < 10
+    await setting.close()
+
+
+async def test_compression_and_the_brokers_permission(tmp_path: Path, name_servers: list[NameServer]) -> None:
+    setting = Setting(tmp_path, name_servers, compressedRegister="true", brokerPermission="4")
+    setting.topics.update(TopicConfig("T", 1, 1, 6))
+    await setting.registration.start()
+    assert name_servers[0].headers[-1].compressed
+    assert name_servers[0].bodies[-1].topicConfigSerializeWrapper.topicConfigTable["T"].perm == Perm.READ
+    await setting.close()
+
+
+async def test_an_unchanged_table_is_not_sent_again(tmp_path: Path, name_servers: list[NameServer]) -> None:
+    setting = Setting(tmp_path, name_servers, forceRegister="false")
+    await setting.registration.start()
+    await setting.registration.refresh()
+    assert name_servers[0].codes == [RequestCode.REGISTER_BROKER, RequestCode.QUERY_DATA_VERSION]
+    name_servers[0].changed = True
+    await setting.registration.refresh()
+    assert name_servers[0].codes[-1] == RequestCode.REGISTER_BROKER
+    await setting.close()
+
+
+async def test_a_forced_registration_sends_everything(tmp_path: Path, name_servers: list[NameServer]) -> None:
+    setting = Setting(tmp_path, name_servers)
+    await setting.registration.start()
+    await setting.registration.refresh()
+    assert name_servers[0].codes == [RequestCode.REGISTER_BROKER] * 2
+    await setting.close()
+
+
+async def test_a_large_table_goes_by_its_version(
+    tmp_path: Path, name_servers: list[NameServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register, "LARGE_TABLE", 2)
+    monkeypatch.setattr(register, "COMPRESS_BYTES", 100)
+    setting = Setting(tmp_path, name_servers)
+    await setting.registration.start()
+    assert name_servers[0].headers[0].compressed
+    await setting.registration.refresh()
+    assert name_servers[0].codes == [RequestCode.REGISTER_BROKER, RequestCode.QUERY_DATA_VERSION]
+    await setting.close()
+
+
+async def test_a_name_server_that_was_lost_is_chased(tmp_path: Path, name_servers: list[NameServer]) -> None:
+    setting = Setting(tmp_path, name_servers)
+    await setting.registration.start()
+    await setting.registration.chase()
+    assert len(name_servers[0].codes) == 1
+    setting.registration.lost(name_servers[0].address)
+    await setting.registration.chase()
+    assert [len(server.codes) for server in name_servers] == [2, 1]
+    await setting.close()
+
+
+async def test_one_that_does_not_answer_does_not_hold_up_the_start(
+    tmp_path: Path, name_servers: list[NameServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register, "START_SECONDS", 0.3)
+    silent = RemotingServer({RequestCode.REGISTER_BROKER: lambda *_: None}, name="silent")
+    await silent.start("127.0.0.1", 0)
+    setting = Setting(tmp_path, [])
+    setting.live.update({"namesrvAddr": f"127.0.0.1:{silent.port};{name_servers[0].address}"})
+    await setting.registration.start()
+    assert setting.registration.registered == {name_servers[0].address}
+    await setting.close()
+    await silent.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "name_server", "suspicious"),
+    [
+        ("127.0.0.1:10911", "192.0.2.5:9876", True),
+        ("172.17.0.2:10911", "192.0.2.5:9876", True),
+        ("192.0.2.1:10911", "192.0.2.5:9876", False),
+        ("127.0.0.1:10911", "127.0.0.1:9876", False),
+        ("127.0.0.1:10911", "localhost:9876", False),
+        ("broker.example:10911", "192.0.2.5:9876", False),
+    ],
+)
+def test_suspicious_addresses(address: str, name_server: str, suspicious: bool) -> None:
+    assert bool(address_warnings(address, (name_server,))) is suspicious

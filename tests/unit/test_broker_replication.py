@@ -1,0 +1,232 @@
+"""broker/replication.py: every append is answered exactly once, at the moment that its mode promises."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from broker.replication import LocalReplication
+from remoting.codes import ResponseCode
+from store.errors import StoreWriteError
+from store.types import PendingRecord, PutResult, PutStatus
+
+SIZE = 100
+
+
+class FakeStore:
+    """A store that keeps nothing: 100 bytes a record, flushed when the test says so."""
+
+    def __init__(self) -> None:
+        self.on_flushed: Callable[[int], None] | None = None
+        self.end = 0
+        self.written = 0
+        self.writes = 0
+        self.wanted: list[int] = []
+        self.refused: str | None = None
+        self.broken = False
+        self.status = PutStatus.PUT_OK
+
+    def put(self, _record: PendingRecord) -> PutResult:
+        if self.status is not PutStatus.PUT_OK:
+            return PutResult(self.status)
+        start = self.end
+        self.end += SIZE
+        return PutResult(PutStatus.PUT_OK, start, start // SIZE, SIZE, 0, self.end)
+
+    def put_batch(self, records: Sequence[PendingRecord]) -> list[PutResult]:
+        return [self.put(record) for record in records]
+
+    def write(self) -> int:
+        if self.broken:
+            self.end = self.written
+            raise StoreWriteError("no room")
+        self.writes += 1
+        self.written = self.end
+        return self.written
+
+    def flush_soon(self, position: int) -> None:
+        self.wanted.append(position)
+
+    def writable(self) -> str | None:
+        return self.refused
+
+    def flushed(self, position: int) -> None:
+        assert self.on_flushed is not None
+        self.on_flushed(position)
+
+
+def record() -> PendingRecord:
+    return PendingRecord("T", 0, 0, 0, 0, b"\x7f\0\0\1\0\0\0\0", 0, 0, b"x", b"")
+
+
+def make(store: FakeStore, *, sync: bool = False, timeout: float = 5.0, limit: int = 10_000) -> LocalReplication:
+    loop = asyncio.get_running_loop()
+    return LocalReplication(store, loop, sync_flush=sync, flush_timeout=timeout, pending_bytes_max=limit)
+
+
+class Answers:
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+        self.results: list[PutResult | list[PutResult]] = []
+
+    def __call__(self, result: PutResult, code: int) -> None:
+        self.codes.append(int(code))
+        self.results.append(result)
+
+    def batch(self, results: list[PutResult], code: int) -> None:
+        self.codes.append(int(code))
+        self.results.append(results)
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_one_turn_is_one_write_and_answers_in_order() -> None:
+    store, answers = FakeStore(), Answers()
+    replication = make(store)
+    for _ in range(3):
+        replication.append(record(), answers)
+    assert answers.codes == []
+    await turn()
+    assert store.writes == 1
+    assert answers.codes == [0, 0, 0]
+    assert [result.queue_offset for result in answers.results if isinstance(result, PutResult)] == [0, 1, 2]
+    assert replication.pending_bytes == 0
+
+
+async def test_a_batch_is_answered_once() -> None:
+    store, answers = FakeStore(), Answers()
+    make(store).append_batch([record(), record()], answers.batch)
+    await turn()
+    assert answers.codes == [0]
+    assert isinstance(answers.results[0], list)
+    assert len(answers.results[0]) == 2
+
+
+async def test_sync_flush_waits_for_the_disk() -> None:
+    store, answers, eager = FakeStore(), Answers(), Answers()
+    replication = make(store, sync=True)
+    replication.append(record(), answers)
+    replication.append(record(), eager, wait=False)
+    await turn()
+    assert store.wanted == [2 * SIZE]
+    assert (answers.codes, eager.codes) == ([], [0])
+    assert replication.pending_bytes == 2 * SIZE
+    store.flushed(SIZE)
+    await turn()
+    assert answers.codes == [0]
+
+
+async def test_a_disk_that_takes_too_long_is_code_10() -> None:
+    store, answers = FakeStore(), Answers()
+    make(store, sync=True, timeout=0.01).append(record(), answers)
+    async with asyncio.timeout(5):
+        while not answers.codes:
+            await asyncio.sleep(0.005)
+    assert answers.codes == [ResponseCode.FLUSH_DISK_TIMEOUT]
+    store.flushed(SIZE)
+    await turn()
+    assert len(answers.codes) == 1
+
+
+async def test_what_is_pending_has_a_limit() -> None:
+    store, answers = FakeStore(), Answers()
+    replication = make(store, limit=SIZE)
+    for _ in range(3):
+        replication.append(record(), answers)
+    assert answers.codes == [ResponseCode.SYSTEM_BUSY]
+    await turn()
+    assert sorted(answers.codes) == [0, 0, ResponseCode.SYSTEM_BUSY]
+    replication.append(record(), answers)
+    await turn()
+    assert answers.codes[-1] == 0
+
+
+async def test_what_was_there_before_is_not_pending() -> None:
+    store, answers = FakeStore(), Answers()
+    store.end = store.written = 10**12
+    replication = make(store, limit=SIZE)
+    assert replication.pending_bytes == 0
+    replication.append(record(), answers)
+    replication.append(record(), answers)
+    await turn()
+    assert answers.codes == [0, 0]
+
+
+async def test_a_store_that_refuses_writes_is_code_14() -> None:
+    store, answers = FakeStore(), Answers()
+    store.refused = "disk full"
+    replication = make(store)
+    replication.append(record(), answers)
+    replication.append_batch([record()], answers.batch)
+    assert answers.codes == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
+    store.refused = None
+    replication.append(record(), answers)
+    await turn()
+    assert answers.codes[-1] == 0
+
+
+async def test_a_record_that_the_store_refuses_is_answered_at_once() -> None:
+    store, answers = FakeStore(), Answers()
+    store.status = PutStatus.MESSAGE_ILLEGAL
+    make(store).append(record(), answers)
+    assert answers.codes == [ResponseCode.MESSAGE_ILLEGAL]
+
+
+async def test_a_failed_write_fails_the_whole_turn_and_nothing_else() -> None:
+    store, answers = FakeStore(), Answers()
+    replication = make(store)
+    store.broken = True
+    replication.append(record(), answers)
+    replication.append_batch([record(), record()], answers.batch)
+    await turn()
+    assert answers.codes == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
+    store.broken = False
+    replication.append(record(), answers)
+    await turn()
+    assert answers.codes[-1] == 0
+
+
+async def test_a_write_that_failed_elsewhere_is_noticed() -> None:
+    store, answers = FakeStore(), Answers()
+    make(store).append(record(), answers)
+    # What a deletion of a topic does: it makes the store write, and the store drops what it cannot.
+    store.end = store.written
+    await turn()
+    assert answers.codes == [ResponseCode.SERVICE_NOT_AVAILABLE]
+
+
+async def test_an_answer_that_fails_does_not_cost_the_others_theirs() -> None:
+    store, answers = FakeStore(), Answers()
+    replication = make(store)
+
+    def broken(_result: PutResult, _code: int) -> None:
+        raise RuntimeError("connection in a strange state")
+
+    replication.append(record(), broken)
+    replication.append(record(), answers)
+    await turn()
+    assert answers.codes == [0]
+
+
+async def test_drain_waits_and_then_nothing_is_taken() -> None:
+    store, answers = FakeStore(), Answers()
+    replication = make(store, sync=True)
+    replication.append(record(), answers)
+    draining = asyncio.create_task(replication.drain(5.0))
+    await turn()
+    assert not draining.done()
+    store.flushed(SIZE)
+    assert await draining
+    assert answers.codes == [0]
+    replication.append(record(), answers)
+    assert answers.codes[-1] == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_drain_gives_up_in_time() -> None:
+    store, answers = FakeStore(), Answers()
+    replication = make(store, sync=True)
+    replication.append(record(), answers)
+    assert not await replication.drain(0.01)
+    store.flushed(SIZE)
+    await turn()

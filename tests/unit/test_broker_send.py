@@ -1,0 +1,348 @@
+"""broker/send.py and msgcheck.py: what is stored of a send, what is answered, and what is refused with which code."""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import pytest
+
+from broker.config import LiveConfig, load_broker_config
+from broker.msgcheck import MessageChecks
+from broker.replication import BatchDone, Done
+from broker.send import SendHandlers
+from remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from remoting.codec import decode
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import ROCKETMQ, Command
+from remoting.errors import CommandError
+from remoting.headers import SendMessageRequestHeaderV2
+from remoting.msgid import pack_host
+from remoting.properties import decode_properties
+from remoting.record import encode_batch
+from remoting.server import Connection
+from runtime.clock import ManualClock
+from store.types import PendingRecord, PutResult, PutStatus
+
+
+class Log:
+    """A replication that stores nothing and answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.records: list[PendingRecord] = []
+        self.answers: list[Callable[[int], None]] = []
+        self.waits: list[bool] = []
+
+    def append(self, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
+        number = len(self.records)
+        self.records.append(record)
+        self.waits.append(wait)
+        self.answers.append(lambda code: done(PutResult(PutStatus.PUT_OK, 0x1000, number, 10, 0, 0), code))
+
+    def append_batch(self, records: Sequence[PendingRecord], done: BatchDone, *, wait: bool = True) -> None:
+        self.records.extend(records)
+        self.waits.append(wait)
+        results = [PutResult(PutStatus.PUT_OK, 16 * n, n, 16, 0, 0) for n in range(len(records))]
+        self.answers.append(lambda code: done(results, code))
+
+
+class Topics:
+    def __init__(self) -> None:
+        self.table = {"T": TopicConfig("T", 4, 4), "Pattern": TopicConfig("Pattern", 8, 8, 7)}
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self.table.get(topic)
+
+    def create_for_send(
+        self, topic: str, default_topic: str, default_queue_nums: int, topic_sys_flag: int = 0
+    ) -> TopicConfig | None:
+        pattern = self.table.get(default_topic)
+        if pattern is None:
+            return None
+        return self.table.setdefault(
+            topic, TopicConfig(topic, default_queue_nums, default_queue_nums, 6, topicSysFlag=topic_sys_flag)
+        )
+
+    def create_for_retry(self, topic: str, queue_nums: int) -> TopicConfig:
+        return self.table.setdefault(topic, TopicConfig(topic, queue_nums, queue_nums, 6))
+
+
+class Peer:
+    """The connection of a producer: decodes what it is sent."""
+
+    peer_host = pack_host("192.0.2.7", 5000)
+    closed = False
+
+    def __init__(self) -> None:
+        self.answers: list[Command] = []
+
+    def write(self, *pieces: bytes) -> None:
+        self.answers.append(decode(b"".join(pieces)[4:]))
+
+    def reply(self, request: Command, response: Command) -> None:
+        if not request.is_oneway:
+            response.opaque = request.opaque
+            self.answers.append(response)
+
+
+class Setting:
+    def __init__(self, **values: str) -> None:
+        config, store_config, _ = load_broker_config(values)
+        self.live = LiveConfig(config, store_config)
+        self.log, self.topics, self.peer, self.clock = Log(), Topics(), Peer(), ManualClock()
+        self.groups = {"G": SubscriptionGroupConfig(groupName="G", retryMaxTimes=2)}
+        self.failures = 0
+        checks = MessageChecks(self.live, self.topics, self.groups.get, self.clock, lambda below: below - 1)
+        host = pack_host("192.0.2.1", 10911)
+        self.send = SendHandlers(self.live, checks, self.log, host, lambda: "NEW", self._failed)
+
+    def _failed(self) -> None:
+        self.failures += 1
+
+    def do(
+        self,
+        *,
+        topic: str = "T",
+        properties: str | None = "TAGS\x01A\x02",
+        queue_id: int = 1,
+        body: bytes = b"body",
+        by: int = RequestCode.SEND_MESSAGE_V2,
+        sys_flag: int = 0,
+        reconsume_times: int | None = None,
+        max_reconsume_times: int | None = None,
+        default_topic: str = "Pattern",
+        kind: int = 0,
+        oneway: bool = False,
+    ) -> Command:
+        header = SendMessageRequestHeaderV2(
+            producerGroup="P",
+            topic=topic,
+            defaultTopic=default_topic,
+            defaultTopicQueueNums=4,
+            queueId=queue_id,
+            sysFlag=sys_flag,
+            bornTimestamp=99,
+            flag=7,
+            properties=properties,
+            reconsumeTimes=reconsume_times,
+            maxReconsumeTimes=max_reconsume_times,
+        )
+        request = Command.request(by, header, body, oneway=oneway)
+        request.opaque, request.serialize_type = 42, kind
+        self.send.table()[by](cast("Connection", self.peer), request)
+        return request
+
+
+def test_what_is_stored() -> None:
+    setting = Setting()
+    setting.do(properties="KEYS\x01k\x02UNIQ_KEY\x01U1\x02TAGS\x01A\x02", reconsume_times=3)
+    [record] = setting.log.records
+    assert (record.topic, record.queue_id, record.flag, record.born_timestamp) == ("T", 1, 7, 99)
+    assert (record.body, record.born_host, record.reconsume_times) == (b"body", Peer.peer_host, 3)
+    assert decode_properties(record.properties) == {
+        "KEYS": "k",
+        "UNIQ_KEY": "U1",
+        "TAGS": "A",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+        "CLUSTER": "DefaultCluster",
+    }
+    assert setting.log.waits == [True]
+
+
+@pytest.mark.parametrize("kind", [0, ROCKETMQ])
+def test_nothing_is_answered_before_it_is_safe(kind: int) -> None:
+    setting = Setting()
+    setting.do(properties="UNIQ_KEY\x01U1\x02", kind=kind)
+    assert setting.peer.answers == []
+    setting.log.answers[0](0)
+    [answer] = setting.peer.answers
+    assert (answer.code, answer.opaque) == (0, 42)
+    assert answer.is_response
+    assert answer.ext == {
+        "queueId": "1",
+        "transactionId": "U1",
+        "msgId": "C000020100002A9F0000000000001000",
+        "TRACE_ON": "true",
+        "MSG_REGION": "DefaultRegion",
+        "queueOffset": "0",
+    }
+
+
+def test_a_message_that_is_stored_but_not_yet_on_disk_has_its_ids() -> None:
+    setting = Setting()
+    setting.do()
+    setting.log.answers[0](ResponseCode.FLUSH_DISK_TIMEOUT)
+    assert setting.peer.answers[0].code == ResponseCode.FLUSH_DISK_TIMEOUT
+    assert setting.peer.answers[0].ext["queueOffset"] == "0"
+
+
+@pytest.mark.parametrize("key", ['a"b', "ü", "a b"])
+def test_a_strange_unique_key_breaks_no_answer(key: str) -> None:
+    setting = Setting(regionId='r"%d')
+    setting.do(properties=f"UNIQ_KEY\x01{key}\x02")
+    setting.log.answers[0](0)
+    assert setting.peer.answers[0].ext["transactionId"] == key
+    setting.do(properties="UNIQ_KEY\x01U1\x02")
+    setting.log.answers[1](0)
+    assert setting.peer.answers[1].ext["MSG_REGION"] == 'r"%d'
+
+
+def test_a_one_way_send_is_never_answered() -> None:
+    setting = Setting()
+    setting.do(oneway=True)
+    setting.log.answers[0](0)
+    assert setting.peer.answers == []
+
+
+@pytest.mark.parametrize("properties", [None, "", "TAGS\x01A", "TAGS\x01A\x02"])
+def test_a_message_without_unique_key_gets_one(properties: str | None) -> None:
+    setting = Setting()
+    setting.do(properties=properties)
+    stored = decode_properties(setting.log.records[0].properties)
+    assert stored["UNIQ_KEY"] == "NEW"
+    assert stored.get("TAGS") == ("A" if properties else None)
+
+
+def test_properties_that_the_broker_writes_are_not_believed() -> None:
+    setting = Setting(traceOn="false", regionId="R")
+    setting.do(
+        properties="MSG_REGION\x01x\x02TRACE_ON\x01x\x02CLUSTER\x01x\x02POP_CK\x01x\x02__RMQ.TRANSIENT.a\x01x\x02"
+    )
+    stored = decode_properties(setting.log.records[0].properties)
+    assert stored == {"UNIQ_KEY": "NEW", "MSG_REGION": "R", "TRACE_ON": "false", "CLUSTER": "DefaultCluster"}
+
+
+def test_a_producer_may_choose_not_to_wait_for_the_disk() -> None:
+    setting = Setting()
+    setting.do(properties="WAIT\x01false\x02")
+    assert setting.log.waits == [False]
+    assert decode_properties(setting.log.records[0].properties)["WAIT"] == "false"
+
+
+def test_flags_of_the_store_are_not_a_producers_to_set() -> None:
+    setting = Setting()
+    setting.do(sys_flag=0x1 | 0x10 | 0x20 | 0x80 | 0x100)
+    assert setting.log.records[0].sys_flag == 0x101
+
+
+def refused(setting: Setting, code: int, match: str = ".", **request: object) -> None:
+    with pytest.raises(CommandError, match=match) as error:
+        setting.do(**request)  # type: ignore[arg-type] # keyword by keyword they fit, together mypy cannot tell
+    assert error.value.code == code
+    assert setting.log.records == []
+
+
+def test_refusals() -> None:
+    setting = Setting(maxMessageSize="100")
+    refused(setting, ResponseCode.INVALID_PARAMETER, topic="")
+    refused(setting, ResponseCode.INVALID_PARAMETER, topic="a b")
+    refused(setting, ResponseCode.INVALID_PARAMETER, topic="a" * 128)
+    refused(setting, ResponseCode.NO_PERMISSION, "forbidden", topic="RMQ_SYS_TRANS_HALF_TOPIC")
+    refused(setting, ResponseCode.TOPIC_NOT_EXIST, "New", topic="New", default_topic="TBW102")
+    refused(setting, ResponseCode.INVALID_PARAMETER, "queueId", queue_id=4)
+    refused(setting, ResponseCode.MESSAGE_ILLEGAL, "101 bytes", body=b"x" * 101)
+    refused(setting, ResponseCode.MESSAGE_ILLEGAL, "properties", properties=f"a\x01{'x' * 32_800}\x02")
+    refused(setting, ResponseCode.MESSAGE_ILLEGAL, "delay", properties="DELAY\x011\x02")
+    refused(setting, ResponseCode.MESSAGE_ILLEGAL, "TIMER_DELIVER_MS", properties="TIMER_DELIVER_MS\x011\x02")
+    refused(setting, ResponseCode.NO_PERMISSION, "TRAN_MSG", properties="TRAN_MSG\x01true\x02")
+    refused(setting, ResponseCode.NO_PERMISSION, "TRAN_MSG", sys_flag=4)
+
+
+def test_properties_that_only_look_special() -> None:
+    setting = Setting()
+    setting.do(properties="DELAY\x010\x02TRAN_MSG\x01false\x02MY_DELAY\x013\x02")
+    assert decode_properties(setting.log.records[0].properties)["MY_DELAY"] == "3"
+
+
+def test_an_unknown_topic_is_made_after_the_pattern() -> None:
+    setting = Setting()
+    setting.do(topic="New", queue_id=-1)
+    assert setting.log.records[0].queue_id == 3
+    assert setting.topics.table["New"].writeQueueNums == 4
+
+
+def test_a_topic_without_queues_takes_nothing() -> None:
+    setting = Setting()
+    setting.topics.table["T"] = TopicConfig("T", 0, 0)
+    refused(setting, ResponseCode.INVALID_PARAMETER, "queueId", queue_id=-1)
+
+
+def test_a_topic_that_changed_is_checked_again() -> None:
+    setting = Setting()
+    setting.do(queue_id=3)
+    setting.topics.table["T"] = TopicConfig("T", 1, 1)
+    with pytest.raises(CommandError):
+        setting.do(queue_id=3)
+    del setting.topics.table["T"]
+    with pytest.raises(CommandError):
+        setting.do(default_topic="gone")
+
+
+def test_an_ordered_topic_on_a_broker_that_takes_no_writes() -> None:
+    setting = Setting(brokerPermission="4")
+    setting.topics.table["T"] = TopicConfig("T", 1, 1, order=True)
+    refused(setting, ResponseCode.NO_PERMISSION, "forbidden", queue_id=0)
+    setting.live.update({"brokerPermission": "6"})
+    setting.do(queue_id=0)
+
+
+def test_before_the_hour_of_service() -> None:
+    clock_ms = ManualClock().now_ms()
+    setting = Setting(startAcceptSendRequestTimeStamp=str(clock_ms + 1000))
+    refused(setting, ResponseCode.SYSTEM_ERROR, "until")
+    setting.clock.advance(2)
+    setting.do()
+
+
+def test_a_message_tried_too_often_becomes_a_dead_letter() -> None:
+    setting = Setting()
+    setting.do(topic="%RETRY%G", reconsume_times=2, queue_id=0)
+    setting.do(topic="%RETRY%G", reconsume_times=3, queue_id=0, properties="DELAY\x013\x02")
+    setting.do(topic="%RETRY%G", reconsume_times=3, max_reconsume_times=5, queue_id=0)
+    assert [record.topic for record in setting.log.records] == ["%RETRY%G", "%DLQ%G", "%RETRY%G"]
+    assert "DELAY" not in decode_properties(setting.log.records[1].properties)
+
+
+def test_the_retry_topic_of_an_unknown_group() -> None:
+    refused(Setting(), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, topic="%RETRY%Nobody", queue_id=0)
+
+
+def test_a_batch() -> None:
+    setting = Setting()
+    body = encode_batch([(0, b"one", b"TAGS\x01A"), (5, b"two", b"POP_CK\x01x\x02KEYS\x01k\x02")])
+    setting.do(by=RequestCode.SEND_BATCH_MESSAGE, properties="UNIQ_KEY\x01A,B\x02WAIT\x01false\x02", body=body)
+    assert [(bytes(record.body), record.flag) for record in setting.log.records] == [(b"one", 0), (b"two", 5)]
+    assert [record.properties for record in setting.log.records] == [b"TAGS\x01A\x02", b"KEYS\x01k\x02"]
+    assert setting.log.waits == [False]
+    setting.log.answers[0](0)
+    answer = setting.peer.answers[0]
+    assert answer.ext["transactionId"] == "A,B"
+    assert answer.ext["msgId"] == "C000020100002A9F0000000000000000,C000020100002A9F0000000000000010"
+
+
+@pytest.mark.parametrize("body", [b"", b"rubbish", encode_batch([(0, b"one", b"")])[:-1]])
+def test_a_malformed_batch(body: bytes) -> None:
+    refused(Setting(), ResponseCode.MESSAGE_ILLEGAL, "batch", by=RequestCode.SEND_BATCH_MESSAGE, body=body)
+
+
+def test_a_batch_may_not_smuggle_what_a_message_may_not() -> None:
+    body = encode_batch([(0, b"one", b""), (0, b"two", b"DELAY\x013\x02")])
+    refused(Setting(), ResponseCode.MESSAGE_ILLEGAL, "delay", by=RequestCode.SEND_BATCH_MESSAGE, body=body)
+    refused(Setting(), ResponseCode.MESSAGE_ILLEGAL, topic="%RETRY%G", by=RequestCode.SEND_BATCH_MESSAGE, body=body)
+
+
+def test_a_refusal_of_the_store_says_why() -> None:
+    setting = Setting()
+    setting.do()
+    setting.send._stored(
+        cast("Connection", setting.peer),
+        Command.request(RequestCode.SEND_MESSAGE_V2),
+        0,
+        "U",
+        PutResult(PutStatus.SERVICE_NOT_AVAILABLE),
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+    )
+    [answer] = setting.peer.answers
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert answer.remark is not None
+    assert "disk is full" in answer.remark
+    assert setting.failures == 1
