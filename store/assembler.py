@@ -77,7 +77,8 @@ class Assembler:
         body_size = len(body)
         if properties_size > PROPERTIES_BYTES_MAX:
             return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
-        if named is None or body_size > self._body_bytes_max:
+        # Zeros at the end of a record are how recovery knows a torn one.
+        if named is None or body_size > self._body_bytes_max or (properties and properties[-1] == 0):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         magic, topic_piece = named
         born_host = record.born_host

@@ -75,6 +75,9 @@ def check_record(view: memoryview, at: int, position: int, *, check_crc: bool) -
         return "lengths that contradict each other"
     if check_crc and zlib.crc32(view[body_at:body_end]) & 0x7FFFFFFF != fields[2] & 0x7FFFFFFF:
         return "a body that does not match its CRC"
+    if check_crc and end > topic_end + 2 and view[end - 1] == 0:
+        # No CRC covers them. A page that was not written in time leaves zeros, which put() lets nobody end with.
+        return "properties that end in zeros"
     return total, fields[10]
 
 
@@ -110,7 +113,7 @@ class LogScan:
             at = self.end - base
             if len(view) - at < BLANK_BYTES:
                 base, at, whole = self.end, 0, False
-                view = self._window(span, base, WINDOW_BYTES)
+                view = _window(span, base, WINDOW_BYTES)
             total, magic = _SIZE_AND_MAGIC.unpack_from(view, at)
             if magic == BLANK_MAGIC and total == file_end - self.end:
                 break
@@ -118,7 +121,7 @@ class LogScan:
             if verdict == "cut short" and not whole:
                 # The window ends inside the record: read again from its start, as much as it says it needs.
                 base = self.end
-                view = self._window(span, base, max(WINDOW_BYTES, total))
+                view = _window(span, base, max(WINDOW_BYTES, total))
                 whole = True
                 continue
             if isinstance(verdict, str):
@@ -130,10 +133,10 @@ class LogScan:
             whole = False
         self.end = file_end
 
-    @staticmethod
-    def _window(span: Span, position: int, size: int) -> memoryview:
-        offset = position - span.start
-        return memoryview(read_cold(span.path, offset, min(size, span.size - offset)))
+
+def _window(span: Span, position: int, size: int) -> memoryview:
+    offset = position - span.start
+    return memoryview(read_cold(span.path, offset, min(size, span.size - offset)))
 
 
 def find_later_record(spans: Sequence[Span], position: int) -> Found | None:
@@ -154,13 +157,14 @@ def find_later_record(spans: Sequence[Span], position: int) -> Found | None:
 def _search_file(span: Span, position: int) -> Found | None:
     file_end = span.start + span.size
     while position < file_end - FIXED_BYTES:
-        view = LogScan._window(span, position, WINDOW_BYTES)  # noqa: SLF001 - the same module
+        view = _window(span, position, WINDOW_BYTES)
         data = view.tobytes()
         at = _next_magic(data, 0)
         while at >= 0:
             start = at - 4
             if start >= 0:
-                whole = LogScan._window(span, position + start, WINDOW_BYTES)  # noqa: SLF001 - the same module
+                claimed = int.from_bytes(data[start:at], "big")
+                whole = _window(span, position + start, max(WINDOW_BYTES, claimed))
                 verdict = check_record(whole, 0, position + start, check_crc=True)
                 if not isinstance(verdict, str):
                     return Found(whole, 0, position + start, *verdict)

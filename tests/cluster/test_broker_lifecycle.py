@@ -1,6 +1,8 @@
 """A real broker that starts, stops and starts again: what it keeps, whom it tells, where it listens."""
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import orjson
 import pytest
 
 from broker.config import load_broker_config
-from broker.server import Broker
+from broker.server import Broker, reserved_port
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from remoting.bodies import (
@@ -17,6 +19,7 @@ from remoting.bodies import (
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
+from remoting.errors import ConnectError, ConnectionLost
 from remoting.headers import (
     GetRouteInfoRequestHeader,
     QueryConsumerOffsetRequestHeader,
@@ -197,3 +200,52 @@ async def test_a_disk_that_fails_stops_the_broker_without_a_clean_end(tmp_path: 
     await broker.close()
     assert (tmp_path / "abort").exists()
     store.close()
+
+
+FAILING_DISK = """
+import errno, os, sys
+from broker.config import load_broker_config
+from broker.server import run_broker
+
+def fail(*_):
+    raise OSError(errno.EIO, "Input/output error")
+
+values = dict(pair.split("=", 1) for pair in sys.argv[1:])
+os.fdatasync = lambda fd: fail() if os.path.exists(values["storePathRootDir"] + "/fail") else None
+config, store_config, _ = load_broker_config(values)
+run_broker(config, store_config)
+"""
+
+
+async def test_a_process_whose_disk_fails_ends_with_code_1_and_acknowledges_nothing(
+    tmp_path: Path, client: RemotingClient
+) -> None:
+    with reserved_port("127.0.0.1", 0) as port:
+        pass
+    values = {**SMALL, "storePathRootDir": str(tmp_path), "listenPort": str(port), "flushDiskType": "SYNC_FLUSH"}
+    values |= {"vipPortEnable": "false", "httpEnable": "false"}
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FAILING_DISK, *(f"{key}={value}" for key, value in values.items()), stderr=PIPE
+    )
+    address = f"127.0.0.1:{port}"
+    request = Command.request(RequestCode.SEND_MESSAGE_V2, v2(), b"x")
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    answer = await client.invoke(address, request, 10.0)
+                    break
+                except ConnectError:
+                    await asyncio.sleep(0.05)
+        assert answer.code == ResponseCode.SUCCESS
+        (tmp_path / "fail").touch()
+        with pytest.raises(ConnectionLost):
+            await client.invoke(address, Command.request(RequestCode.SEND_MESSAGE_V2, v2(), b"y"), 10.0)
+        _, errors = await asyncio.wait_for(child.communicate(), 10)
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.communicate()
+    assert child.returncode == 1
+    assert b"the store failed" in errors
+    assert (tmp_path / "abort").exists()

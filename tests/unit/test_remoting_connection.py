@@ -1,17 +1,20 @@
 """What a connection hands to its transport, seen from the transport."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import cast
 
 import pytest
 
+from remoting.client import RemotingClient
 from remoting.codec import encode
 from remoting.command import Body, Command
 from remoting.connection import Connection, Handler, Reply, Side
-from remoting.errors import BacklogFull
+from remoting.errors import BacklogFull, ConnectError, ConnectionLost
 from remoting.framing import VIEW_BYTES_MIN, FrameReader
-from remoting.limits import ServerLimits
+from remoting.limits import ClientLimits, ServerLimits
+from remoting.server import RemotingServer
 
 ECHO = 34
 
@@ -160,3 +163,35 @@ async def test_an_answer_that_cannot_be_sent_becomes_an_error() -> None:
     assert [(answer.code, answer.opaque) for answer in answers] == [(1, 1), (1, 2)]
     assert "over the limit" in str(answers[0].remark)
     assert "TypeError" in str(answers[1].remark)
+
+
+async def test_closing_cuts_off_who_does_not_take_what_is_left_for_it() -> None:
+    opened: list[Connection] = []
+    limits = ServerLimits(close_seconds=0.05)
+    server = RemotingServer({ECHO: echo}, name="test", limits=limits, on_open=opened.append)
+    await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+    writer.write(encode(Command.request(ECHO)))
+    await reader.readexactly(4)
+    opened[0].write(bytes(32 * 1024 * 1024))  # far more than the kernel's buffers hold, and never read
+    await server.close()
+    assert not server.connections
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def test_a_server_that_hangs_up_at_once_counts_as_a_failure_to_connect() -> None:
+    server = RemotingServer({ECHO: echo}, name="test", limits=ServerLimits(connections_max=0))
+    await server.start("127.0.0.1", 0)
+    lost = asyncio.Event()
+    client = RemotingClient(limits=ClientLimits(backoff_first_seconds=0.05), on_close=lambda _: lost.set())
+    address = f"127.0.0.1:{server.port}"
+    with pytest.raises((ConnectError, ConnectionLost)):
+        await client.invoke(address, Command.request(ECHO))
+    started = asyncio.get_running_loop().time()
+    with pytest.raises((ConnectError, ConnectionLost)):
+        await client.invoke(address, Command.request(ECHO))
+    assert asyncio.get_running_loop().time() - started >= 0.049
+    await client.close()
+    await server.close()

@@ -1,0 +1,64 @@
+# Everything that a person runs here. `make` alone lists it; each target sets up .venv first when that is needed.
+PYTHON := .venv/bin/python
+READY := .venv/.ready
+PYTEST := $(PYTHON) -m pytest
+SOURCES := runtime remoting store namesrv broker client raftmq tests examples
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check fmt bench kill-test fuzz soak clean lint-format lint-rules lint-types lint-floors lint-setup unit
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+
+venv: $(READY) ## .venv with RaftMQ and everything that it needs, at the versions of requirements.lock
+
+$(READY): requirements.lock pyproject.toml setup/venv.sh
+	@bash setup/venv.sh
+
+demo: $(READY) ## real records through a NameServer and a broker that is killed half way: nothing may be lost
+	@$(PYTHON) -m raftmq.cli.main demo
+
+check: $(READY) ## format, lint, types, floors and unit tests: under a minute
+	@$(MAKE) --no-print-directory -k -j2 -Otarget lint-format lint-rules lint-types lint-floors lint-setup unit
+
+test: $(READY) ## everything that must hold, the official C++ client included: under 15 minutes on two cores
+	@lint=0; $(MAKE) --no-print-directory -k -j2 -Otarget lint-format lint-rules lint-types lint-floors lint-setup || lint=$$?; \
+	$(PYTEST) -q -n 2 --dist loadfile tests && exit $$lint
+
+fmt: $(READY) ## format the code and mend what ruff can mend
+	@$(PYTHON) -m ruff format $(SOURCES)
+	@$(PYTHON) -m ruff check --fix $(SOURCES)
+
+bench: $(READY) ## the figures of docs/performance.md on this machine
+	@$(PYTHON) -m raftmq.cli.main bench suite
+
+kill-test: $(READY) ## slow: the store's writer is killed 300 times, nothing flushed may be lost
+	@RAFTMQ_KILLS=300 $(PYTEST) -q tests/cluster/test_store_kill.py
+
+fuzz: $(READY) ## slow: framing and header decoders against 10,000 and more inputs each
+	@HYPOTHESIS_PROFILE=fuzz $(PYTEST) -q --timeout 1800 tests/properties -k fuzz
+
+soak: $(READY) ## slow: every property test with 1,000 and more examples
+	@HYPOTHESIS_PROFILE=slow $(PYTEST) -q -n 2 --timeout 1800 tests/properties
+
+clean: ## remove .venv and all caches
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+lint-format:
+	@$(PYTHON) -m ruff format --check $(SOURCES)
+
+lint-rules:
+	@$(PYTHON) -m ruff check $(SOURCES)
+
+lint-types:
+	@$(PYTHON) -m mypy
+
+lint-floors:
+	@.venv/bin/lint-imports
+
+lint-setup:
+	@bash -n setup/venv.sh && bash -n .ci/run && echo "shell scripts: well formed"
+
+unit:
+	@$(PYTEST) -q tests/unit

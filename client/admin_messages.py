@@ -1,0 +1,102 @@
+"""Finding messages: by id, unique key, key, or place in a queue."""
+
+from client.admin_base import AdminBase
+from client.api import PullRequest, PullStatus, decode_messages
+from client.errors import RouteError
+from remoting.bodies import ConsumeDirectlyResult, MessageQueue
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import ResponseError
+from remoting.headers import ConsumeMessageDirectlyResultRequestHeader, QueryMessageRequestHeader
+from remoting.message import MessageExt
+from remoting.msgid import parse_offset_msg_id
+
+TOOLS_GROUP = "TOOLS_CONSUMER"
+FOUND_MAX = 64
+FOREVER_MS = 2**63 - 1
+
+
+class MessageAdmin(AdminBase):
+    """Messages."""
+
+    async def message_by_id(self, msg_id: str, topic: str | None = None) -> MessageExt | None:
+        """Return the message of an id: the offset id of a send, or (with its topic) the unique key; None if not there.
+
+        Raises ValueError for what is no id, ConnectError when the broker named by an offset id cannot be reached.
+        """
+        if topic is not None:
+            found = await self.messages_by_unique_key(topic, msg_id)
+            if found:
+                return found[0]
+        (host, port), offset = parse_offset_msg_id(msg_id)
+        self._open()
+        try:
+            return await self._api.view(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", offset, topic)
+        except ResponseError as error:
+            # What brokers say when no message begins at that position.
+            if error.code == ResponseCode.SYSTEM_ERROR:
+                return None
+            raise
+
+    async def messages_by_key(
+        self, topic: str, key: str, *, most: int = FOUND_MAX, begin_ms: int = 0, end_ms: int = FOREVER_MS
+    ) -> list[MessageExt]:
+        """Return messages with a key, stored in that span, at most `most` per broker, oldest first."""
+        found = await self._query(topic, key, most, begin_ms, end_ms, unique=False)
+        # The index finds by hash: keep those that really have the key.
+        return [message for message in found if key in message.keys]
+
+    async def messages_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
+        """Return the messages whose client-made id this is (several when a send was repeated), oldest first."""
+        found = await self._query(topic, unique_key, FOUND_MAX, 0, FOREVER_MS, unique=True)
+        return [message for message in found if message.msg_id == unique_key]
+
+    async def message_by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
+        """Return the message at a place in a queue, None when there is none."""
+        address = (await self._topic_brokers(queue.topic)).get(queue.brokerName)
+        if address is None:
+            raise RouteError(f"topic {queue.topic} has no broker {queue.brokerName}", retriable=False)
+        request = PullRequest(
+            group=TOOLS_GROUP,
+            queue=queue,
+            offset=offset,
+            count=1,
+            expression="*",
+            version=0,
+            suspend_ms=0,
+            bytes_max=16 * 1024 * 1024,
+        )
+        answer = await self._api.pull(address, request)
+        if answer.status is not PullStatus.FOUND or answer.messages[0].queue_offset != offset:
+            return None
+        return answer.messages[0]
+
+    async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeDirectlyResult:
+        """Have a member of a group consume one message now; asks the broker that keeps the message."""
+        brokers = await self._topic_brokers(message.topic)
+        header = ConsumeMessageDirectlyResultRequestHeader(
+            consumerGroup=group,
+            clientId=client_id,
+            msgId=message.offset_msg_id,
+            brokerName=message.broker_name or next(iter(brokers), ""),
+            topic=message.topic,
+        )
+        address = brokers.get(message.broker_name) or next(iter(brokers.values()))
+        answer = await self._call(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
+        return ConsumeDirectlyResult.decode(answer.body)
+
+    async def _query(
+        self, topic: str, key: str, most: int, begin_ms: int, end_ms: int, *, unique: bool
+    ) -> list[MessageExt]:
+        header = QueryMessageRequestHeader(
+            topic=topic, key=key, maxNum=most, beginTimestamp=begin_ms, endTimestamp=end_ms, uniqueKeyQuery=unique
+        )
+        found: list[MessageExt] = []
+        for name, address in (await self._topic_brokers(topic)).items():
+            try:
+                answer = await self._call(address, RequestCode.QUERY_MESSAGE, header)
+            except ResponseError as error:
+                if error.code == ResponseCode.QUERY_NOT_FOUND:
+                    continue
+                raise
+            found += decode_messages(answer.body, name)
+        return sorted((m for m in found if m.topic == topic), key=lambda message: message.store_timestamp)

@@ -1,0 +1,232 @@
+"""One queue while it belongs to this consumer: where it stands, what is unfinished, and the loop that fetches more."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from client.api import BrokerApi, PullAnswer, PullRequest, PullStatus
+from client.errors import ClientError, RouteError
+from client.instance import ClientInstance
+from client.offsets import OffsetStore, refresh_quietly
+from client.processqueue import ProcessQueue
+from client.routes import MASTER_ID
+from client.subscription import Subscription
+from remoting.bodies import MessageQueue
+from remoting.codes import ResponseCode
+from remoting.errors import InvokeError, RemotingError, ResponseError
+from remoting.message import MessageExt
+
+_log = logging.getLogger(__name__)
+
+# Answers that mean: this broker does not know the consumer (yet).
+_UNKNOWN_HERE = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    }
+)
+PAUSE_S_FIRST = 0.05
+PAUSE_S_MAX = 1.0
+BUSY_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class PullLimits:
+    """Bounds of one queue: beyond any of the last three, nothing is fetched until something is finished."""
+
+    count: int = 32
+    bytes_max: int = 256 * 1024
+    suspend_ms: int = 15_000
+    unfinished_max: int = 1000
+    unfinished_bytes_max: int = 100 * 1024 * 1024
+    # Offsets between the lowest and the highest unfinished one: how much is repeated after a crash at worst.
+    span_max: int = 2000
+
+
+@dataclass(slots=True)
+class PullContext:
+    """What the queues of one consumer have in common."""
+
+    group: str
+    instance: ClientInstance
+    offsets: OffsetStore
+    limits: PullLimits
+    # Hands fetched messages to the application.
+    deliver: Callable[["AssignedQueue", ProcessQueue, list[MessageExt]], None]
+    # Finds the first offset of a queue; raises RemotingError or ClientError.
+    begin: Callable[[MessageQueue], Awaitable[int]]
+    # Waits until the queue may be consumed (its lock, for consumption in order).
+    admit: Callable[[MessageQueue], Awaitable[None]] | None = None
+    in_order: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class AssignedQueue:
+    """A queue of this consumer. `unfinished` is replaced when the position is reset; the old one is then dropped."""
+
+    context: PullContext
+    queue: MessageQueue
+    subscription: Subscription
+    unfinished: ProcessQueue = field(default_factory=ProcessQueue)
+    next_offset: int = -1
+    last_pull_ms: int = 0
+    last_consume_ms: int = 0
+    positioned: asyncio.Event = field(default_factory=asyncio.Event)
+    _progress: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
+    _replica: int = MASTER_ID
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        assert self._task is None
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"pull {self.queue}")
+
+    async def stop(self) -> None:
+        """Fetch no more, and have what is unfinished forgotten when it ends."""
+        self.unfinished.dropped = True
+        task, self._task = self._task, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def stop_fetching(self) -> None:
+        """Fetch no more; what is being consumed may still end and count."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def restart(self, offset: int | None = None) -> None:
+        """Forget what is unfinished and begin anew: at `offset`, or (None) where the offset store says."""
+        await self.stop()
+        self.unfinished = ProcessQueue()
+        self.next_offset = -1 if offset is None else offset
+        self.positioned.clear()
+        self.start()
+
+    def finish(self, unfinished: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Note that messages were consumed; what may be stored goes to the offset store."""
+        offset = unfinished.finish(messages)
+        self.last_consume_ms = time.time_ns() // 1_000_000
+        self._progress.set()
+        if offset is None or unfinished.dropped:
+            return
+        if not unfinished:
+            # Everything fetched so far is done, what was filtered out behind the last message included.
+            offset = max(offset, self.next_offset)
+        self.context.offsets.update(self.queue, offset)
+
+    @property
+    def _api(self) -> BrokerApi:
+        return self.context.instance.api
+
+    async def _run(self) -> None:
+        pause = PAUSE_S_FIRST
+        while True:
+            try:
+                if self.context.admit is not None:
+                    await self.context.admit(self.queue)
+                if self.next_offset < 0:
+                    self.next_offset = await self.context.begin(self.queue)
+                    # Stored even if nothing comes: a group that began at the end must not begin at a later one.
+                    self.context.offsets.update(self.queue, self.next_offset)
+                self.positioned.set()
+                await self._room()
+                answer = await self._api.pull(await self._address(), self._request())
+                await self._take(answer)
+                pause = PAUSE_S_FIRST
+            except (RemotingError, ClientError) as error:
+                await self._after(error, pause)
+                pause = min(pause * 2, PAUSE_S_MAX)
+            except Exception:
+                # A mistake of ours in one queue must neither end its consumption silently nor spin.
+                _log.exception("group %s: fetching from %s failed", self.context.group, self.queue)
+                await asyncio.sleep(PAUSE_S_MAX)
+
+    async def _room(self) -> None:
+        limits = self.context.limits
+        while (
+            len(self.unfinished) >= limits.unfinished_max
+            or self.unfinished.size_bytes >= limits.unfinished_bytes_max
+            or (not self.context.in_order and self.unfinished.span >= limits.span_max)
+        ):
+            self._progress.clear()
+            await self._progress.wait()
+
+    async def _address(self) -> str:
+        route = await self.context.instance.routes.find(self.queue.topic)
+        address = route.address(self.queue.brokerName, self._replica)
+        if address is None:
+            raise RouteError(f"broker {self.queue.brokerName} of {self.queue.topic} is in no route", retriable=True)
+        return address
+
+    def _request(self) -> PullRequest:
+        limits = self.context.limits
+        self.last_pull_ms = time.time_ns() // 1_000_000
+        return PullRequest(
+            group=self.context.group,
+            queue=self.queue,
+            offset=self.next_offset,
+            count=limits.count,
+            expression=self.subscription.expression,
+            version=self.subscription.version,
+            suspend_ms=limits.suspend_ms,
+            bytes_max=limits.bytes_max,
+        )
+
+    async def _take(self, answer: PullAnswer) -> None:
+        self._replica = answer.suggested_id
+        if answer.status is PullStatus.OFFSET_ILLEGAL:
+            await self._correct(answer)
+            return
+        wanted = [message for message in answer.messages if self.subscription.accepts(message)]
+        fresh = self.unfinished.put(wanted)
+        self.next_offset = answer.next_offset
+        if fresh:
+            self.context.deliver(self, self.unfinished, fresh)
+        elif not self.unfinished and answer.next_offset > 0:
+            # All that was filtered out counts as consumed, or a restart would fetch it again.
+            self.context.offsets.update(self.queue, answer.next_offset)
+
+    async def _correct(self, answer: PullAnswer) -> None:
+        """Go where the broker says: the offset is no longer, or not yet, in the queue."""
+        _log.warning(
+            "group %s: %s has offsets %d to %d, not %d: going on at %d",
+            self.context.group,
+            self.queue,
+            answer.min_offset,
+            answer.max_offset,
+            self.next_offset,
+            answer.next_offset,
+        )
+        if answer.next_offset == self.next_offset:
+            # A broker that contradicts itself must not be asked in a tight loop.
+            await asyncio.sleep(PAUSE_S_MAX)
+        self.unfinished.dropped = True
+        self.unfinished = ProcessQueue()
+        self.next_offset = answer.next_offset
+        self.context.offsets.update(self.queue, answer.next_offset, back=True)
+        await self.context.offsets.persist([self.queue])
+
+    async def _after(self, error: Exception, pause: float) -> None:
+        """Do what the error asks for before the next attempt."""
+        self._replica = MASTER_ID
+        code = error.code if isinstance(error, ResponseError) else None
+        _log.log(
+            logging.INFO if code in _UNKNOWN_HERE else logging.WARNING,
+            "group %s: pull of %s: %s",
+            self.context.group,
+            self.queue,
+            error,
+        )
+        if code == ResponseCode.SYSTEM_BUSY:
+            await asyncio.sleep(BUSY_PAUSE_S)
+            return
+        if code in _UNKNOWN_HERE:
+            await self.context.instance.heartbeat()
+        elif isinstance(error, RouteError) or (isinstance(error, InvokeError) and error.reroute):
+            await refresh_quietly(self.context.instance.routes, self.queue.topic)
+        await asyncio.sleep(PAUSE_S_MAX if code == ResponseCode.NO_PERMISSION else pause)

@@ -1,0 +1,201 @@
+"""One queue of a polling consumer: its position, and a small buffer that is filled in the background."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from client.api import PullAnswer, PullRequest, PullStatus
+from client.errors import ClientError, RouteError
+from client.instance import ClientInstance
+from client.offsets import refresh_quietly
+from client.routes import MASTER_ID
+from client.subscription import Subscription
+from remoting.bodies import MessageQueue
+from remoting.errors import InvokeError, RemotingError
+from remoting.message import MessageExt
+
+_log = logging.getLogger(__name__)
+
+PAUSE_S_FIRST = 0.05
+PAUSE_S_MAX = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """Bounds of one queue: beyond either of the last two, nothing is fetched until something is taken."""
+
+    count: int = 32
+    bytes_max: int = 256 * 1024
+    suspend_ms: int = 15_000
+    buffered_max: int = 1000
+    buffered_bytes_max: int = 16 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class FetchContext:
+    """What the queues of one consumer have in common. `arrived` is called when there is something to take."""
+
+    group: str
+    instance: ClientInstance
+    limits: FetchLimits
+    begin: Callable[[MessageQueue], Awaitable[int]]
+    arrived: Callable[[], None]
+
+
+class FetchedQueue:
+    """`position` is the offset of the next message to be taken, None until it is known.
+
+    Whatever sets the position ends the fetch that is under way: an answer to an earlier question never moves it.
+    """
+
+    def __init__(
+        self, queue: MessageQueue, subscription: Subscription, position: int | None, *, paused: bool = False
+    ) -> None:
+        self.queue = queue
+        self.subscription = subscription
+        self.position = position
+        self.acknowledged = position
+        self.paused = paused
+        self._fetch_offset = position
+        self._buffer: deque[MessageExt] = deque()
+        self._buffered_bytes = 0
+        self._taken = asyncio.Event()
+        self._known = asyncio.Event()
+        self._context: FetchContext | None = None
+        self._task: asyncio.Task[None] | None = None
+        # Fetches that were cancelled and have not ended yet.
+        self._ending: set[asyncio.Task[None]] = set()
+        self._replica = MASTER_ID
+        if position is not None:
+            self._known.set()
+
+    def start(self, context: FetchContext) -> None:
+        """Begin to fetch."""
+        self._context = context
+        self._begin_task()
+
+    async def stop(self) -> None:
+        """Fetch no more."""
+        self._end_task()
+        self._context = None
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def seek(self, offset: int) -> None:
+        """Go on at `offset`."""
+        self._buffer.clear()
+        self._buffered_bytes = 0
+        self.position = self.acknowledged = self._fetch_offset = offset
+        self._known.set()
+        if self._context is not None:
+            self._end_task()
+            self._begin_task()
+
+    async def positioned(self) -> int:
+        """Wait until the position is known, and return it."""
+        await self._known.wait()
+        assert self.position is not None
+        return self.position
+
+    def take(self, count: int) -> list[MessageExt]:
+        """Return up to `count` messages and move behind them."""
+        if self.paused or not self._buffer:
+            return []
+        messages = [self._buffer.popleft() for _ in range(min(count, len(self._buffer)))]
+        self._buffered_bytes -= sum(message.size for message in messages)
+        # Behind the last one of the buffer, what was filtered out need not be fetched again either.
+        self.position = messages[-1].queue_offset + 1 if self._buffer else self._fetch_offset
+        self._taken.set()
+        return messages
+
+    def acknowledge(self) -> None:
+        """Take everything that was taken so far as consumed."""
+        self.acknowledged = self.position
+
+    def _begin_task(self) -> None:
+        assert self._context is not None
+        self._task = asyncio.get_running_loop().create_task(self._run(self._context), name=f"fetch {self.queue}")
+
+    def _end_task(self) -> None:
+        task, self._task = self._task, None
+        if task is not None and not task.done():
+            task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _run(self, context: FetchContext) -> None:
+        pause = PAUSE_S_FIRST
+        while True:
+            try:
+                if self._fetch_offset is None:
+                    # A seek meanwhile cancels this task, so the answer cannot overwrite it.
+                    self.position = self.acknowledged = self._fetch_offset = await context.begin(self.queue)
+                    self._known.set()
+                await self._room(context.limits)
+                answer = await self._pull(context, self._fetch_offset)
+                if not self._accept(context, answer):
+                    await asyncio.sleep(PAUSE_S_MAX)
+                pause = PAUSE_S_FIRST
+            except (RemotingError, ClientError) as error:
+                _log.warning("group %s: fetching from %s: %s", context.group, self.queue, error)
+                self._replica = MASTER_ID
+                if isinstance(error, RouteError) or (isinstance(error, InvokeError) and error.reroute):
+                    await refresh_quietly(context.instance.routes, self.queue.topic)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, PAUSE_S_MAX)
+            except Exception:
+                _log.exception("group %s: fetching from %s failed", context.group, self.queue)
+                await asyncio.sleep(PAUSE_S_MAX)
+
+    async def _room(self, limits: FetchLimits) -> None:
+        while len(self._buffer) >= limits.buffered_max or self._buffered_bytes >= limits.buffered_bytes_max:
+            self._taken.clear()
+            await self._taken.wait()
+
+    async def _pull(self, context: FetchContext, offset: int) -> PullAnswer:
+        route = await context.instance.routes.find(self.queue.topic)
+        address = route.address(self.queue.brokerName, self._replica)
+        if address is None:
+            raise RouteError(f"broker {self.queue.brokerName} of {self.queue.topic} is in no route", retriable=True)
+        request = PullRequest(
+            group=context.group,
+            queue=self.queue,
+            offset=offset,
+            count=context.limits.count,
+            expression=self.subscription.expression,
+            version=self.subscription.version,
+            suspend_ms=context.limits.suspend_ms,
+            bytes_max=context.limits.bytes_max,
+            lite=True,
+        )
+        return await context.instance.api.pull(address, request)
+
+    def _accept(self, context: FetchContext, answer: PullAnswer) -> bool:
+        """Put an answer into the buffer; False when the broker asks for what was just done."""
+        self._replica = answer.suggested_id
+        if answer.status is PullStatus.OFFSET_ILLEGAL:
+            _log.warning(
+                "group %s: %s has offsets %d to %d, not %s: going on at %d",
+                context.group,
+                self.queue,
+                answer.min_offset,
+                answer.max_offset,
+                self._fetch_offset,
+                answer.next_offset,
+            )
+            if answer.next_offset == self._fetch_offset:
+                return False
+            self._fetch_offset = answer.next_offset
+            if not self._buffer:
+                self.position = answer.next_offset
+            return True
+        wanted = [message for message in answer.messages if self.subscription.accepts(message)]
+        self._fetch_offset = answer.next_offset
+        if wanted:
+            self._buffer.extend(wanted)
+            self._buffered_bytes += sum(message.size for message in wanted)
+            context.arrived()
+        elif not self._buffer:
+            self.position = answer.next_offset
+        return True

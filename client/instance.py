@@ -1,0 +1,212 @@
+"""What the producers and consumers of one process may share: connections, routes, heartbeats, answers to brokers.
+
+Every producer or consumer has an instance; one made by the application can be handed to several of them. The last that
+leaves closes it.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import itertools
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterable, Sequence
+
+from client.api import BrokerApi
+from client.errors import ClientClosed, ConsumeError, RouteError
+from client.nameservers import NameServers, parse_addresses
+from client.routes import MASTER_ID, Routes, TopicRoute
+from client.serverrequests import ConsumerMember, ServerRequests
+from remoting.bodies import HeartbeatData, ProducerData
+from remoting.client import RemotingClient
+from remoting.errors import RemotingError
+from runtime.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 30.0
+ROUTE_POLL_S = 30.0
+# How long joining waits for brokers to know the new member; those that do not answer get it a little later.
+FIRST_HEARTBEAT_S = 1.0
+# After a lost connection: pauses between attempts to be known again, until the periodic heartbeat takes over.
+REJOIN_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0, 3.0)
+HEARTBEATS_AT_A_TIME = 64
+# Producer and consumer groups of one instance.
+GROUPS_MAX = 1024
+
+_numbers = itertools.count()
+
+
+class ClientInstance:
+    """Connections, routes and heartbeats of one client id (ip@name)."""
+
+    def __init__(self, namesrv: str | Sequence[str], *, instance_name: str | None = None) -> None:
+        """`instance_name` must differ among the clients of a group on one host; by default it does."""
+        self._addresses = parse_addresses(namesrv)
+        self._consumers: dict[str, ConsumerMember] = {}
+        self._producers: dict[str, int] = {}
+        self.instance_name = instance_name or f"{os.getpid()}#{time.time_ns():x}{next(_numbers):x}"
+        self.ip = "127.0.0.1"
+        self._tasks = Tasks("client")
+        self._users = 0
+        self._closed = False
+        # Brokers that know this client over their present connection.
+        self._known_at: set[str] = set()
+
+    @property
+    def client_id(self) -> str:
+        """Return how brokers and the group's other members call this client."""
+        return f"{self.ip}@{self.instance_name}"
+
+    async def enter(self) -> None:
+        """Take part in this instance; the first one starts it."""
+        if self._closed:
+            raise ClientClosed("this client instance was closed; make a new one")
+        self._users += 1
+        if self._users > 1:
+            return
+        # Made here and not before: they belong to the running loop.
+        self.remoting = RemotingClient(ServerRequests(self._consumers).table(), on_close=self._connection_lost)
+        self.nameservers = NameServers(self.remoting, self._addresses)
+        self.api = BrokerApi(self.remoting, self.nameservers)
+        self.routes = Routes(self.api.route, self.nameservers.describe)
+        self.routes.on_change.append(self._route_changed)
+        self._tasks.every(HEARTBEAT_S, self.heartbeat, "heartbeat")
+        self._tasks.every(ROUTE_POLL_S, self.routes.poll, "route poll")
+        self.ip = await asyncio.to_thread(local_ip, self._addresses)
+
+    async def leave(self) -> None:
+        """Stop taking part; the last one closes connections and tasks."""
+        self._users -= 1
+        if self._users > 0 or self._closed:
+            return
+        self._closed = True
+        await self._tasks.close()
+        await self.routes.close()
+        await self.remoting.close()
+
+    def add_producer(self, group: str) -> None:
+        """Name a producer group in heartbeats."""
+        if group not in self._producers:
+            self._check_room()
+        self._producers[group] = self._producers.get(group, 0) + 1
+
+    async def remove_producer(self, group: str) -> None:
+        """Take a producer group out of heartbeats, and tell the brokers when it was the last of its name."""
+        self._producers[group] -= 1
+        if not self._producers[group]:
+            del self._producers[group]
+            await self._unregister(group, None)
+
+    async def add_consumer(self, consumer: ConsumerMember) -> None:
+        """Make the brokers of its topics know a consumer; its routes should be known. Raises ConsumeError."""
+        if consumer.group in self._consumers:
+            raise ConsumeError(
+                f"this client instance has a consumer of group {consumer.group} already: use another one"
+            )
+        self._check_room()
+        self._consumers[consumer.group] = consumer
+        beat = self._tasks.spawn(self.heartbeat(), "first heartbeat")
+        await asyncio.wait([beat], timeout=FIRST_HEARTBEAT_S)
+
+    async def remove_consumer(self, consumer: ConsumerMember) -> None:
+        """Take a consumer out of its group at all brokers, so that its queues go to the others at once."""
+        if self._consumers.get(consumer.group) is consumer:
+            del self._consumers[consumer.group]
+            await self._unregister(None, consumer.group)
+
+    async def heartbeat(self) -> None:
+        """Tell every broker of a known route who this client is; failures are logged."""
+        await self._beat(self._brokers())
+
+    async def heartbeat_to(self, addresses: Iterable[str]) -> None:
+        """Tell some brokers at once: they do not know this client as they should."""
+        await self._beat(addresses)
+
+    def _check_room(self) -> None:
+        if len(self._producers) + len(self._consumers) >= GROUPS_MAX:
+            raise ConsumeError(f"a client instance takes {GROUPS_MAX} groups at most: make another one")
+
+    def _brokers(self) -> list[str]:
+        """Return whom heartbeats go to: masters; for consumers also the other replicas, which may be masters soon."""
+        found: dict[str, None] = {}
+        for replicas in self.routes.brokers().values():
+            for broker_id, address in sorted(replicas.items()):
+                if broker_id == MASTER_ID or self._consumers:
+                    found[address] = None
+        return list(found)
+
+    def _data(self) -> HeartbeatData:
+        return HeartbeatData(
+            clientID=self.client_id,
+            producerDataSet=[ProducerData(groupName=group) for group in sorted(self._producers)],
+            consumerDataSet=[consumer.consumer_data() for consumer in self._consumers.values()],
+        )
+
+    async def _beat(self, addresses: Iterable[str]) -> None:
+        if not self._producers and not self._consumers:
+            return
+        data = self._data()
+        targets = list(addresses)
+        for start in range(0, len(targets), HEARTBEATS_AT_A_TIME):
+            await asyncio.gather(
+                *(self._beat_one(address, data) for address in targets[start : start + HEARTBEATS_AT_A_TIME])
+            )
+
+    async def _beat_one(self, address: str, data: HeartbeatData) -> bool:
+        try:
+            await self.api.heartbeat(address, data)
+        except RemotingError as error:
+            _log.warning("heartbeat: %s", error)
+            self._known_at.discard(address)
+            return False
+        self._known_at.add(address)
+        return True
+
+    async def _unregister(self, producer: str | None, consumer: str | None) -> None:
+        async def tell(address: str) -> None:
+            # A broker that cannot be told notices by itself, when the connection ends or heartbeats stay away.
+            with contextlib.suppress(RemotingError):
+                await self.api.unregister(address, self.client_id, producer, consumer)
+
+        await asyncio.gather(*(tell(address) for address in sorted(self._known_at)))
+
+    def _route_changed(self, route: TopicRoute) -> None:
+        for consumer in self._consumers.values():
+            if route.topic in consumer.topics():
+                consumer.rebalance_soon()
+        new = [address for address in self._brokers() if address not in self._known_at]
+        if new and not self._closed:
+            self._tasks.spawn(self._beat(new), "heartbeat to new brokers")
+
+    def _connection_lost(self, address: str) -> None:
+        """Do not wait for the next poll: find out at once where the brokers are, and be known there again."""
+        self._known_at.discard(address)
+        if not self._closed and self._users and address not in self._addresses:
+            self._tasks.spawn(self._rejoin(address), f"rejoin {address}")
+
+    async def _rejoin(self, address: str) -> None:
+        for pause in REJOIN_PAUSES_S:
+            with contextlib.suppress(RouteError):
+                await self.routes.refresh_using(address)
+            if address in self._known_at or address not in self._brokers():
+                return
+            if not (self._producers or self._consumers) or await self._beat_one(address, self._data()):
+                return
+            await asyncio.sleep(pause)
+
+
+def local_ip(towards: Iterable[str]) -> str:
+    """Return the address of this host as seen on the way to one of the given addresses; blocks while names resolve."""
+    for address in towards:
+        host, _colon, port = address.rpartition(":")
+        host = host.strip("[]")
+        with contextlib.suppress(OSError, ValueError):
+            family = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0][0]
+            # Connecting a datagram socket sends nothing; it only chooses the interface.
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((host, int(port)))
+                return ipaddress.ip_address(probe.getsockname()[0].partition("%")[0]).compressed
+    return "127.0.0.1"

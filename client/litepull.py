@@ -1,0 +1,332 @@
+"""Consuming by asking: the application polls, and moves its own position."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from client.balancer import BalanceOptions, Balancer
+from client.errors import ClientClosed, ClientError, ConsumeError
+from client.fetch import FetchContext, FetchedQueue, FetchLimits
+from client.instance import ClientInstance
+from client.message import ConsumeFrom, MessageModel
+from client.offsets import RemoteOffsets, broker_address, refresh_quietly, starting_offset
+from client.rebalance import Strategy, average
+from client.subscription import ALL, Subscription, subscribe_by_tags
+from remoting.bodies import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
+from remoting.message import MessageExt
+from remoting.topics import check_group
+from runtime.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+COMMIT_S = 5.0
+POLL_S = 5.0
+HALF_HOUR_MS = 30 * 60 * 1000
+
+
+class LitePullConsumer:
+    """Pulls the messages of a group: ``subscribe`` (queues are shared with the group) or ``assign`` (these ones).
+
+    What `poll` returned counts as consumed with the next `poll`; every 5 s (`auto_commit`) and at `close` that position
+    is stored. `commit` stores the position behind everything that was returned so far.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = "127.0.0.1:9876",
+        *,
+        from_where: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
+        timestamp_ms: int | None = None,
+        auto_commit: bool = True,
+        limits: FetchLimits | None = None,
+        strategy: Strategy = average,
+        instance_name: str | None = None,
+        instance: ClientInstance | None = None,
+    ) -> None:
+        wrong = check_group(group)
+        if wrong is not None:
+            raise ConsumeError(wrong)
+        self.group = group
+        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name)
+        self._from_where = from_where
+        self._timestamp_ms = timestamp_ms
+        self._auto_commit = auto_commit
+        self._limits = limits or FetchLimits()
+        self._strategy = strategy
+        self._subscriptions: dict[str, Subscription] = {}
+        self._queues: dict[MessageQueue, FetchedQueue] = {}
+        self._paused: set[MessageQueue] = set()
+        self._balancer: Balancer | None = None
+        self._tasks = Tasks(f"lite consumer {group}")
+        self._started = False
+        self._arrived = asyncio.Event()
+        self._turn = 0
+
+    async def start(self) -> None:
+        """Get ready; `subscribe` and `assign` may come before or after."""
+        if self._started:
+            raise ConsumeError("this consumer is started already")
+        await self.instance.enter()
+        self._offsets = RemoteOffsets(self.group, self.instance.api, self.instance.routes)
+        for topic in self._subscriptions:
+            await refresh_quietly(self.instance.routes, topic)
+        try:
+            await self.instance.add_consumer(self)
+        except ClientError:
+            await self.instance.leave()
+            raise
+        self._started = True
+        if self._auto_commit:
+            self._tasks.every(COMMIT_S, self._commit_returned, "commit")
+        for fetched in self._queues.values():
+            fetched.start(self._context())
+        if self._subscriptions:
+            self._join()
+
+    async def close(self) -> None:
+        """Stop fetching, store the positions (with `auto_commit`), leave the group."""
+        if not self._started:
+            return
+        self._started = False
+        self._arrived.set()
+        await self._tasks.close()
+        await asyncio.gather(*(fetched.stop() for fetched in self._queues.values()))
+        if self._auto_commit:
+            for fetched in self._queues.values():
+                self._note(fetched, returned_only=False)
+            await self._offsets.persist()
+        self._queues.clear()
+        await self.instance.remove_consumer(self)
+        await self.instance.leave()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def subscribe(self, topic: str, expression: str = ALL) -> None:
+        """Share a topic's queues with the other members of the group; raises ConsumeError."""
+        if self._queues and self._balancer is None:
+            raise ConsumeError("queues were assigned by hand: subscribe and assign do not go together")
+        self._subscriptions[topic] = subscribe_by_tags(topic, expression, time.time_ns() // 1_000_000)
+        if self._started:
+            self._join()
+
+    async def assign(self, queues: Iterable[MessageQueue], expression: str = ALL) -> None:
+        """Pull exactly these queues from now on; those that were assigned before keep their position."""
+        if self._subscriptions:
+            raise ConsumeError("topics were subscribed: subscribe and assign do not go together")
+        now_ms = time.time_ns() // 1_000_000
+        wanted = {queue: subscribe_by_tags(queue.topic, expression, now_ms) for queue in queues}
+        await self._set_queues(wanted)
+
+    async def _apply(self, subscription: Subscription, mine: list[MessageQueue]) -> None:
+        """Take this member's share of one topic."""
+        others = {queue: old.subscription for queue, old in self._queues.items() if queue.topic != subscription.topic}
+        await self._set_queues(others | dict.fromkeys(mine, subscription))
+
+    async def _set_queues(self, wanted: Mapping[MessageQueue, Subscription]) -> None:
+        """Make the assigned queues exactly those of `wanted`."""
+        for queue in [queue for queue in self._queues if queue not in wanted]:
+            fetched = self._queues.pop(queue)
+            await fetched.stop()
+            if self._auto_commit and self._started:
+                self._note(fetched, returned_only=True)
+                await self._offsets.persist([queue])
+                self._offsets.forget(queue)
+        for queue, subscription in wanted.items():
+            old = self._queues.get(queue)
+            if old is not None and old.subscription.expression == subscription.expression:
+                continue
+            if old is not None:
+                await old.stop()
+            position = None if old is None else old.position
+            new = self._queues[queue] = FetchedQueue(queue, subscription, position, paused=queue in self._paused)
+            if self._started:
+                new.start(self._context())
+
+    def assignment(self) -> list[MessageQueue]:
+        """Return the queues that are pulled now."""
+        return sorted(self._queues)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return all queues of a topic that can be read; raises RouteError."""
+        self._check_started()
+        return list((await self.instance.routes.find(topic)).read_queues)
+
+    async def poll(self, timeout: float = POLL_S) -> list[MessageExt]:
+        """Return messages that were fetched, waiting up to `timeout` s for the first; empty when none came."""
+        self._check_started()
+        self._acknowledge()
+        deadline = time.monotonic() + timeout
+        while True:
+            self._arrived.clear()
+            messages = self._next_batch()
+            left = deadline - time.monotonic()
+            if messages or left <= 0 or not self._started:
+                return messages
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._arrived.wait()
+
+    async def commit(self) -> None:
+        """Store the position behind all that `poll` returned; raises ConsumeError when a broker has not got it."""
+        for fetched in self._queues.values():
+            self._note(fetched, returned_only=False)
+        failed = await self._offsets.persist()
+        if failed:
+            raise ConsumeError(f"the positions of {len(failed)} queues are not stored (the log says why): {failed}")
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the group's stored offset of a queue, None when there is none."""
+        self._check_started()
+        return await self._offsets.load(queue)
+
+    async def position(self, queue: MessageQueue) -> int:
+        """Return the offset of the next message that `poll` returns of a queue."""
+        return await self._fetched(queue).positioned()
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at an offset; what was fetched and not returned is forgotten. Raises ConsumeError."""
+        if offset < 0:
+            raise ConsumeError(f"{offset} is no offset: it takes 0 or more")
+        self._fetched(queue).seek(offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the oldest message that is still there."""
+        self.seek(queue, await self.instance.api.min_offset(await broker_address(self.instance.routes, queue), queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on with the next message that will be stored."""
+        self.seek(queue, await self.instance.api.max_offset(await broker_address(self.instance.routes, queue), queue))
+
+    async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the first message stored at or after a time, the end when there is none."""
+        self._check_started()
+        address = await broker_address(self.instance.routes, queue)
+        return await self.instance.api.offset_by_time(address, queue, timestamp_ms)
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Return no messages of these queues until they are resumed."""
+        for queue in queues:
+            self._paused.add(queue)
+            self._fetched(queue).paused = True
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Undo `pause`."""
+        for queue in queues:
+            self._paused.discard(queue)
+            self._fetched(queue).paused = False
+        self._arrived.set()
+
+    # What the client instance and, through it, brokers ask for (serverrequests.ConsumerMember).
+
+    def consumer_data(self) -> ConsumerData:
+        """Return the consumer's part of the heartbeat."""
+        return ConsumerData(
+            groupName=self.group,
+            consumeType="CONSUME_ACTIVELY",
+            messageModel=MessageModel.CLUSTERING.value,
+            consumeFromWhere=self._from_where.value,
+            subscriptionDataSet=[subscription.data() for subscription in self._subscriptions.values()],
+        )
+
+    def topics(self) -> set[str]:
+        """Return the subscribed topics."""
+        return set(self._subscriptions)
+
+    def rebalance_soon(self) -> None:
+        """Share the queues anew, now."""
+        if self._balancer is not None:
+            self._balancer.soon()
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets, as far as the queues are assigned here."""
+        for queue, offset in offsets.items():
+            if queue in self._queues:
+                self.seek(queue, offset)
+                self._offsets.update(queue, offset, back=True)
+        await self._offsets.persist([queue for queue in offsets if queue in self._queues])
+
+    def positions(self, topic: str) -> dict[MessageQueue, int]:
+        """Return where each queue stands."""
+        standing = {queue: fetched.position for queue, fetched in self._queues.items() if queue.topic == topic}
+        return {queue: position for queue, position in standing.items() if position is not None}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Tell what the consumer is doing."""
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_NAMESERVER_ADDR": ";".join(self.instance.nameservers.addresses),
+                "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
+            },
+            subscriptionSet=[subscription.data() for subscription in self._subscriptions.values()],
+        )
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeDirectlyResult:
+        """Refuse: messages go to whoever polls."""
+        return ConsumeDirectlyResult(consumeResult="CR_LATER", remark=f"{message.msg_id}: this consumer polls")
+
+    def _check_started(self) -> None:
+        if not self._started:
+            raise ClientClosed("this consumer is not started, or was closed")
+
+    def _fetched(self, queue: MessageQueue) -> FetchedQueue:
+        fetched = self._queues.get(queue)
+        if fetched is None:
+            raise ConsumeError(f"{queue} is not assigned to this consumer")
+        return fetched
+
+    def _context(self) -> FetchContext:
+        return FetchContext(self.group, self.instance, self._limits, self._begin, self._arrived.set)
+
+    async def _begin(self, queue: MessageQueue) -> int:
+        timestamp_ms = self._timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000 - HALF_HOUR_MS
+        api, routes = self.instance.api, self.instance.routes
+        return await starting_offset(self._offsets, api, routes, queue, self._from_where, timestamp_ms)
+
+    def _join(self) -> None:
+        if self._balancer is None:
+            options = BalanceOptions(MessageModel.CLUSTERING, self._strategy)
+            self._balancer = Balancer(self.group, self.instance, self._subscriptions, options, self._apply)
+            self._tasks.spawn(self._balancer.run(), "rebalance")
+        else:
+            self._balancer.soon()
+
+    def _next_batch(self) -> list[MessageExt]:
+        """Take from one queue after the other, so that none starves."""
+        queues = list(self._queues.values())
+        for step in range(len(queues)):
+            fetched = queues[(self._turn + step) % len(queues)]
+            messages = fetched.take(self._limits.count)
+            if messages:
+                self._turn = (self._turn + step + 1) % len(queues)
+                return messages
+        return []
+
+    def _acknowledge(self) -> None:
+        for fetched in self._queues.values():
+            fetched.acknowledge()
+
+    def _note(self, fetched: FetchedQueue, *, returned_only: bool) -> None:
+        """Note a queue's position to be stored: of what the next poll confirmed, or of all that was returned."""
+        offset = fetched.acknowledged if returned_only else fetched.position
+        if offset is not None:
+            # A seek backwards is the application's wish.
+            self._offsets.update(fetched.queue, offset, back=True)
+
+    async def _commit_returned(self) -> None:
+        for fetched in self._queues.values():
+            self._note(fetched, returned_only=True)
+        await self._offsets.persist()

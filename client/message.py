@@ -1,0 +1,191 @@
+"""What an application sends, and what it gets back."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+
+from client.errors import MessageRefused
+from remoting.bodies import MessageQueue
+from remoting.codes import ResponseCode
+from remoting.record import encode_batch
+from remoting.topics import RETRY_PREFIX, check_topic
+
+BODY_BYTES_MAX = 4 * 1024 * 1024
+# The record keeps the length of the properties in a signed int16.
+PROPERTIES_BYTES_MAX = 32_767
+# What code 320 puts around each message: total size, magic, CRC, flag, body length, properties length.
+BATCH_ENTRY_BYTES = 22
+
+# Set from the message's own fields, or by brokers: an application's property of that name would be taken for theirs.
+# fmt: off
+RESERVED_PROPERTIES = frozenset({
+    "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
+    "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG",
+    "RECONSUME_TIME", "MSG_REGION", "TRACE_ON", "UNIQ_KEY", "EXTEND_UNIQ_INFO", "MAX_RECONSUME_TIMES",
+    "CONSUME_START_TIME", "INNER_NUM", "INNER_BASE", "DUP_INFO", "TRAN_PREPARED_QUEUE_OFFSET",
+    "__transactionId__", "TRANSACTION_CHECK_TIMES", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME",
+    "PROPERTY_FORWARD_QUEUE_ID", "REDIRECT", "INNER_MULTI_QUEUE_OFFSET", "__BORNHOST", "BORN_TIMESTAMP",
+    "__CRC32#", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID",
+})
+# fmt: on
+
+
+@dataclass(slots=True)
+class Message:
+    """One message to send.
+
+    `keys` are what it can be looked up by (one text, blanks separate several; or a sequence); `tags` is one tag, what
+    consumers filter by; `flag` an int32 that RocketMQ only carries; `delay_level` 1 to 18 (1 s … 2 h), 0 for at once;
+    with `wait` False a SYNC_FLUSH broker answers before its disk did.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: str | Sequence[str] = ()
+    flag: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    delay_level: int = 0
+    wait: bool = True
+
+    def properties_text(self, uniq_key: str) -> str:
+        """Return the properties as the send header carries them; raises MessageRefused when they cannot be written."""
+        parts = [f"UNIQ_KEY\x01{uniq_key}\x02WAIT\x01{'true' if self.wait else 'false'}\x02"]
+        if self.tags:
+            parts.append(f"TAGS\x01{_plain('the tag', self.tags)}\x02")
+        if self.keys:
+            keys = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
+            parts.append(f"KEYS\x01{_plain('a key', keys)}\x02")
+        if self.delay_level:
+            parts.append(f"DELAY\x01{self.delay_level}\x02")
+        for name, value in self.properties.items():
+            if name in RESERVED_PROPERTIES:
+                raise MessageRefused(f"the property name {name} is RocketMQ's own; use another (or the field for it)")
+            if not name or not value:
+                raise MessageRefused(f"the property {name or value!r} has an empty name or value; leave it out")
+            parts.append(f"{_plain('a property name', name)}\x01{_plain('a property', value)}\x02")
+        text = "".join(parts)
+        # Four bytes a character at most, so the exact length matters only for long ones.
+        if len(text) * 4 > PROPERTIES_BYTES_MAX and len(text.encode()) > PROPERTIES_BYTES_MAX:
+            raise MessageRefused(
+                f"the properties take {len(text.encode())} bytes, {PROPERTIES_BYTES_MAX} at most: put data in the body"
+            )
+        return text
+
+
+def _plain(what: str, text: str) -> str:
+    if "\x01" in text or "\x02" in text:
+        raise MessageRefused(f"{what} contains the character \\x01 or \\x02, which separate properties on the wire")
+    return text
+
+
+# Most sends go to few topics; their names are looked at once.
+_topic_fault = lru_cache(maxsize=1024)(check_topic)
+
+
+def check_message(message: Message, body_bytes_max: int) -> None:
+    """Raise MessageRefused when the message cannot be sent as it is."""
+    wrong = _topic_fault(message.topic)
+    if wrong is not None:
+        raise MessageRefused(wrong)
+    if not message.body:
+        raise MessageRefused("the message body is empty: RocketMQ's clients refuse such messages")
+    if len(message.body) > body_bytes_max:
+        raise MessageRefused(f"the message body has {len(message.body)} bytes, {body_bytes_max} at most")
+
+
+def check_batch(messages: Sequence[Message], body_bytes_max: int) -> None:
+    """Raise MessageRefused when the messages cannot travel as one batch."""
+    if not messages:
+        raise MessageRefused("a batch holds at least one message")
+    first = messages[0]
+    for message in messages:
+        check_message(message, body_bytes_max)
+        if message.topic != first.topic or message.wait != first.wait:
+            raise MessageRefused("the messages of a batch have one topic and one `wait`: send them in several batches")
+        if message.delay_level:
+            raise MessageRefused("a message with a delay cannot be part of a batch: send it alone")
+    if first.topic.startswith(RETRY_PREFIX):
+        raise MessageRefused(f"a batch cannot go to the retry topic {first.topic}")
+
+
+def batch_body(messages: Sequence[Message], uniq_keys: Sequence[str], body_bytes_max: int) -> bytes:
+    """Return the body of a SEND_BATCH_MESSAGE (320); raises MessageRefused when it is too long."""
+    body: bytes = encode_batch(
+        [
+            (message.flag, message.body, message.properties_text(key).encode())
+            for message, key in zip(messages, uniq_keys, strict=True)
+        ]
+    )
+    if len(body) > body_bytes_max:
+        raise MessageRefused(
+            f"the batch takes {len(body)} bytes, {body_bytes_max} at most: `split_batch(messages)` makes smaller ones"
+        )
+    return body
+
+
+def split_batch(messages: Sequence[Message], bytes_max: int = BODY_BYTES_MAX) -> Iterator[list[Message]]:
+    """Cut messages of one topic into batches that each fit `bytes_max`, in order.
+
+    A message that is too long alone makes a batch of its own, which sending then refuses.
+    """
+    batch: list[Message] = []
+    size = 0
+    placeholder = "0" * 56  # as long as the longest unique key
+    for message in messages:
+        taken = BATCH_ENTRY_BYTES + len(message.body) + len(message.properties_text(placeholder).encode())
+        if batch and size + taken > bytes_max:
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += taken
+    if batch:
+        yield batch
+
+
+class SendStatus(Enum):
+    """How an acknowledged send ended. All of them mean: stored. The last three: not as safely as configured."""
+
+    SEND_OK = ResponseCode.SUCCESS
+    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
+    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+STATUS_BY_CODE = {int(status.value): status for status in SendStatus}
+
+
+@dataclass(slots=True)
+class SendResult:
+    """Where a message went. For a batch the ids are joined by commas and `queue_offset` is that of the first."""
+
+    status: SendStatus
+    msg_id: str
+    offset_msg_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+
+
+class ConsumeResult(Enum):
+    """What a concurrent or orderly callback says of the messages it was given. None means SUCCESS."""
+
+    SUCCESS = "SUCCESS"
+    # Concurrent: again later, through the retry topic. Orderly: the queue pauses, then the same messages again.
+    RECONSUME_LATER = "RECONSUME_LATER"
+
+
+class ConsumeFrom(Enum):
+    """Where a group starts that has no offset stored; the names are those of the heartbeat."""
+
+    LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+class MessageModel(Enum):
+    """Whether the members of a group share the messages or each gets all of them."""
+
+    CLUSTERING = "CLUSTERING"
+    BROADCASTING = "BROADCASTING"

@@ -1,0 +1,127 @@
+"""One send on its way: what stays the same over its attempts, and the request each attempt makes of it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from client.compression import Codec, compress, compressed_flag
+from client.errors import may_be_stored
+from client.message import Message, SendResult, batch_body, check_batch, check_message
+from client.retry import retriable
+from remoting.bodies import MessageQueue
+from remoting.codes import RequestCode
+from remoting.command import Command
+from remoting.headers import SendMessageRequestHeaderV2
+from remoting.msgid import UniqKeys
+from remoting.topics import AUTO_CREATE_TOPIC
+
+Selector = Callable[[list[MessageQueue], Message, Any], MessageQueue]
+
+
+class Outgoing:
+    """A message or batch being sent. `queue` is set when it may go to that one only (asked for, or selected)."""
+
+    __slots__ = (
+        "arg",
+        "assumed",
+        "attempts",
+        "body",
+        "born_ms",
+        "code",
+        "deadline",
+        "failed_broker",
+        "flag",
+        "future",
+        "may_be_stored",
+        "message",
+        "msg_id",
+        "properties",
+        "queue",
+        "selector",
+        "started",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(self, message: Message, code: int, msg_id: str, properties: str, body: bytes, sys_flag: int) -> None:
+        self.message = message
+        self.topic = message.topic
+        self.code = code
+        self.msg_id = msg_id
+        self.properties = properties
+        self.body = body
+        self.sys_flag = sys_flag
+        self.flag = message.flag
+        self.born_ms = time.time_ns() // 1_000_000
+        self.queue: MessageQueue | None = None
+        self.selector: Selector | None = None
+        self.arg: Any = None
+        self.started = time.monotonic()
+        self.deadline = 0.0
+        self.future: asyncio.Future[SendResult] | None = None
+        self.attempts = 0
+        self.failed_broker: str | None = None
+        # The topic did not exist when the last attempt began.
+        self.assumed = False
+        # Some attempt had an unknown end: whatever the later ones say, a broker may have the message.
+        self.may_be_stored = False
+
+    def request(self, group: str, queue: MessageQueue, default_queues: int, *, oneway: bool = False) -> Command:
+        """Return the request of the next attempt, to the broker of `queue`."""
+        header = SendMessageRequestHeaderV2(
+            producerGroup=group,
+            topic=self.topic,
+            defaultTopic=AUTO_CREATE_TOPIC,
+            defaultTopicQueueNums=default_queues,
+            queueId=queue.queueId,
+            sysFlag=self.sys_flag,
+            bornTimestamp=self.born_ms,
+            flag=self.flag,
+            properties=self.properties,
+            reconsumeTimes=0,
+            unitMode=False,
+            batch=self.code == RequestCode.SEND_BATCH_MESSAGE,
+            bname=queue.brokerName,
+        )
+        return Command.request(self.code, header, self.body, oneway=oneway)
+
+    def again(self, error: BaseException) -> bool:
+        """Tell whether another attempt is right after `error`.
+
+        To one queue only when nothing can have been stored: its user cares about order, which a repetition breaks.
+        """
+        return retriable(error) and (self.queue is None or not may_be_stored(error))
+
+
+class Packer:
+    """Makes an Outgoing of what the application sends: checks, ids, compression."""
+
+    def __init__(self, keys: UniqKeys, *, compress_over: int, body_bytes_max: int, codec: Codec) -> None:
+        self._keys = keys
+        self._compress_over = compress_over
+        self._body_bytes_max = body_bytes_max
+        self._codec = codec
+
+    def pack(self, message: Message | Sequence[Message]) -> Outgoing:
+        """Return what is to be sent; raises MessageRefused."""
+        if not isinstance(message, Message):
+            return self._pack_batch(message)
+        check_message(message, self._body_bytes_max)
+        msg_id = self._keys.next()
+        body, sys_flag = message.body, 0
+        if len(body) > self._compress_over:
+            packed = compress(body, self._codec)
+            if len(packed) < len(body):
+                body, sys_flag = packed, compressed_flag(self._codec)
+        properties = message.properties_text(msg_id)
+        return Outgoing(message, RequestCode.SEND_MESSAGE_V2, msg_id, properties, body, sys_flag)
+
+    def _pack_batch(self, messages: Sequence[Message]) -> Outgoing:
+        check_batch(messages, self._body_bytes_max)
+        ids = [self._keys.next() for _message in messages]
+        body = batch_body(messages, ids, self._body_bytes_max)
+        first = messages[0]
+        # The header's properties are the whole batch's: only `wait` is.
+        properties = f"WAIT\x01{'true' if first.wait else 'false'}\x02"
+        return Outgoing(first, RequestCode.SEND_BATCH_MESSAGE, ",".join(ids), properties, body, 0)

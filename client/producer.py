@@ -1,0 +1,393 @@
+"""Sending. The first attempt costs no task; whatever goes wrong is carried on by one, under the retry policy."""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from client.compression import Codec
+from client.errors import (
+    ClientClosed,
+    ClientError,
+    MessageRefused,
+    RouteError,
+    SendBacklogFull,
+    SendFailed,
+    may_be_stored,
+)
+from client.instance import ClientInstance
+from client.latency import LatencyTable
+from client.message import BODY_BYTES_MAX, STATUS_BY_CODE, Message, SendResult
+from client.outgoing import Outgoing, Packer, Selector
+from client.retry import with_retries
+from client.routes import TopicRoute
+from client.sendpolicy import QueuePicker
+from remoting.bodies import MessageQueue
+from remoting.command import Command
+from remoting.errors import InvokeError, RemotingError, ResponseError
+from remoting.headers import SendMessageResponseHeader
+from remoting.msgid import UniqKeys
+from remoting.topics import check_group
+from runtime.clock import SystemClock
+from runtime.tasks import Tasks
+
+# Sends without an answer yet, and the bytes of their bodies: beyond, `send` waits and `send_async` fails at once with
+# SendBacklogFull. What a slow broker makes pile up stays this small.
+IN_FLIGHT_MAX = 16_384
+IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
+# Pauses before asking for the route of a topic that a send just created.
+CONFIRM_PAUSES_S = (0.05, 0.2, 0.5, 1.0, 3.0)
+
+
+class Producer:
+    """Sends messages of one producer group. Use as ``async with Producer(...) as producer``.
+
+    `send_timeout` (s) bounds a send with all its attempts; `retries` is how often an attempt that reached a broker
+    is repeated (with 0, not even an unreachable one is tried again); bodies longer than `compress_over` bytes are
+    compressed by `codec`; `latency_tolerance` leaves slow brokers alone for a while; a topic that does not exist is
+    created with `default_topic_queues` queues where brokers allow it.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = "127.0.0.1:9876",
+        *,
+        send_timeout: float = 3.0,
+        retries: int = 2,
+        compress_over: int = 4096,
+        codec: Codec = Codec.ZLIB,
+        max_message_bytes: int = BODY_BYTES_MAX,
+        default_topic_queues: int = 4,
+        latency_tolerance: bool = False,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
+        instance_name: str | None = None,
+        instance: ClientInstance | None = None,
+    ) -> None:
+        wrong = check_group(group)
+        if wrong is not None:
+            raise ClientError(wrong)
+        self.group = group
+        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name)
+        self._timeout = send_timeout
+        self._attempts = 1 + retries
+        self._default_queues = default_topic_queues
+        self._latency = LatencyTable(SystemClock()) if latency_tolerance else None
+        self._picker = QueuePicker(self._latency)
+        self._pack_options = (compress_over, max_message_bytes, codec)
+        self._packer: Packer | None = None
+        self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._in_flight_max = in_flight_max
+        self._in_flight_bytes_max = in_flight_bytes_max
+        # Sends that wait for room, in order; bounded by the tasks that call send.
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._drained: asyncio.Future[None] | None = None
+        self._confirming: set[str] = set()
+        self._tasks = Tasks(f"producer {group}")
+
+    async def start(self) -> None:
+        """Get ready; brokers are contacted with the first message to each."""
+        await self.instance.enter()
+        over, most, codec = self._pack_options
+        self._packer = Packer(UniqKeys(self.instance.ip), compress_over=over, body_bytes_max=most, codec=codec)
+        self.instance.add_producer(self.group)
+        self._loop = asyncio.get_running_loop()
+        self._routes = self.instance.routes
+        self._remoting = self.instance.remoting
+
+    async def close(self) -> None:
+        """Take no more messages, wait for those on their way (each has a deadline), leave."""
+        if self._packer is None:
+            return
+        self._packer = None
+        while self._waiting:
+            self._wake_waiting()
+        if self._in_flight:
+            self._drained = self._loop.create_future()
+            await self._drained
+        await self._tasks.close()
+        await self.instance.remove_producer(self.group)
+        await self.instance.leave()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        message: Message | Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        arg: Any = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send a message, or several as one batch, and wait until a broker has acknowledged it.
+
+        `queue` names the queue; `selector` chooses among the topic's queues by the message and `arg`: always the same
+        one keeps the order. Raises MessageRefused, RouteError, SendFailed, ClientClosed.
+        """
+        timeout = self._timeout if timeout is None else timeout
+        if self._is_full():
+            began = time.monotonic()
+            # When there is still no room in time, send_async says so.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self.room()
+            timeout -= time.monotonic() - began
+        return await self.send_async(message, queue=queue, selector=selector, arg=arg, timeout=timeout)
+
+    def send_async(
+        self,
+        message: Message | Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        arg: Any = None,
+        timeout: float | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Send without waiting: the future has the result or the error that `send` would raise.
+
+        For a callback use the future's ``add_done_callback``. With too many sends unanswered the future fails at once
+        with SendBacklogFull: ``await producer.room()`` before sending on.
+        """
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        try:
+            out = self._admit(message)
+        except ClientError as error:
+            future.set_exception(error)
+            return future
+        out.future, out.queue, out.selector, out.arg = future, queue, selector, arg
+        out.deadline = out.started + (self._timeout if timeout is None else timeout)
+        route = self._routes.cached(out.topic)
+        if route is None or not route.write_queues:
+            self._tasks.spawn(self._carry(out, None), "send")
+            return future
+        try:
+            chosen, answer = self._submit(out, route)
+        except ClientError as error:
+            self._settle_failed(out, error)
+        else:
+            answer.add_done_callback(partial(self._answered, out, chosen))
+        return future
+
+    async def send_oneway(
+        self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, arg: Any = None
+    ) -> None:
+        """Send without an acknowledgement: fast, and nobody notices a loss. Raises what `send` does before sending."""
+        out = self._pack(message)
+        out.queue, out.selector, out.arg = queue, selector, arg
+        route = await self._routes.find_for_send(out.topic, self._default_queues)
+        chosen = self._choose(out, route)
+        request = out.request(self.group, chosen, self._default_queues, oneway=True)
+        try:
+            await self._remoting.oneway(self._address(route, chosen), request)
+        except InvokeError as error:
+            raise SendFailed(f"one-way send to topic {out.topic}: {error}", sent=False) from error
+
+    async def room(self) -> None:
+        """Wait until one more send may be on its way."""
+        while self._packer is not None and self._is_full():
+            turn: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append(turn)
+            await turn
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that a selector would be given; raises RouteError."""
+        return list((await self._routes.find_for_send(topic, self._default_queues)).write_queues)
+
+    def _is_full(self) -> bool:
+        return self._in_flight >= self._in_flight_max or self._in_flight_bytes >= self._in_flight_bytes_max
+
+    def _pack(self, message: Message | Sequence[Message]) -> Outgoing:
+        if self._packer is None:
+            raise ClientClosed("this producer is not started, or was closed")
+        return self._packer.pack(message)
+
+    def _admit(self, message: Message | Sequence[Message]) -> Outgoing:
+        if self._is_full():
+            raise SendBacklogFull(
+                f"{self._in_flight} sends with {self._in_flight_bytes} bytes have no answer yet "
+                f"({self._in_flight_max} and {self._in_flight_bytes_max} at most): await producer.room()"
+            )
+        out = self._pack(message)
+        self._in_flight += 1
+        self._in_flight_bytes += len(out.body)
+        return out
+
+    def _submit(self, out: Outgoing, route: TopicRoute) -> tuple[MessageQueue, asyncio.Future[Command]]:
+        """Begin one attempt; raises ClientError when there is nowhere to send it."""
+        queue = self._choose(out, route)
+        out.attempts += 1
+        out.assumed = route.assumed
+        left = out.deadline - time.monotonic()
+        # A broker that hangs must leave time for another attempt; the last one may take all that is left.
+        timeout = left if out.attempts >= self._attempts else left / 2
+        request = out.request(self.group, queue, self._default_queues)
+        return queue, self._remoting.submit(self._address(route, queue), request, max(timeout, 0.001))
+
+    def _choose(self, out: Outgoing, route: TopicRoute) -> MessageQueue:
+        if out.queue is None and out.selector is not None:
+            try:
+                out.queue = out.selector(list(route.write_queues), out.message, out.arg)
+            except Exception as error:
+                raise MessageRefused(f"the queue selector failed: {type(error).__name__}: {error}") from error
+        return out.queue or self._picker.pick(out.topic, route.write_queues, out.failed_broker)
+
+    def _address(self, route: TopicRoute, queue: MessageQueue) -> str:
+        address = route.master(queue.brokerName)
+        if address is None:
+            raise RouteError(f"broker {queue.brokerName} of topic {route.topic} has no master now", retriable=True)
+        return address
+
+    def _answered(self, out: Outgoing, queue: MessageQueue, answer: asyncio.Future[Command]) -> None:
+        """End a first attempt; on anything but success the retry policy takes over."""
+        try:
+            result = self._result(out, queue, answer.result())
+        except (RemotingError, ClientError) as error:
+            self._note_failure(out, queue, error)
+            if self._attempts > 1:
+                self._tasks.spawn(self._carry(out, error), "send again")
+            else:
+                self._settle_failed(out, error)
+        except asyncio.CancelledError:
+            self._settle_failed(out, ClientClosed("the client was closed before the answer came"))
+        else:
+            self._settle(out, result)
+
+    def _result(self, out: Outgoing, queue: MessageQueue, answer: Command) -> SendResult:
+        """Read an answer; raises ResponseError for a refusal."""
+        status = STATUS_BY_CODE.get(answer.code)
+        if status is None:
+            raise ResponseError(answer.code, answer.remark, queue.brokerName)
+        place = answer.header(SendMessageResponseHeader)
+        if self._latency is not None:
+            self._latency.answered(queue.brokerName, (time.monotonic() - out.started) * 1000)
+        where = queue if place.queueId == queue.queueId else MessageQueue(queue.topic, queue.brokerName, place.queueId)
+        return SendResult(status, out.msg_id, place.msgId, where, place.queueOffset, place.transactionId)
+
+    async def _carry(self, out: Outgoing, failed: BaseException | None) -> None:
+        """See a send through: from its first attempt, or from the error that the first one ended with."""
+
+        async def attempt() -> SendResult:
+            nonlocal failed
+            if failed is not None:
+                error, failed = failed, None
+                raise error
+            return await self._attempt(out)
+
+        try:
+            result = await with_retries(
+                attempt,
+                attempts=self._attempts,
+                deadline=out.deadline,
+                again=out.again,
+                at_once=lambda: out.attempts == 1 and self._has_other_broker(out),
+            )
+        except (RemotingError, ClientError) as error:
+            self._settle_failed(out, error)
+        except asyncio.CancelledError:
+            self._settle_failed(out, ClientClosed("the producer was closed before the message was sent"))
+            raise
+        else:
+            self._settle(out, result)
+
+    async def _attempt(self, out: Outgoing) -> SendResult:
+        try:
+            async with asyncio.timeout(max(out.deadline - time.monotonic(), 0.0)):
+                route = await self._route(out)
+        except TimeoutError:
+            raise RouteError(
+                f"no NameServer answered in time for topic {out.topic}: check that one runs at "
+                f"{self.instance.nameservers.describe()}",
+                retriable=True,
+            ) from None
+        queue, answer = self._submit(out, route)
+        try:
+            return self._result(out, queue, await answer)
+        except InvokeError as error:
+            self._note_failure(out, queue, error)
+            raise
+
+    async def _route(self, out: Outgoing) -> TopicRoute:
+        if out.failed_broker is not None:
+            # Where it went last did not answer as it should: the route may have changed.
+            with contextlib.suppress(RouteError):
+                await self._routes.refresh(out.topic)
+        return await self._routes.find_for_send(out.topic, self._default_queues)
+
+    def _note_failure(self, out: Outgoing, queue: MessageQueue, error: BaseException) -> None:
+        out.failed_broker = queue.brokerName
+        out.may_be_stored |= may_be_stored(error)
+        if self._latency is not None and not isinstance(error, ResponseError):
+            self._latency.failed(queue.brokerName)
+
+    def _has_other_broker(self, out: Outgoing) -> bool:
+        route = self._routes.cached(out.topic)
+        return route is not None and any(queue.brokerName != out.failed_broker for queue in route.write_queues)
+
+    def _settle(self, out: Outgoing, result: SendResult) -> None:
+        if out.future is not None and not out.future.done():
+            out.future.set_result(result)
+        self._leave_flight(out)
+        if out.assumed and out.topic not in self._confirming:
+            self._confirming.add(out.topic)
+            self._tasks.spawn(self._confirm(out.topic), f"route of new topic {out.topic}")
+
+    def _settle_failed(self, out: Outgoing, error: BaseException) -> None:
+        if out.future is not None and not out.future.done():
+            out.future.set_exception(self._explained(out, error))
+        self._leave_flight(out)
+
+    @staticmethod
+    def _explained(out: Outgoing, error: BaseException) -> BaseException:
+        if not isinstance(error, RemotingError):
+            return error
+        stored = out.may_be_stored
+        took = time.monotonic() - out.started
+        fate = "may have been stored all the same" if stored else "was not stored"
+        failed = SendFailed(
+            f"send to topic {out.topic} failed after {out.attempts} attempt(s) in {took:.1f} s: {error}; "
+            f"the message {fate}",
+            sent=stored,
+        )
+        failed.__cause__ = error
+        return failed
+
+    def _leave_flight(self, out: Outgoing) -> None:
+        self._in_flight -= 1
+        self._in_flight_bytes -= len(out.body)
+        if self._waiting and not self._is_full():
+            self._wake_waiting()
+        if not self._in_flight and self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _wake_waiting(self) -> None:
+        # As many as there may be room for: one that does not use its turn must not keep it from the others.
+        for _turn in range(min(len(self._waiting), max(self._in_flight_max - self._in_flight, 1))):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+
+    async def _confirm(self, topic: str) -> None:
+        """Learn the real route of a topic that a send has created, so that all its queues are used."""
+        try:
+            for pause in CONFIRM_PAUSES_S:
+                await asyncio.sleep(pause)
+                with contextlib.suppress(RouteError):
+                    route = await self._routes.refresh(topic)
+                    if route is not None and not route.assumed:
+                        return
+        finally:
+            self._confirming.discard(topic)

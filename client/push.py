@@ -1,0 +1,334 @@
+"""Consuming by callback: messages come to the application as they arrive."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from client.assigned import AssignedQueue, PullContext, PullLimits
+from client.assignment import Assignment
+from client.balancer import BalanceOptions, Balancer
+from client.errors import ClientError, ConsumeError, RouteError
+from client.instance import ClientInstance
+from client.listeners import Callback, Caller, ConcurrentListener, ListenerOptions, OrderlyListener
+from client.message import ConsumeFrom, MessageModel
+from client.offsets import LocalOffsets, OffsetStore, RemoteOffsets, refresh_quietly, starting_offset
+from client.queuelocks import RENEW_S, QueueLocks
+from client.rebalance import Strategy, average
+from client.runninginfo import running_info
+from client.subscription import Subscription, subscribe_by_tags
+from remoting.bodies import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
+from remoting.errors import RemotingError
+from remoting.message import MessageExt
+from remoting.topics import check_group, retry_topic
+from runtime.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+COMMIT_S = 5.0
+# How long start waits for the first share of queues, and close for callbacks that run.
+START_S = 3.0
+CLOSE_S = 5.0
+HALF_HOUR_MS = 30 * 60 * 1000
+# What brokers take when nothing is said.
+ATTEMPTS_MAX_DEFAULT = 16
+TOPICS_MAX = 1024
+
+
+class PushConsumer:
+    """A member of a consumer group. Subscribe and set the callback before `start`; ``async with`` starts and closes.
+
+    The callback gets a list of up to `batch` messages and returns ConsumeResult (None is SUCCESS); it may be a
+    coroutine function, or plain, which then runs in one of `concurrency` threads. With `orderly` it sees each queue's
+    messages one after the other. `from_where` says where a group begins that has no offset stored (`timestamp_ms`: for
+    TIMESTAMP, by default half an hour ago). A failed message comes again, at most `attempts_max` times (-1: 16, or in
+    order without end), then it is a dead letter. BROADCASTING keeps offsets below `offset_dir`.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = "127.0.0.1:9876",
+        *,
+        from_where: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
+        timestamp_ms: int | None = None,
+        model: MessageModel = MessageModel.CLUSTERING,
+        orderly: bool = False,
+        concurrency: int = 20,
+        batch: int = 1,
+        consume_timeout: float = 15 * 60.0,
+        attempts_max: int = -1,
+        local_retry: float = 5.0,
+        limits: PullLimits | None = None,
+        strategy: Strategy = average,
+        offset_dir: Path | None = None,
+        instance_name: str | None = None,
+        instance: ClientInstance | None = None,
+    ) -> None:
+        wrong = check_group(group)
+        if wrong is not None:
+            raise ConsumeError(wrong)
+        self.group = group
+        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name)
+        self._from_where = from_where
+        self._timestamp_ms = timestamp_ms
+        self._model = model
+        self._orderly = orderly
+        self._attempts_max = attempts_max
+        self._limits = limits or PullLimits()
+        self._options = ListenerOptions(
+            concurrency=concurrency,
+            batch=batch,
+            timeout_s=consume_timeout,
+            gives_up=model is MessageModel.BROADCASTING,
+            attempts_max=attempts_max if attempts_max >= 0 else 2**31 - 1,
+            local_retry_s=local_retry,
+        )
+        self._strategy = strategy
+        folder = offset_dir or Path.home() / ".raftmq_offsets"
+        self._offset_path = folder / (instance_name or "DEFAULT") / group / "offsets.json"
+        self._subscriptions: dict[str, Subscription] = {}
+        self._callback: Callback | None = None
+        self._tasks = Tasks(f"consumer {group}")
+        self._started = False
+        self.started_ms = 0
+
+    def subscribe(self, topic: str, expression: str = "*") -> None:
+        """Want a topic's messages: all (``"*"``) or of certain tags (``"TagA || TagB"``). Raises ConsumeError."""
+        if topic not in self._subscriptions and len(self._subscriptions) >= TOPICS_MAX:
+            raise ConsumeError(f"a consumer takes {TOPICS_MAX} topics at most")
+        now_ms = time.time_ns() // 1_000_000
+        self._subscriptions[topic] = subscribe_by_tags(topic, expression, now_ms)
+        self._changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want a topic's messages no more."""
+        if self._subscriptions.pop(topic, None) is not None and self._started:
+            self._tasks.spawn(self._assignment.drop_topic(topic), f"unsubscribe {topic}")
+        self._changed()
+
+    def on_message(self, callback: Callback) -> None:
+        """Set what is called with messages."""
+        self._callback = callback
+
+    async def start(self) -> None:
+        """Join the group; returns when the first queues are positioned, or after 3 s. Raises ConsumeError."""
+        if self._callback is None or not self._subscriptions:
+            raise ConsumeError("a consumer needs a callback (on_message) and a topic (subscribe) before it starts")
+        if self._started:
+            raise ConsumeError("this consumer is started already")
+        await self.instance.enter()
+        if self._model is MessageModel.CLUSTERING:
+            now_ms = time.time_ns() // 1_000_000
+            topic = retry_topic(self.group)
+            self._subscriptions[topic] = Subscription(topic, "*", frozenset(), now_ms)
+        self.started_ms = time.time_ns() // 1_000_000
+        self._build(self._callback)
+        for topic in self._subscriptions:
+            await refresh_quietly(self.instance.routes, topic)
+        try:
+            await self.instance.add_consumer(self)
+        except ClientError:
+            await self.instance.leave()
+            raise
+        self._started = True
+        self._tasks.spawn(self._balancer.run(), "rebalance")
+        self._tasks.every(COMMIT_S, self.commit, "commit")
+        if self._orderly:
+            self._tasks.every(RENEW_S, self._locks.renew, "locks")
+        try:
+            async with asyncio.timeout(START_S):
+                await self._balancer.first_round.wait()
+                for assigned in list(self._assignment.queues.values()):
+                    await assigned.positioned.wait()
+        except TimeoutError:
+            _log.warning("group %s: not every queue could be reached yet; consumption begins as they can", self.group)
+
+    async def close(self, grace: float = CLOSE_S) -> None:
+        """Take no more messages, let callbacks end (up to `grace` s), store offsets, leave the group."""
+        if not self._started:
+            return
+        self._started = False
+        await self._tasks.close()
+        queues = list(self._assignment.queues.values())
+        await asyncio.gather(*(assigned.stop_fetching() for assigned in queues))
+        await self._listener.close(grace)
+        await self._offsets.persist()
+        for assigned in queues:
+            assigned.unfinished.dropped = True
+        if self._orderly:
+            await self._locks.release([assigned.queue for assigned in queues])
+        self._assignment.queues.clear()
+        await self.instance.remove_consumer(self)
+        await self.instance.leave()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def commit(self) -> None:
+        """Store the offsets of all queues now."""
+        await self._offsets.persist()
+
+    def assigned(self) -> list[MessageQueue]:
+        """Return the queues that this member has now, the retry topic's included."""
+        return sorted(self._assignment.queues) if self._started else []
+
+    # What the client instance and, through it, brokers ask for (serverrequests.ConsumerMember).
+
+    def consumer_data(self) -> ConsumerData:
+        """Return the consumer's part of the heartbeat."""
+        return ConsumerData(
+            groupName=self.group,
+            consumeType="CONSUME_PASSIVELY",
+            messageModel=self._model.value,
+            consumeFromWhere=self._from_where.value,
+            subscriptionDataSet=[subscription.data() for subscription in self._subscriptions.values()],
+        )
+
+    def topics(self) -> set[str]:
+        """Return the subscribed topics."""
+        return set(self._subscriptions)
+
+    def rebalance_soon(self) -> None:
+        """Share the queues anew, now."""
+        self._balancer.soon()
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets, as far as the queues are this member's."""
+        for queue, offset in offsets.items():
+            assigned = self._assignment.queues.get(queue)
+            if assigned is not None:
+                await assigned.stop()
+                self._offsets.update(queue, offset, back=True)
+                await self._offsets.persist([queue])
+                await assigned.restart(offset)
+
+    def positions(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the offsets that would be stored now."""
+        noted = {queue: self._offsets.noted(queue) for queue in self._assignment.queues if queue.topic == topic}
+        return {queue: offset for queue, offset in noted.items() if offset is not None}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Tell what the consumer is doing."""
+        return running_info(
+            self.instance,
+            [subscription.data() for subscription in self._subscriptions.values()],
+            list(self._assignment.queues.values()),
+            self._caller.counters,
+            started_ms=self.started_ms,
+            orderly=self._orderly,
+            concurrency=self._options.concurrency,
+            locked=self._locks.held if self._orderly else None,
+        )
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeDirectlyResult:
+        """Hand one message to the callback, whoever owns its queue."""
+        began = time.monotonic()
+        consumed = await self._caller.call([message])
+        return ConsumeDirectlyResult(
+            order=self._orderly,
+            consumeResult="CR_SUCCESS" if consumed else "CR_LATER",
+            spentTimeMills=round((time.monotonic() - began) * 1000),
+        )
+
+    def _build(self, callback: Callback) -> None:
+        """Make the parts, now that a loop runs."""
+        self._caller = Caller(callback, self._options)
+        self._offsets: OffsetStore = (
+            LocalOffsets(self._offset_path)
+            if self._model is MessageModel.BROADCASTING
+            else RemoteOffsets(self.group, self.instance.api, self.instance.routes)
+        )
+        self._locks = QueueLocks(self.group, self.instance, self._lock_lost)
+        locks_needed = self._orderly and self._model is MessageModel.CLUSTERING
+        self._listener: ConcurrentListener | OrderlyListener = (
+            OrderlyListener(
+                self._caller,
+                self._options,
+                self._send_back,
+                lambda assigned: not locks_needed or self._locks.held(assigned.queue),
+            )
+            if self._orderly
+            else ConcurrentListener(self._caller, self._options, self._send_back)
+        )
+        context = PullContext(
+            group=self.group,
+            instance=self.instance,
+            offsets=self._offsets,
+            limits=self._limits,
+            deliver=self._listener.deliver,
+            begin=self._begin,
+            admit=self._locks.acquire if locks_needed else None,
+            in_order=self._orderly,
+        )
+        self._assignment = Assignment(context, self._released)
+        self._balancer = Balancer(
+            self.group,
+            self.instance,
+            self._subscriptions,
+            BalanceOptions(self._model, self._strategy),
+            self._assignment.apply,
+        )
+
+    async def _begin(self, queue: MessageQueue) -> int:
+        timestamp_ms = self._timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = self.started_ms - HALF_HOUR_MS
+        api, routes = self.instance.api, self.instance.routes
+        return await starting_offset(self._offsets, api, routes, queue, self._from_where, timestamp_ms)
+
+    async def _released(self, assigned: AssignedQueue) -> None:
+        """Hand a queue over: its offset first, then its lock."""
+        if isinstance(self._listener, OrderlyListener):
+            # A callback that runs may end; nothing of the queue begins after it.
+            unfinished = assigned.unfinished
+            self._listener.retire(unfinished)
+            await self._listener.idle(unfinished, CLOSE_S)
+        await self._offsets.persist([assigned.queue])
+        assigned.unfinished.dropped = True
+        self._offsets.forget(assigned.queue)
+        if self._orderly:
+            await self._locks.release([assigned.queue])
+
+    async def _lock_lost(self, queue: MessageQueue) -> None:
+        assigned = self._assignment.queues.get(queue)
+        if assigned is not None:
+            await assigned.restart()
+
+    async def _send_back(self, message: MessageExt) -> bool:
+        route = self.instance.routes.cached(message.topic)
+        address = route.master(message.broker_name) if route is not None else None
+        address = address or self.instance.routes.brokers().get(message.broker_name, {}).get(0)
+        if address is None:
+            return False
+        most = self._attempts_max if self._attempts_max >= 0 else ATTEMPTS_MAX_DEFAULT
+        try:
+            await self.instance.api.send_back(address, self.group, message, 0, most)
+        except (RemotingError, RouteError) as error:
+            _log.warning(
+                "group %s: message %s cannot be sent back and is consumed again here in %s s: %s",
+                self.group,
+                message.msg_id,
+                self._options.local_retry_s,
+                error,
+            )
+            return False
+        if not any(queue.topic == retry_topic(self.group) for queue in self._assignment.queues):
+            # The broker may just have made the retry topic: do not wait for the next poll to find it.
+            self.rebalance_soon()
+        return True
+
+    def _changed(self) -> None:
+        """Let brokers and the next round know of a changed subscription."""
+        if self._started:
+            self._tasks.spawn(self.instance.heartbeat(), "subscription changed")
+            self._balancer.soon()

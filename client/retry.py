@@ -1,0 +1,71 @@
+"""Where this library decides to try something again (tenacity's one door).
+
+The policy says whether and when; what one attempt does is its caller's. A wait never outlasts the deadline: an attempt
+that could not be made in time is not made, and the last error is what the caller gets.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import tenacity
+
+from client.errors import RouteError
+from remoting.errors import ConnectError, InvokeError
+
+T = TypeVar("T")
+
+# The first repetition follows at once (another broker may take it); then the pauses grow.
+PAUSE_S_FIRST = 0.05
+PAUSE_S_MAX = 1.0
+# Less than this left before the deadline is not worth an attempt.
+ATTEMPT_S_MIN = 0.02
+
+
+def retriable(error: BaseException) -> bool:
+    """Tell whether another attempt at a send may succeed: RocketMQ's retryable codes, lost or missing connections."""
+    return isinstance(error, RouteError | InvokeError) and error.retriable
+
+
+def reached_nobody(error: BaseException | None) -> bool:
+    """Tell whether the attempt found no one to talk to: a broker that restarts, a group without a leader."""
+    return isinstance(error, RouteError | ConnectError)
+
+
+async def with_retries(
+    attempt: Callable[[], Awaitable[T]],
+    *,
+    attempts: int,
+    deadline: float,
+    again: Callable[[BaseException], bool] = retriable,
+    at_once: Callable[[], bool] = lambda: False,
+) -> T:
+    """Call `attempt` up to `attempts` times until `deadline` (time.monotonic); raises the last error.
+
+    `again` says which errors are worth another attempt; `at_once` whether the next one need not pause first. Unless
+    only one attempt is wanted, those that reached nobody are not counted: they go on until the deadline.
+    """
+    counted = 0
+
+    def spent(state: tenacity.RetryCallState) -> bool:
+        nonlocal counted
+        error = state.outcome.exception() if state.outcome is not None else None
+        counted += attempts == 1 or not reached_nobody(error)
+        return counted >= attempts or time.monotonic() + ATTEMPT_S_MIN >= deadline
+
+    def pause(state: tenacity.RetryCallState) -> float:
+        if at_once():
+            return 0.0
+        grown = PAUSE_S_FIRST * 2.0 ** min(state.attempt_number - 1, 10)
+        left = deadline - time.monotonic() - ATTEMPT_S_MIN
+        return float(max(0.0, min(grown, PAUSE_S_MAX, left)))
+
+    retrying = tenacity.AsyncRetrying(
+        stop=spent,
+        retry=tenacity.retry_if_exception(again),
+        wait=pause,
+        sleep=asyncio.sleep,
+        reraise=True,
+    )
+    return await retrying(attempt)

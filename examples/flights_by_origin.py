@@ -1,0 +1,86 @@
+"""Replays flights as messages keyed by their origin airport; two consumers of one group count them together.
+
+Flights of one airport go to one queue, so each airport is counted by one consumer alone, in order. Where the flights
+cannot be fetched (vega_datasets does not bundle them), records that it does bundle take their place, keyed by state or
+city. Start a cluster in another terminal with `raftmq local`, then run this file.
+"""
+
+import asyncio
+import os
+import uuid
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from raftmq import AdminClient, ConsumeFrom, Message, MessageExt, MessageQueue, Producer, PushConsumer
+from raftmq.flights import load_records
+
+NAMESRV = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
+TOPIC = "flights"
+GROUP = "flights_counters"
+COUNT = int(os.environ.get("FLIGHTS", "3000"))
+SOURCE = os.environ.get("RECORDS", "auto")
+TIMEOUT_S = 60
+
+
+def queue_of(queues: Sequence[MessageQueue], _message: Message, origin: Any) -> MessageQueue:
+    """Choose the same queue for the same origin, in every process."""
+    return queues[zlib.crc32(str(origin).encode()) % len(queues)]
+
+
+class Counting:
+    """One of the two consumers: counts this run's messages by origin, each once."""
+
+    def __init__(self, name: str, run: str, done: asyncio.Event, seen: set[str], wanted: int) -> None:
+        self.counts: Counter[str] = Counter()
+        self._run, self._done, self._seen, self._wanted = run, done, seen, wanted
+        self.consumer = PushConsumer(GROUP, NAMESRV, from_where=ConsumeFrom.FIRST_OFFSET, instance_name=name)
+        self.consumer.subscribe(TOPIC)
+        self.consumer.on_message(self.count)
+
+    async def count(self, messages: list[MessageExt]) -> None:
+        """Count what comes; a message may come twice, when a queue moves from one consumer to the other."""
+        for message in messages:
+            properties = message.properties
+            if properties.get("run") == self._run and properties["number"] not in self._seen:
+                self._seen.add(properties["number"])
+                self.counts[properties["origin"]] += 1
+        if len(self._seen) == self._wanted:
+            self._done.set()
+
+
+async def main() -> None:
+    run = uuid.uuid4().hex
+    records = load_records("bundled" if SOURCE == "bundled" else "auto")
+    if records.note:
+        print(f"note: {records.note}")
+    flights = records.take(COUNT)
+    done, seen = asyncio.Event(), set[str]()
+
+    # Made beforehand, so that all its queues are known from the first message on.
+    async with AdminClient(NAMESRV) as admin:
+        await admin.create_topic(TOPIC, read_queues=8, write_queues=8)
+    async with Producer("flights_producer", NAMESRV) as producer:
+        for number, flight in enumerate(flights):
+            properties = {"run": run, "number": str(number), "origin": flight.key}
+            message = Message(TOPIC, flight.body, keys=flight.key.replace(" ", "_"), properties=properties)
+            await producer.send(message, selector=queue_of, arg=flight.key)
+    print(f"replayed {len(flights):,} {records.title} of {len({flight.key for flight in flights})} origins")
+
+    counters = [Counting(f"counter-{number}", run, done, seen, len(flights)) for number in (1, 2)]
+    async with counters[0].consumer, counters[1].consumer:
+        await asyncio.wait_for(done.wait(), TIMEOUT_S)
+
+    for number, counter in enumerate(counters, 1):
+        print(f"consumer {number} counted {counter.counts.total():,} of {len(counter.counts)} origins")
+    together = counters[0].counts + counters[1].counts
+    for origin, count in together.most_common(5):
+        print(f"  {origin:<14} {count:,}")
+    expected = Counter(flight.key for flight in flights)
+    print("the counts agree with what was sent" if together == expected else f"WRONG: {together - expected}")
+    raise SystemExit(together != expected)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

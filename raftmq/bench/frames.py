@@ -1,0 +1,141 @@
+"""Request frames from templates, and just enough reading of answers: what a load generator does per message.
+
+A template is encoded once; only the opaque (seven digits, so that no length changes) and, for pulls, queue and offset
+are filled in. Frame layout: int32 length, int32 header length with the serialize type (0, JSON) in its top byte,
+header, body. remoting/codec.py reads and writes the same, but decodes everything, which is what costs.
+"""
+
+import re
+import struct
+import time
+
+import orjson
+
+from remoting.codes import VERSION, PullSysFlag, RequestCode
+from remoting.properties import PROPERTY_UNIQ_KEY, PROPERTY_WAIT, encode_properties
+
+OPAQUE_MIN = 1_000_000
+OPAQUE_COUNT = 8_000_000  # seven digits each; far more than can be in flight
+QUEUES = 8  # what a broker gives to a topic that it creates for a send
+LENGTHS = struct.Struct(">ii")
+
+_OPAQUE = re.compile(rb'"opaque":(\d+)')
+_CODE = re.compile(rb'"code":(\d+)')
+_NEXT = re.compile(rb'"nextBeginOffset":"?(\d+)')
+_MARK = b"7654321"
+
+
+class BadAnswer(Exception):  # noqa: N818 - it names what came, and ends the run
+    """The peer does not speak as a RocketMQ broker does."""
+
+
+# (opaque, code, header): a plain tuple, because one is made for every message that is measured.
+Answer = tuple[int, int, bytes]
+
+
+def next_offset(answer: Answer) -> int:
+    """Return nextBeginOffset of a pull's answer; raises BadAnswer when there is none."""
+    found = _NEXT.search(answer[2])
+    if found is None:
+        raise BadAnswer(f"a pull was answered without nextBeginOffset: {answer[2]!r}")
+    return int(found[1])
+
+
+class Template:
+    """A whole frame with a hole of seven digits for the opaque."""
+
+    def __init__(self, code: int, fields: dict[str, str], body: bytes = b"") -> None:
+        header = orjson.dumps(
+            {
+                "code": int(code),
+                "language": "JAVA",
+                "version": VERSION,
+                "opaque": int(_MARK),
+                "flag": 0,
+                "serializeTypeCurrentRPC": "JSON",
+                "extFields": fields,
+            }
+        )
+        frame = LENGTHS.pack(4 + len(header) + len(body), len(header)) + header + body
+        before, mark, after = frame.partition(b'"opaque":' + _MARK)
+        assert mark, "orjson writes headers without blanks"
+        self.pattern = before.replace(b"%", b"%%") + b'"opaque":%d' + after.replace(b"%", b"%%")
+
+    def fill(self, opaque: int) -> bytes:
+        """Return the frame with its opaque, which has seven digits."""
+        return self.pattern % opaque
+
+
+def send_templates(topic: str, size: int) -> list[Template]:
+    """Return one send (310) per queue, with a body of `size` bytes."""
+    properties = encode_properties({PROPERTY_UNIQ_KEY: "0" * 32, PROPERTY_WAIT: "true"}).decode()
+    body = (b"0123456789abcdef" * (size // 16 + 1))[:size]
+    return [
+        Template(
+            RequestCode.SEND_MESSAGE_V2,
+            {
+                "a": "bench_producer",
+                "b": topic,
+                "c": "TBW102",
+                "d": str(QUEUES),
+                "e": str(queue_id),
+                "f": "0",
+                "g": str(time.time_ns() // 1_000_000),
+                "h": "0",
+                "i": properties,
+                "j": "0",
+                "k": "false",
+                "l": "16",
+                "m": "false",
+            },
+            body,
+        )
+        for queue_id in range(QUEUES)
+    ]
+
+
+def pull_template(topic: str, queue_id: int, offset: int, count: int) -> Template:
+    """Return a pull (11) of at most `count` messages that is answered at once, never suspended."""
+    return Template(
+        RequestCode.PULL_MESSAGE,
+        {
+            "consumerGroup": "bench_consumer",
+            "topic": topic,
+            "queueId": str(queue_id),
+            "queueOffset": str(offset),
+            "maxMsgNums": str(count),
+            "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subVersion": "0",
+            "subscription": "*",
+            "expressionType": "TAG",
+        },
+    )
+
+
+class AnswerReader:
+    """Cuts a stream of bytes into answers; keeps the unfinished rest."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Answer]:
+        """Return the answers that are whole now; raises BadAnswer."""
+        data = self._rest + data if self._rest else data
+        answers: list[Answer] = []
+        position, end = 0, len(data)
+        while end - position >= LENGTHS.size:
+            length, head_length = LENGTHS.unpack_from(data, position)
+            head_length &= 0xFFFFFF
+            after = position + 4 + length
+            if after > end:
+                break
+            head = data[position + 8 : position + 8 + head_length]
+            opaque, code = _OPAQUE.search(head), _CODE.search(head)
+            if opaque is None or code is None:
+                raise BadAnswer(f"an answer has no JSON header: {head[:80]!r}")
+            answers.append((int(opaque[1]), int(code[1]), head))
+            position = after
+        self._rest = data[position:]
+        return answers

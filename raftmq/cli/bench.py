@@ -1,0 +1,200 @@
+"""`raftmq bench`: `send`, `pull` and `suite` load a broker with raw frames; `consume` and `latency` use the client."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv
+from raftmq.cli.output import fail, print_json, print_json_line, print_table, run
+
+if TYPE_CHECKING:
+    from raftmq.bench.load import Result
+
+T = TypeVar("T")
+
+app = typer.Typer(no_args_is_help=True, help="Load generators that print their figures.")
+
+Address = Annotated[str, typer.Option("--address", "-a", metavar="ADDR", help="The broker to load, host:port.")]
+Spawn = Annotated[bool, typer.Option("--spawn", help="Start a broker of its own in a temporary folder and load that.")]
+Flush = Annotated[str, typer.Option("--flush", help="flushDiskType of the spawned broker: async or sync.")]
+InFlight = Annotated[int, typer.Option("--in-flight", "-w", min=1, max=65535, help="Requests in flight a connection.")]
+Connections = Annotated[int, typer.Option("--connections", min=1, max=1024)]
+Size = Annotated[int, typer.Option("--size", "-s", min=1, max=4 * 1024 * 1024, help="Bytes of a body.")]
+Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time, after half a second of warm-up.")]
+TopicName = Annotated[str, typer.Option("--topic", "-t", help="Topic; created by the first send.")]
+
+COLUMNS = ("what", "conns", "in flight", "bytes", "msgs/s", "p50 ms", "p99 ms", "max ms", "server µs/msg", "errors")
+
+
+@app.command()
+def send(
+    in_flight: InFlight = 64,
+    size: Size = 100,
+    seconds: Seconds = 5.0,
+    connections: Connections = 1,
+    address: Address = "127.0.0.1:10911",
+    spawn: Spawn = False,
+    flush: Flush = "async",
+    topic: TopicName = "",
+    as_json: Json = False,
+) -> None:
+    """Measure sends: raw frames, a constant number in flight on each connection."""
+    from raftmq.bench.suite import send_load
+
+    async def work() -> "Result":
+        async with _target(address, spawn, flush) as (where, cpu):
+            return await send_load(
+                where,
+                in_flight=in_flight,
+                size=size,
+                seconds=seconds,
+                connections=connections,
+                topic=topic,
+                cpu_seconds=cpu,
+            )
+
+    _show([_measured(work)], as_json)
+
+
+@app.command()
+def pull(
+    in_flight: InFlight = 16,
+    size: Size = 100,
+    seconds: Seconds = 5.0,
+    count: Annotated[int, typer.Option("--count", min=1, max=1024, help="Messages asked for at a time.")] = 32,
+    connections: Connections = 1,
+    address: Address = "127.0.0.1:10911",
+    spawn: Spawn = False,
+    topic: TopicName = "",
+    as_json: Json = False,
+) -> None:
+    """Fill a topic for two seconds, then measure pulls from its start: raw frames, records counted but not decoded."""
+    from raftmq.bench.suite import pull_load
+
+    async def work() -> "Result":
+        async with _target(address, spawn, "async") as (where, cpu):
+            return await pull_load(
+                where,
+                in_flight=in_flight,
+                size=size,
+                seconds=seconds,
+                count=count,
+                connections=connections,
+                topic=topic,
+                cpu_seconds=cpu,
+            )
+
+    _show([_measured(work)], as_json)
+
+
+@app.command()
+def consume(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    messages: Annotated[int, typer.Option("--messages", "-m", min=1)] = 50_000,
+    size: Size = 100,
+    topic: TopicName = "bench_consume",
+    timeout: Annotated[float, typer.Option(help="Seconds after which it gives up.")] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Send messages, then measure how fast RaftMQ's own push consumer takes them."""
+    from raftmq.bench.endtoend import consume_load
+
+    async def work() -> "Result":
+        return await consume_load(namesrv, topic=topic, messages=messages, size=size, timeout_s=timeout)
+
+    _show([_measured(work)], as_json)
+
+
+@app.command()
+def latency(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    messages: Annotated[int, typer.Option("--messages", "-m", min=1)] = 1_000,
+    size: Size = 100,
+    topic: TopicName = "bench_latency",
+    as_json: Json = False,
+) -> None:
+    """Send one message at a time: time to its acknowledgement, and to its arrival at a push consumer."""
+    from raftmq.bench.endtoend import latency_load
+
+    _show(run(lambda: latency_load(namesrv, topic=topic, messages=messages, size=size)), as_json)
+
+
+@app.command()
+def suite(
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each figure.")] = 3.0,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", metavar="D", help="Folder for the store; its disk is what is measured.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the matrix of docs/performance.md: sends by flush type, size and requests in flight, and pulls of 32."""
+    from contextlib import aclosing
+
+    from raftmq.bench.suite import run_suite
+
+    figures: list[dict[str, object]] = []
+    rows: list[tuple[object, ...]] = []
+
+    async def work() -> None:
+        async with aclosing(run_suite(seconds, folder)) as results:
+            async for flush, result in results:
+                figures.append({"flush": flush, **result.as_dict()})
+                rows.append((flush, *_row(result)))
+                if not as_json:
+                    typer.echo(f"{flush} flush, {result.what}, {result.in_flight} in flight, {result.body_bytes} B …")
+
+    _measured(work)
+    if as_json:
+        print_json(figures)
+    else:
+        print_table(("flush", *COLUMNS), rows)
+
+
+@asynccontextmanager
+async def _target(address: str, spawn: bool, flush: str) -> AsyncIterator[tuple[str, Callable[[], float] | None]]:
+    """Give the broker to load, and how to learn its processor time (only of one that was started here)."""
+    if not spawn:
+        yield address, None
+        return
+    if flush not in {"async", "sync"}:
+        fail(f"--flush {flush}: it takes async or sync", code=2)
+    from raftmq.bench.suite import spawned_broker
+
+    with spawned_broker("sync" if flush == "sync" else "async") as broker:
+        yield broker.address, broker.cpu_seconds
+
+
+def _measured(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    from raftmq.bench.frames import BadAnswer
+    from raftmq.processes import ProcessError
+
+    try:
+        return run(work)
+    except (BadAnswer, ProcessError) as error:
+        fail(str(error))
+
+
+def _show(results: Sequence["Result"], as_json: bool) -> None:
+    if not as_json:
+        print_table(COLUMNS, [_row(result) for result in results])
+        return
+    for result in results:
+        print_json_line(result.as_dict())
+
+
+def _row(result: "Result") -> tuple[object, ...]:
+    return (
+        result.what,
+        result.connections,
+        result.in_flight,
+        result.body_bytes,
+        result.messages_per_s,
+        result.p50_ms,
+        result.p99_ms,
+        result.max_ms,
+        result.server_cpu_us_per_message,
+        ", ".join(f"{count} x code {code}" for code, count in result.errors.items()) or None,
+    )

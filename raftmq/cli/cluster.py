@@ -1,0 +1,104 @@
+"""`raftmq cluster`: brokers and NameServers, their state and their configuration."""
+
+from typing import Annotated, Any
+
+import typer
+
+from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, Json, Namesrv, Settings
+from raftmq.cli.output import emit, fail, parse_settings, print_json, run, time_of, with_admin
+
+app = typer.Typer(no_args_is_help=True, help="Brokers and NameServers.")
+
+# What `status` shows to people, of the figures that a broker gives: RocketMQ's key → column.
+SHOWN = {
+    "brokerVersionDesc": "version",
+    "putTps": "in/s (10, 60, 600 s)",
+    "getTransferredTps": "out/s (10, 60, 600 s)",
+    "msgPutTotalTodayNow": "stored in all",
+    "commitLogMaxOffset": "log ends at",
+    "commitLogDiskRatio": "disk used",
+    "bootTimestamp": "booted",
+}
+
+
+@app.command("list")
+def list_brokers(namesrv: Namesrv = DEFAULT_NAMESRV, cluster: Cluster = "", as_json: Json = False) -> None:
+    """List the brokers that have registered; id 0 is a master."""
+
+    async def work() -> list[dict[str, Any]]:
+        async with with_admin(namesrv) as admin:
+            found = await admin.brokers(cluster or None)
+        return [{"cluster": b.cluster, "broker": b.name, "id": b.broker_id, "address": b.address} for b in found]
+
+    brokers = run(work)
+    rows = [tuple(row.values()) for row in brokers]
+    emit(as_json, brokers, ("cluster", "broker", "id", "address"), rows, empty="no broker has registered")
+
+
+@app.command()
+def status(
+    namesrv: Namesrv = DEFAULT_NAMESRV, cluster: Cluster = "", broker: Broker = "", as_json: Json = False
+) -> None:
+    """Show what each broker is doing; with --json all figures under RocketMQ's names."""
+
+    async def work() -> dict[str, dict[str, str]]:
+        async with with_admin(namesrv) as admin:
+            addresses = [broker] if broker else [found.address for found in await admin.brokers(cluster or None)]
+            return {address: await admin.runtime_info(address) for address in addresses}
+
+    found = run(work)
+    rows = [(address, *(_shown(key, info.get(key, "")) for key in SHOWN)) for address, info in found.items()]
+    emit(as_json, found, ("broker", *SHOWN.values()), rows, empty="no broker has registered")
+
+
+@app.command()
+def config(
+    key: Annotated[str | None, typer.Argument(help="Show this key alone.")] = None,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    settings: Settings = None,
+    cluster: Cluster = "",
+    broker: Broker = "",
+    of_namesrv: Annotated[bool, typer.Option("--of-namesrv", help="The NameServers' instead of the brokers'.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the effective configuration of brokers (or NameServers), or change it with --set, while they run."""
+    values = parse_settings(settings)
+    if of_namesrv and (cluster or broker):
+        fail("--of-namesrv means all NameServers that -n names: it does not go with --cluster or --broker", code=2)
+
+    async def work() -> dict[str, dict[str, str]]:
+        async with with_admin(namesrv) as admin:
+            if of_namesrv:
+                if values:
+                    await admin.update_namesrv_config(values)
+                return await admin.namesrv_config()
+            targets = await admin.masters(cluster or None, broker or None)
+            if values:
+                for target in targets:
+                    await admin.update_broker_config(values, address=target)
+            return {target: await admin.broker_config(target) for target in targets}
+
+    wanted = {key} if key else set(values)
+    found = {
+        server: {name: text for name, text in sorted(all_values.items()) if not wanted or name in wanted}
+        for server, all_values in run(work).items()
+    }
+    for server, shown in found.items():
+        if missing := sorted(wanted - shown.keys()):
+            fail(f"{server} knows no key {', '.join(missing)}")
+        for name, text in values.items():
+            if shown.get(name, text) != text:
+                typer.echo(f"{server}: {name}={text} is kept and takes effect when it starts again", err=True)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(server, name, text) for server, shown in found.items() for name, text in shown.items()]
+    emit(False, found, ("server", "key", "value"), rows)
+
+
+def _shown(key: str, value: str) -> str:
+    if key == "bootTimestamp" and value.isdigit():
+        return time_of(int(value))
+    if key == "commitLogDiskRatio" and value:
+        return f"{float(value):.0%}"
+    return value

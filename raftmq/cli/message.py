@@ -1,0 +1,114 @@
+"""`raftmq message`: finding messages by id, by key, or by their place in a queue."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raftmq.cli.group import parse_time
+from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, TopicArgument
+from raftmq.cli.output import emit, fail, print_json, print_table, run, text_of, time_of, with_admin
+from raftmq.cli.talk import described
+
+if TYPE_CHECKING:
+    from remoting.message import MessageExt
+
+app = typer.Typer(no_args_is_help=True, help="Finding messages.")
+
+COLUMNS = ("stored", "place", "message id", "tags", "keys", "body")
+BODY_SHOWN = 60
+
+
+@app.command()
+def get(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The offset id, or with --topic the message id.")],
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Needed for ids that clients made.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show one message by its id."""
+
+    async def work() -> "MessageExt | None":
+        async with with_admin(namesrv) as admin:
+            try:
+                return await admin.message_by_id(message_id, topic)
+            except ValueError as error:
+                fail(f"{message_id}: {error}")
+
+    found = run(work)
+    if found is None:
+        fail(f"there is no message {message_id}" + ("" if topic else ": ids that clients made need --topic"))
+    _show(found, as_json)
+
+
+@app.command()
+def query(
+    topic: TopicArgument,
+    key: Annotated[str, typer.Argument(help="A key of the message, or with --unique its message id.")],
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    unique: Annotated[bool, typer.Option("--unique", help="KEY is the id that the client made.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many from each broker.")] = 64,
+    begin: Annotated[str, typer.Option("--begin", metavar="TIME", help="Stored at or after.")] = "begin",
+    end: Annotated[str, typer.Option("--end", metavar="TIME", help="Stored at or before.")] = "end",
+    as_json: Json = False,
+) -> None:
+    """Find messages by key, oldest first."""
+    begin_ms, end_ms = parse_time(begin), parse_time(end)
+
+    async def work() -> list["MessageExt"]:
+        async with with_admin(namesrv) as admin:
+            if unique:
+                return await admin.messages_by_unique_key(topic, key)
+            span: dict[str, int] = {"begin_ms": max(begin_ms, 0)}
+            if end_ms >= 0:
+                span["end_ms"] = end_ms
+            return await admin.messages_by_key(topic, key, most=limit, **span)
+
+    messages = run(work)
+    rows = [
+        (
+            time_of(message.store_timestamp),
+            f"{message.broker_name}:{message.queue_id}@{message.queue_offset}",
+            message.msg_id,
+            message.tags,
+            " ".join(message.keys),
+            text_of(bytes(message.body), BODY_SHOWN),
+        )
+        for message in messages
+    ]
+    emit(as_json, [described(message) for message in messages], COLUMNS, rows, empty=f"no message has the key {key}")
+
+
+@app.command()
+def view(
+    topic: TopicArgument,
+    queue: Annotated[str, typer.Argument(metavar="BROKER:ID", help="The queue, such as broker-a:3.")],
+    offset: Annotated[int, typer.Argument(min=0, help="Its offset in the queue.")],
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    as_json: Json = False,
+) -> None:
+    """Show the message at an offset of a queue."""
+    from remoting.bodies import MessageQueue
+
+    broker, _, number = queue.rpartition(":")
+    if not (broker and number.isdigit()):
+        fail(f"{queue}: it takes the broker's name and the queue's number, broker-a:3", code=2)
+
+    async def work() -> "MessageExt | None":
+        async with with_admin(namesrv) as admin:
+            return await admin.message_by_offset(MessageQueue(topic, broker, int(number)), offset)
+
+    found = run(work)
+    if found is None:
+        fail(f"{topic} {queue} has no message at offset {offset}: `raftmq topic status {topic}` shows what it has")
+    _show(found, as_json)
+
+
+def _show(message: "MessageExt", as_json: bool) -> None:
+    fields: dict[str, Any] = described(message)
+    if as_json:
+        print_json(fields)
+        return
+    texts = {**fields, "keys": " ".join(message.keys), "body": text_of(bytes(message.body), 2000)}
+    properties = texts.pop("properties")
+    rows = [*texts.items(), *((f"property {name}", value) for name, value in sorted(properties.items()))]
+    print_table(("", ""), [(name, str(value) if value is not None else None) for name, value in rows])

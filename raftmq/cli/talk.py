@@ -1,0 +1,176 @@
+"""`raftmq send` and `raftmq consume`: messages from and to the terminal."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, TopicArgument
+from raftmq.cli.output import fail, parse_settings, print_json_line, print_table, run, text_of, time_of
+
+if TYPE_CHECKING:
+    from client.litepull import LitePullConsumer
+    from client.message import SendResult
+    from remoting.message import MessageExt
+
+POLL_S = 0.5
+VIEWER = "raftmq_cli_viewer"  # the group of those who only look; it stores no offsets
+SEND_COLUMNS = ("status", "broker", "queue", "offset", "message id")
+
+
+def send(
+    topic: TopicArgument,
+    body: Annotated[str | None, typer.Argument(help="The body; without it each line of standard input is one.")] = None,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    tags: Annotated[str | None, typer.Option("--tags", help="The tag that consumers filter by.")] = None,
+    keys: Annotated[list[str] | None, typer.Option("--key", "-k", help="A key to find it by; repeatable.")] = None,
+    properties: Annotated[list[str] | None, typer.Option("--property", metavar="NAME=VALUE")] = None,
+    queue: Annotated[str, typer.Option("--queue", metavar="BROKER:ID", help="One queue; otherwise in turn.")] = "",
+    group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = "raftmq_cli",
+    as_json: Json = False,
+) -> None:
+    """Send one message, or each line of standard input that is not empty."""
+    from client.message import Message
+    from client.producer import Producer
+    from remoting.bodies import MessageQueue
+
+    named = parse_settings(properties)
+    broker, _, number = queue.rpartition(":")
+    if queue and not (broker and number.isdigit()):
+        fail(f"--queue {queue}: it takes the broker's name and the queue's number, broker-a:3", code=2)
+    target = MessageQueue(topic, broker, int(number)) if queue else None
+
+    async def work() -> list["SendResult"]:
+        results = []
+        async with Producer(group, namesrv) as producer:
+            for one in [body.encode()] if body is not None else _lines():
+                message = Message(topic, one, tags=tags, keys=keys or (), properties=named)
+                results.append(await producer.send(message, queue=target))
+        return results
+
+    results = run(work)
+    if not results:
+        fail("nothing to send: standard input had no line that is not empty")
+    if as_json:
+        for result in results:
+            print_json_line(_sent(result))
+        return
+    rows = [tuple(_sent(result)[key] for key in ("status", "broker", "queue", "offset", "id")) for result in results]
+    print_table(SEND_COLUMNS, rows)
+
+
+def consume(
+    topic: TopicArgument,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    group: Annotated[
+        str, typer.Option("--group", "-g", help="Consume as a member of this group; otherwise only look.")
+    ] = "",
+    expression: Annotated[str, typer.Option("--tags", help="Tag expression, such as 'a || b'.")] = "*",
+    count: Annotated[int, typer.Option("--count", min=0, help="End after so many messages; 0 goes on.")] = 0,
+    from_end: Annotated[
+        bool, typer.Option("--from-end", help="Begin at the end; for a group only where it has no offset.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="End after so many seconds without a message; 0 waits on.")] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Print messages as they come, until --count, --timeout or Ctrl-C."""
+
+    async def work() -> int:
+        from client.litepull import LitePullConsumer
+        from client.message import ConsumeFrom
+
+        where = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
+        async with LitePullConsumer(group or VIEWER, namesrv, from_where=where, auto_commit=False) as consumer:
+            if group:
+                consumer.subscribe(topic, expression)
+            else:
+                await _assign_all(consumer, topic, expression, from_end=from_end)
+            return await _show_all(consumer, count, timeout, as_json=as_json, commit=bool(group))
+
+    shown = run(work)
+    if count and shown < count:
+        fail(f"{shown} of {count} messages came within {timeout:g} s")
+
+
+async def _show_all(consumer: "LitePullConsumer", count: int, timeout_s: float, *, as_json: bool, commit: bool) -> int:
+    """Print messages and (for a group) store the position behind those that were printed; returns how many."""
+    shown = 0
+    quiet_since = time.monotonic()
+    while not timeout_s or time.monotonic() - quiet_since < timeout_s:
+        messages = await consumer.poll(POLL_S)
+        wanted = messages[: count - shown] if count else messages
+        for message in wanted:
+            _show(message, as_json)
+        shown += len(wanted)
+        if len(wanted) < len(messages):
+            # What was fetched but not printed is not consumed; a poll gives messages of one queue, in their order.
+            first = messages[len(wanted)]
+            from remoting.bodies import MessageQueue
+
+            consumer.seek(MessageQueue(first.topic, first.broker_name, first.queue_id), first.queue_offset)
+        if wanted:
+            quiet_since = time.monotonic()
+            if commit:
+                await consumer.commit()
+        if count and shown >= count:
+            break
+    return shown
+
+
+async def _assign_all(consumer: "LitePullConsumer", topic: str, expression: str, *, from_end: bool) -> None:
+    queues = await consumer.queues(topic)
+    await consumer.assign(queues, expression)
+    for queue in queues:
+        await (consumer.seek_to_end(queue) if from_end else consumer.seek_to_begin(queue))
+
+
+def _lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        if stripped := line.rstrip(b"\r\n"):
+            yield stripped
+
+
+def _sent(result: "SendResult") -> dict[str, Any]:
+    return {
+        "status": result.status.name,
+        "topic": result.queue.topic,
+        "broker": result.queue.brokerName,
+        "queue": result.queue.queueId,
+        "offset": result.queue_offset,
+        "id": result.msg_id,
+        "offset_id": result.offset_msg_id,
+    }
+
+
+def _show(message: "MessageExt", as_json: bool) -> None:
+    if as_json:
+        print_json_line(described(message))
+        return
+    where = f"{message.broker_name or '-'}:{message.queue_id}@{message.queue_offset}"
+    tags = f" [{message.tags}]" if message.tags else ""
+    typer.echo(f"{time_of(message.store_timestamp)} {where}{tags} {text_of(bytes(message.body))}")
+
+
+def described(message: "MessageExt") -> dict[str, Any]:
+    """Return a message for JSON; the body as text, with escapes for bytes that are none."""
+    return {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "id": message.msg_id,
+        "offset_id": message.offset_msg_id,
+        "tags": message.tags,
+        "keys": message.keys,
+        "properties": message.properties,
+        "born": time_of(message.born_timestamp),
+        "born_host": "{}:{}".format(*message.born_host),
+        "stored": time_of(message.store_timestamp),
+        "store_host": "{}:{}".format(*message.store_host),
+        "reconsume_times": message.reconsume_times,
+        "size": message.size,
+        "body": bytes(message.body).decode("utf-8", errors="backslashreplace"),
+    }

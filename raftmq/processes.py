@@ -1,0 +1,185 @@
+"""Real server processes for the demo, the local cluster, benchmarks and tests: started, awaited, killed, stopped.
+
+Readiness is what the process itself says at ``/readyz``. Whatever a process prints goes to a log file, whose last
+lines are part of the error when it does not come up.
+"""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runtime.config import format_properties
+
+HOST = "127.0.0.1"
+READY_TIMEOUT_S = 30.0  # a broker that recovers a large log says 503 meanwhile; these logs are small
+STOP_TIMEOUT_S = 20.0
+POLL_S = 0.02
+LOG_LINES_SHOWN = 15
+
+
+class ProcessError(Exception):
+    """A server process did not come up or go down; the text holds its last words."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback interface that nobody listens on, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind((HOST, 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+class ServerProcess:
+    """One server in a process of its own; `start` may be called again after `kill` or `stop`."""
+
+    def __init__(self, name: str, arguments: Sequence[str], *, port: int, http_port: int, log: Path) -> None:
+        """`arguments` follow ``raftmq``; `port` is where it serves clients, `http_port` where it says it is ready."""
+        self.name = name
+        self.address = f"{HOST}:{port}"
+        self.http_port = http_port
+        self.log = log
+        self._arguments = [sys.executable, "-m", "raftmq.cli.main", *arguments]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process's id; it must have been started."""
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs or before its first start."""
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Start the process and wait until it is ready; raises ProcessError."""
+        self.launch()
+        self.wait_ready(timeout_s)
+
+    def launch(self) -> None:
+        """Start the process without waiting."""
+        assert not self.running, f"{self.name} runs already"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            # Its own session, so that Ctrl-C reaches the parent alone, which then stops it in good order.
+            self._process = subprocess.Popen(
+                self._arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"},
+            )
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until the process says that it serves; raises ProcessError when it ended or takes too long."""
+        deadline = time.monotonic() + timeout_s
+        while not self._ready():
+            if self.exit_code is not None:
+                raise ProcessError(f"{self.name} ended with {self.exit_code} before it was ready:\n{self.last_words()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ProcessError(f"{self.name} was not ready after {timeout_s:g} s:\n{self.last_words()}")
+            time.sleep(POLL_S)
+
+    def kill(self) -> None:
+        """End the process at once, as ``kill -9`` does, and wait until it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Ask the process to end in good order; returns its exit code. Raises ProcessError when it does not."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ProcessError(f"{self.name} did not stop within {timeout_s:g} s:\n{self.last_words()}") from None
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that the process has used, in user and system mode (Linux ``/proc``)."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        # Fields 14 and 15 of proc(5), counted after the command name, are utime and stime in clock ticks.
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def last_words(self) -> str:
+        """Return the end of the process's log."""
+        try:
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return "(it left no log)"
+        return "\n".join(lines[-LOG_LINES_SHOWN:]) or "(it said nothing)"
+
+    def _ready(self) -> bool:
+        connection = http.client.HTTPConnection(HOST, self.http_port, timeout=2)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+def namesrv_process(folder: Path, *, port: int = 0, settings: Mapping[str, object] | None = None) -> ServerProcess:
+    """Make a NameServer whose files live in `folder`; port 0 takes a free one."""
+    free, http_port = free_ports(2)
+    port = port or free
+    values = {
+        "listenPort": port,
+        "bindAddress": HOST,
+        "httpPort": http_port,
+        "kvConfigPath": str(folder / "kvConfig.json"),
+        **(settings or {}),
+    }
+    config = _write_config(folder / "namesrv.conf", values)
+    arguments = ["namesrv", "-c", str(config)]
+    return ServerProcess("NameServer", arguments, port=port, http_port=http_port, log=folder / "namesrv.log")
+
+
+def broker_process(
+    folder: Path, *, namesrv: str = "", port: int = 0, settings: Mapping[str, object] | None = None
+) -> ServerProcess:
+    """Make a broker whose store and log live in `folder`; port 0 takes a free one, `namesrv` may be empty."""
+    free, http_port = free_ports(2)
+    port = port or free
+    values = {
+        "brokerName": "broker-a",
+        "brokerIP1": HOST,
+        "bindAddress": HOST,
+        "listenPort": port,
+        "vipPortEnable": False,  # its port is listenPort-2, which another process may well have
+        "httpPort": http_port,
+        "namesrvAddr": namesrv,
+        "storePathRootDir": str(folder / "store"),
+        **(settings or {}),
+    }
+    config = _write_config(folder / "broker.conf", values)
+    arguments = ["broker", "-c", str(config)]
+    return ServerProcess("broker", arguments, port=port, http_port=http_port, log=folder / "broker.log")
+
+
+def _write_config(path: Path, values: Mapping[str, object]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(format_properties(values), encoding="utf-8")
+    return path

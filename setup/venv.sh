@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Makes .venv from requirements.lock (exact versions, checked hashes) and installs RaftMQ into it in place.
+# Needs Python 3.11 or newer; what Debian leaves out of it (venv) is installed when this runs as root, else named.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf 'set-up: %s\n' "$*"; }
+die() { printf 'set-up: %s\n' "$*" >&2; exit 1; }
+
+# Prints the newest usable Python, one that has venv if there is any, or nothing. Running it decides: a name on PATH may
+# be a shim that leads nowhere.
+find_python() {
+    local wanted name
+    for wanted in 'import ensurepip, venv' 'pass'; do
+        for name in python3.14 python3.13 python3.12 python3.11 python3 python; do
+            if command -v "$name" >/dev/null 2>&1 &&
+                "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 &&
+                "$name" -c "$wanted" >/dev/null 2>&1; then
+                "$name" -c 'import sys; print(sys.executable)'
+                return
+            fi
+        done
+    done
+}
+
+# apt_install WHY PACKAGE...: installs as root on Debian and its kin, otherwise says what to run and ends.
+apt_install() {
+    local why=$1
+    shift
+    command -v apt-get >/dev/null 2>&1 || die "$why; install the equivalent of Debian's: $*"
+    [ "$(id -u)" -eq 0 ] || die "$why; run: sudo apt-get install -y $*"
+    say "$why; installing $*"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1 || {
+        apt-get update >/dev/null
+        apt-get install -y --no-install-recommends "$@" >/dev/null
+    }
+}
+
+python=$(find_python)
+if [ -z "$python" ]; then
+    found=$(command -v python3 >/dev/null 2>&1 && python3 --version 2>&1 || echo "no python3 at all")
+    die "RaftMQ needs Python 3.11 or newer, and this machine has $found; on Debian 12 or newer: apt-get install -y python3 python3-venv"
+fi
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+
+if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
+    # Debian names the package after the version; python3-venv is the one for its default Python.
+    apt_install "Python $version at $python has no venv module" "python$version-venv"
+    "$python" -c 'import ensurepip, venv' || die "venv is still missing after the installation; remove other Pythons from PATH or install python3-venv"
+fi
+
+say "Python $version ($python) into .venv"
+# An environment of another Python, or one whose Python has gone, is of no use.
+if [ -d .venv ] && ! .venv/bin/python -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null; then
+    rm -rf .venv
+fi
+[ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv .venv
+rm -f .venv/.ready
+
+pip=(.venv/bin/python -m pip --disable-pip-version-check --quiet)
+say "installing the locked packages (a minute or two the first time)"
+"${pip[@]}" install --require-hashes -r requirements.lock ||
+    die "the locked packages could not be installed: see pip's words above (no network, or no build for Python $version on this machine)"
+"${pip[@]}" install --no-deps --no-build-isolation -e . || die "RaftMQ itself could not be installed: see pip's words above"
+
+# The official C++ client that judges us brings its library along, but not the C++ runtime below it.
+if ! .venv/bin/python -c 'import rocketmq.ffi' >/dev/null 2>&1; then
+    apt_install "the official C++ client lacks system libraries" libstdc++6 zlib1g
+    .venv/bin/python -c 'import rocketmq.ffi' || die "the official C++ client still cannot be loaded: see above"
+fi
+
+touch .venv/.ready
+say "ready: .venv/bin/raftmq --help"

@@ -1,0 +1,163 @@
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from client.errors import ConsumeError
+from client.litepull import LitePullConsumer
+from client.message import ConsumeFrom, Message
+from client.producer import Producer
+from remoting.bodies import MessageQueue
+from remoting.message import MessageExt
+from tests.cluster.conftest import Cluster
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+async def send(
+    cluster: Cluster, count: int, *, start: int = 0, tags: Callable[[int], str | None] = lambda _n: None
+) -> None:
+    async with Producer("producers", cluster.namesrv) as producer:
+        for number in range(start, start + count):
+            message = Message("T", b"%d" % number, tags=tags(number))
+            await producer.send(message, selector=lambda queues, _message, _arg: queues[0])
+
+
+async def bodies(consumer: LitePullConsumer, count: int) -> list[bytes]:
+    found: list[MessageExt] = []
+    deadline = time.monotonic() + 10
+    while len(found) < count and time.monotonic() < deadline:
+        found += await consumer.poll(0.5)
+    return [message.body for message in found]
+
+
+async def test_a_seek_right_after_assign_keeps_its_effect(cluster: Cluster) -> None:
+    await send(cluster, 20)
+    for _ in range(10):
+        async with LitePullConsumer("lite", cluster.namesrv, auto_commit=False) as consumer:
+            await consumer.assign([QUEUE])
+            consumer.seek(QUEUE, 15)
+            assert await bodies(consumer, 5) == [b"15", b"16", b"17", b"18", b"19"]
+            assert await consumer.position(QUEUE) == 20
+
+
+async def test_a_seek_in_the_middle_drops_what_was_fetched(cluster: Cluster) -> None:
+    await send(cluster, 20)
+    async with LitePullConsumer("lite", cluster.namesrv, auto_commit=False) as consumer:
+        await consumer.assign([QUEUE])
+        await consumer.seek_to_begin(QUEUE)
+        assert (await bodies(consumer, 20))[0] == b"0"
+        consumer.seek(QUEUE, 18)
+        assert await bodies(consumer, 2) == [b"18", b"19"]
+        # Waiting at the end, a long poll is under way.
+        assert await consumer.poll(0.05) == []
+        consumer.seek(QUEUE, 19)
+        assert await bodies(consumer, 1) == [b"19"]
+
+
+async def test_where_a_group_begins(cluster: Cluster) -> None:
+    await send(cluster, 5)
+    async with LitePullConsumer("first", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET) as consumer:
+        await consumer.assign([QUEUE])
+        assert await consumer.position(QUEUE) == 0
+    async with LitePullConsumer("end", cluster.namesrv) as consumer:
+        await consumer.assign([QUEUE])
+        await consumer.seek_to_end(QUEUE)
+        assert await consumer.position(QUEUE) == 5
+        assert await consumer.poll(0.05) == []
+
+
+async def test_the_committed_position_is_where_the_next_one_goes_on(cluster: Cluster) -> None:
+    await send(cluster, 10)
+    first = ConsumeFrom.FIRST_OFFSET
+    async with LitePullConsumer("lite", cluster.namesrv, from_where=first, auto_commit=False) as consumer:
+        await consumer.assign([QUEUE])
+        assert len(await bodies(consumer, 10)) == 10
+        consumer.seek(QUEUE, 6)
+        await consumer.commit()
+        assert await consumer.committed(QUEUE) == 6
+    async with LitePullConsumer("lite", cluster.namesrv, from_where=first) as consumer:
+        await consumer.assign([QUEUE])
+        assert await bodies(consumer, 4) == [b"6", b"7", b"8", b"9"]
+    # Closing stored what was returned (auto_commit).
+    async with LitePullConsumer("lite", cluster.namesrv, from_where=first) as consumer:
+        assert await consumer.committed(QUEUE) == 10
+
+
+async def test_subscribers_share_the_queues_and_take_over(cluster: Cluster) -> None:
+    async with Producer("producers", cluster.namesrv) as producer:
+        await producer.send(Message("T", b"x"))
+    one = LitePullConsumer("shared", cluster.namesrv)
+    two = LitePullConsumer("shared", cluster.namesrv)
+    one.subscribe("T")
+    two.subscribe("T")
+
+    async def until(*counts: int) -> None:
+        async with asyncio.timeout(5):
+            while (len(one.assignment()), len(two.assignment())) != counts:
+                await asyncio.sleep(0.01)
+
+    await one.start()
+    await until(4, 0)
+    await two.start()
+    await until(2, 2)
+    assert not set(one.assignment()) & set(two.assignment())
+    await two.close()
+    await until(4, 0)
+    await one.close()
+
+
+async def test_tags_are_filtered_and_the_position_moves_on(cluster: Cluster) -> None:
+    # "Aa" and "BB" have the same hash, so brokers let both through.
+    await send(cluster, 9, tags=lambda number: ("Aa", "BB", "C")[number % 3])
+    async with LitePullConsumer("tags", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET) as consumer:
+        await consumer.assign([QUEUE], "Aa")
+        assert await bodies(consumer, 3) == [b"0", b"3", b"6"]
+        async with asyncio.timeout(5):
+            while await consumer.position(QUEUE) < 9:
+                await consumer.poll(0.05)
+
+
+async def test_paused_queues_give_nothing(cluster: Cluster) -> None:
+    await send(cluster, 3)
+    async with LitePullConsumer("paused", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET) as consumer:
+        await consumer.assign([QUEUE])
+        consumer.pause([QUEUE])
+        assert await consumer.poll(0.2) == []
+        consumer.resume([QUEUE])
+        assert await bodies(consumer, 3) == [b"0", b"1", b"2"]
+
+
+async def test_offsets_are_found_by_time(cluster: Cluster) -> None:
+    await send(cluster, 3)
+    await asyncio.sleep(0.02)
+    middle = time.time_ns() // 1_000_000
+    await asyncio.sleep(0.02)
+    await send(cluster, 3, start=3)
+    async with LitePullConsumer("time", cluster.namesrv) as consumer:
+        await consumer.assign([QUEUE])
+        assert await consumer.offset_for_time(QUEUE, 0) == 0
+        assert await consumer.offset_for_time(QUEUE, middle) == 3
+        assert await consumer.offset_for_time(QUEUE, middle + 3_600_000) == 6
+
+
+async def test_a_position_beyond_the_end_is_corrected(cluster: Cluster) -> None:
+    await send(cluster, 3)
+    async with LitePullConsumer("far", cluster.namesrv) as consumer:
+        await consumer.assign([QUEUE])
+        consumer.seek(QUEUE, 1000)
+        # RocketMQ's rule: to the end, but to the start of a queue that still has its first message.
+        assert await bodies(consumer, 3) == [b"0", b"1", b"2"]
+        assert await consumer.position(QUEUE) == 3
+
+
+async def test_misuse_is_said(cluster: Cluster) -> None:
+    async with LitePullConsumer("misuse", cluster.namesrv) as consumer:
+        with pytest.raises(ConsumeError, match="not assigned"):
+            consumer.seek(QUEUE, 1)
+        await consumer.assign([QUEUE])
+        with pytest.raises(ConsumeError, match="no offset"):
+            consumer.seek(QUEUE, -1)
+        with pytest.raises(ConsumeError, match="do not go together"):
+            consumer.subscribe("T")

@@ -1,0 +1,95 @@
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from client.errors import ClientClosed, MessageRefused
+from client.message import ConsumeFrom, Message, SendStatus
+from raftmq import sync
+from remoting.message import MessageExt
+from tests.cluster.conftest import Cluster
+
+
+async def in_thread(work: Callable[[], None]) -> None:
+    """Run blocking code beside the loop that the servers run in."""
+    await asyncio.to_thread(work)
+
+
+async def test_the_classes_work_without_asyncio(cluster: Cluster) -> None:
+    def work() -> None:
+        with sync.Producer("producers", cluster.namesrv) as producer:
+            assert producer.send(Message("T", b"0")).status is SendStatus.SEND_OK
+            futures = [producer.send_async(Message("T", b"%d" % n)) for n in range(1, 10)]
+            assert len({future.result(5).offset_msg_id for future in futures}) == 9
+            with pytest.raises(MessageRefused):
+                producer.send(Message("T", b""))
+        with sync.LitePullConsumer("lite", cluster.namesrv) as consumer:
+            queues = consumer.queues("T")
+            consumer.assign(queues)
+            for queue in queues:
+                consumer.seek_to_begin(queue)
+            found: list[MessageExt] = []
+            deadline = time.monotonic() + 10
+            while len(found) < 10 and time.monotonic() < deadline:
+                found += consumer.poll(0.5)
+            assert sorted(message.body for message in found) == [b"%d" % n for n in range(10)]
+        with sync.AdminClient(cluster.namesrv) as admin:
+            assert "T" in admin.topics()
+
+    await in_thread(work)
+
+
+async def test_a_plain_callback_consumes(cluster: Cluster) -> None:
+    def work() -> None:
+        enough = threading.Event()
+        seen: list[bytes] = []
+
+        def callback(messages: list[MessageExt]) -> None:
+            seen.extend(message.body for message in messages)
+            if len(seen) == 5:
+                enough.set()
+
+        with sync.Producer("producers", cluster.namesrv) as producer:
+            for number in range(5):
+                producer.send(Message("T", b"%d" % number))
+        consumer = sync.PushConsumer("push", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET)
+        consumer.subscribe("T")
+        consumer.on_message(callback)
+        with consumer:
+            assert enough.wait(10)
+        assert sorted(seen) == [b"%d" % number for number in range(5)]
+
+    await in_thread(work)
+
+
+async def test_the_thread_ends_with_its_last_user(cluster: Cluster) -> None:
+    def threads() -> int:
+        return sum(thread.name == "raftmq" for thread in threading.enumerate())
+
+    def work() -> None:
+        first = sync.Producer("one", cluster.namesrv)
+        second = sync.Producer("two", cluster.namesrv)
+        first.start()
+        second.start()
+        assert threads() == 1
+        first.close()
+        assert threads() == 1
+        second.close()
+        assert threads() == 0
+        with pytest.raises(ClientClosed):
+            first.send(Message("T", b"x"))
+        with pytest.raises(ClientClosed):
+            first.send_async(Message("T", b"x"))
+
+    await in_thread(work)
+
+
+async def test_a_failed_start_leaves_nothing_behind(cluster: Cluster) -> None:
+    def work() -> None:
+        with pytest.raises(Exception, match="needs a callback"):
+            sync.PushConsumer("push", cluster.namesrv).start()
+        assert not [thread for thread in threading.enumerate() if thread.name == "raftmq"]
+
+    await in_thread(work)

@@ -1,0 +1,218 @@
+"""The daily commands against a real NameServer and broker: what they do, what they print, how they fail."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from raftmq.cli.main import app
+from raftmq.local import LocalCluster
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+class Terminal:
+    """Types commands and reads what they print."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.address = cluster.address
+        self._environment = {"NAMESRV_ADDR": cluster.address, "TERM": "dumb"}
+
+    def text(self, *arguments: str, typed: str | None = None) -> str:
+        """Output of a command that must succeed, with every run of blanks as one."""
+        done = CliRunner().invoke(app, arguments, input=typed, env=self._environment)
+        assert done.exit_code == 0, (arguments, done.output, done.exception)
+        return re.sub(r"[ ]+", " ", done.stdout)
+
+    def json(self, *arguments: str, typed: str | None = None) -> Any:
+        return json.loads(self.text(*arguments, "--json", typed=typed))
+
+    def lines(self, *arguments: str, typed: str | None = None) -> list[Any]:
+        return [json.loads(line) for line in self.text(*arguments, "--json", typed=typed).splitlines()]
+
+    def error(self, *arguments: str, code: int = 1) -> str:
+        """The one line of a command that must fail."""
+        done = CliRunner().invoke(app, arguments, env=self._environment)
+        assert done.exit_code == code, (arguments, done.output, done.exception)
+        assert done.stdout == ""
+        lines = done.stderr.splitlines()
+        assert len(lines) == 1
+        return lines[0]
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    with LocalCluster(tmp_path_factory.mktemp("cli")) as cluster:
+        yield Terminal(cluster)
+
+
+def test_send_and_look(terminal: Terminal) -> None:
+    sent = terminal.lines(
+        "send", "look", "hello", "--tags", "blue", "--key", "k1", "--key", "k2", "--property", "colour=sky"
+    )
+    assert (sent[0]["status"], sent[0]["topic"], sent[0]["broker"]) == ("SEND_OK", "look", "broker-a")
+    assert len(terminal.lines("send", "look", typed="one\n\ntwo\n")) == 2
+    seen = terminal.lines("consume", "look", "--count", "3", "--timeout", "10")
+    assert sorted(message["body"] for message in seen) == ["hello", "one", "two"]
+    hello = next(message for message in seen if message["body"] == "hello")
+    assert (hello["tags"], hello["keys"], hello["properties"]["colour"]) == ("blue", ["k1", "k2"], "sky")
+    # Looking moves no offset: the same again, and only what the expression lets through.
+    again = terminal.lines("consume", "look", "--tags", "blue", "--count", "1", "--timeout", "10")
+    assert [message["body"] for message in again] == ["hello"]
+    assert "broker-a:" in terminal.text("consume", "look", "--count", "1", "--timeout", "10")
+
+
+def test_send_to_one_queue_keeps_the_order(terminal: Terminal) -> None:
+    terminal.text("topic", "create", "ordered", "--queues", "4")
+    sent = terminal.lines("send", "ordered", "--queue", "broker-a:2", typed="a\nb\nc\n")
+    assert [(message["queue"], message["offset"]) for message in sent] == [(2, 0), (2, 1), (2, 2)]
+    assert terminal.json("message", "view", "ordered", "broker-a:2", "1")["body"] == "b"
+    assert "broker-a:3" in terminal.error("send", "ordered", "x", "--queue", "three", code=2)
+
+
+def test_groups_consume_once_and_only_what_was_printed(terminal: Terminal) -> None:
+    terminal.text("topic", "create", "shared", "--queues", "1")
+    terminal.text("send", "shared", typed="".join(f"m{number}\n" for number in range(6)))
+    first = terminal.lines("consume", "shared", "-g", "readers", "--count", "2", "--timeout", "20")
+    second = terminal.lines("consume", "shared", "-g", "readers", "--count", "4", "--timeout", "20")
+    assert [message["body"] for message in first] == ["m0", "m1"]
+    assert [message["body"] for message in second] == ["m2", "m3", "m4", "m5"]
+    progress = terminal.json("group", "progress", "readers")
+    assert (progress["lag"], progress["queues"][0]["consumer_offset"]) == (0, 6)
+    assert "readers" in {row["group"] for row in terminal.json("group", "list")}
+
+    moved = terminal.json("group", "reset-offset", "readers", "shared", "--to", "begin")
+    assert moved == [{"broker": "broker-a", "queue": 0, "offset": 0}]
+    assert terminal.json("group", "progress", "readers")["lag"] == 6
+    terminal.text("group", "reset-offset", "readers", "shared", "--to", "end")
+    assert "lag 0" in terminal.text("group", "progress", "readers")
+
+
+def test_waiting_for_more_than_comes_fails(terminal: Terminal) -> None:
+    terminal.text("topic", "create", "silent", "--queues", "1")
+    assert "0 of 1 messages" in terminal.error("consume", "silent", "--count", "1", "--timeout", "0.6")
+
+
+def test_topics(terminal: Terminal) -> None:
+    assert terminal.json("topic", "create", "menu", "--read-queues", "3", "--write-queues", "2", "--perm", "6")[
+        "brokers"
+    ] == [terminal.cluster.broker.address]
+    assert "menu" in terminal.json("topic", "list")
+    assert "TBW102" not in terminal.json("topic", "list")
+    assert "TBW102" in terminal.json("topic", "list", "--system")
+    route = terminal.json("topic", "route", "menu")
+    assert [(row["read_queues"], row["write_queues"], row["perm"], row["id"]) for row in route] == [(3, 2, 6, 0)]
+    terminal.text("topic", "update", "menu", "--perm", "4")
+    route = terminal.json("topic", "route", "menu")
+    assert [(row["read_queues"], row["write_queues"], row["perm"]) for row in route] == [(3, 2, 4)]
+    status = terminal.json("topic", "status", "menu")
+    assert [(row["queue"], row["min_offset"], row["max_offset"]) for row in status][:2] == [(0, 0, 0), (1, 0, 0)]
+    terminal.text("topic", "delete", "menu")
+    assert "menu" not in terminal.json("topic", "list")
+    assert "no topic menu" in terminal.error("topic", "delete", "menu")
+    assert "no topic menu" in terminal.error("topic", "route", "menu")
+    assert "topic create" in terminal.error("topic", "update", "menu", "--perm", "4")
+    assert "topic" in terminal.error("topic", "create", "no spaces allowed")
+
+
+def test_groups(terminal: Terminal) -> None:
+    terminal.text("group", "create", "diners", "--retries-max", "3")
+    row = next(row for row in terminal.json("group", "list") if row["group"] == "diners")
+    assert row == {"group": "diners", "members": 0, "lag": 0, "consume_enabled": True, "retries_max": 3}
+    assert "nobody of the group diners is online" in terminal.error("group", "connections", "diners")
+    assert "has consumed nothing" in terminal.error("group", "progress", "diners")
+    terminal.text("group", "delete", "diners")
+    assert "no group" in terminal.error("group", "delete", "diners").replace("no broker has the", "no")
+    assert "is no time" in terminal.error("group", "reset-offset", "diners", "menu", "--to", "soon", code=2)
+
+
+def test_messages_are_found_by_id_key_and_unique_key(terminal: Terminal) -> None:
+    sent = terminal.lines("send", "found", "needle", "--key", "order-17")[0]
+    by_offset_id = terminal.json("message", "get", sent["offset_id"])
+    by_unique_id = terminal.json("message", "get", sent["id"], "--topic", "found")
+    assert by_offset_id["body"] == by_unique_id["body"] == "needle"
+    assert by_offset_id["id"] == sent["id"]
+    assert [message["body"] for message in terminal.json("message", "query", "found", "order-17")] == ["needle"]
+    assert [m["body"] for m in terminal.json("message", "query", "found", sent["id"], "--unique")] == ["needle"]
+    assert terminal.json("message", "query", "found", "order-17", "--end", "2001-01-01T00:00:00") == []
+    assert "no message has the key" in terminal.text("message", "query", "found", "order-18")
+    assert "needle" in terminal.text("message", "get", sent["offset_id"])
+    assert "hex digits" in terminal.error("message", "get", "nonsense")
+    assert "no message at offset 99" in terminal.error("message", "view", "found", "broker-a:0", "99")
+
+
+def test_cluster(terminal: Terminal) -> None:
+    brokers = terminal.json("cluster", "list")
+    address = terminal.cluster.broker.address
+    assert brokers == [{"cluster": "DefaultCluster", "broker": "broker-a", "id": 0, "address": address}]
+    status = terminal.json("cluster", "status")
+    assert int(status[address]["commitLogMaxOffset"]) >= 0
+    assert "V5" in terminal.text("cluster", "status")
+    assert terminal.json("cluster", "config", "brokerName") == {address: {"brokerName": "broker-a"}}
+    changed = terminal.json("cluster", "config", "--set", "fileReservedTime=71")
+    assert changed == {address: {"fileReservedTime": "71"}}
+    assert "fileReservedTime 71" in terminal.text("cluster", "config", "fileReservedTime")
+    # What only a start can change stays as it is in the process, and is kept in the file.
+    later = CliRunner().invoke(
+        app, ["cluster", "config", "--set", "flushIntervalCommitLog=321", "-n", terminal.address]
+    )
+    assert later.exit_code == 0
+    assert "flushIntervalCommitLog=321 is kept and takes effect when it starts again" in later.stderr
+    assert "flushIntervalCommitLog=321" in (terminal.cluster.folder / "broker" / "broker.conf").read_text()
+    assert "brokerName broker-a" in terminal.text("cluster", "config")
+    assert "knows no key" in terminal.error("cluster", "config", "noSuchKey")
+    of_namesrv = terminal.json("cluster", "config", "listenPort", "--of-namesrv")
+    assert of_namesrv == {terminal.cluster.address: {"listenPort": terminal.cluster.address.rpartition(":")[2]}}
+    assert "no cluster Elsewhere" in terminal.error("cluster", "list", "--cluster", "Elsewhere")
+
+
+def test_no_namesrv_is_one_line_that_helps(terminal: Terminal) -> None:
+    line = terminal.error("topic", "list", "-n", "127.0.0.1:1")
+    assert "127.0.0.1:1" in line
+    assert line.startswith("raftmq: ")
+
+
+def test_benchmarks_through_the_client(terminal: Terminal) -> None:
+    address = terminal.cluster.address
+    consumed = terminal.lines("bench", "consume", "-n", address, "--messages", "500")
+    assert consumed[0]["messages"] == 500
+    sent, delivered = terminal.lines("bench", "latency", "-n", address, "--messages", "20")
+    assert 0 < sent["p50_ms"] <= delivered["max_ms"]
+    direct = terminal.lines("bench", "send", "-a", terminal.cluster.broker.address, "--seconds", "0.2")
+    assert direct[0]["messages"] > 0
+    assert direct[0]["server_cpu_us_per_message"] is None
+
+
+def test_inspect_reads_the_store_of_a_broker(terminal: Terminal) -> None:
+    terminal.text("send", "inspected", "x")
+    store = str(terminal.cluster.folder / "broker" / "store")
+    found = terminal.json("inspect", store)
+    assert found["unclean"] is True
+    assert sum(segment["records"] for segment in found["segments"]) > 0
+    assert "not closed in good order" in terminal.text("inspect", store)
+    bodies = [message["body"] for message in terminal.lines("inspect", store, "--messages", "--limit", "100000")]
+    assert "x" in bodies
+    assert "is no store folder" in terminal.error("inspect", str(terminal.cluster.folder))
+
+
+def test_every_command_is_documented_and_explains_itself() -> None:
+    page = (DOCS / "commands.md").read_text()
+    runner = CliRunner()
+    for command in app.registered_commands:
+        assert command.callback is not None
+        name = command.name or command.callback.__name__
+        assert f"`raftmq {name}" in page, name
+        assert runner.invoke(app, [name, "--help"]).exit_code == 0
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        row = next(line for line in page.splitlines() if line.startswith(f"| `raftmq {group.name} "))
+        for command in group.typer_instance.registered_commands:
+            assert command.callback is not None
+            name = command.name or command.callback.__name__
+            assert re.search(rf"\b{re.escape(name)}\b", row), f"{group.name} {name}"
+            assert runner.invoke(app, [str(group.name), name, "--help"]).exit_code == 0

@@ -1,0 +1,44 @@
+"""One NameServer and one broker as real processes, and the official C++ client in a process beside them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raftmq.local import LocalCluster
+
+Order = Callable[..., list[dict[str, Any]]]
+PROGRAM = Path(__file__).with_name("cpp_client.py")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("interop")) as running:
+        yield running
+
+
+@pytest.fixture
+def cpp(cluster: LocalCluster, tmp_path: Path) -> Order:
+    """Gives an order to the C++ client and returns its answer; see cpp_client.py."""
+
+    def order(do: str, **fields: Any) -> list[dict[str, Any]]:
+        done = subprocess.run(
+            [sys.executable, str(PROGRAM)],
+            input=json.dumps({"do": do, "namesrv": cluster.address, **fields}),
+            # The library writes its logs below HOME.
+            env={**os.environ, "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"the C++ client failed at {do}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        answer: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+    return order

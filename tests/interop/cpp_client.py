@@ -1,0 +1,138 @@
+"""Drives the official C++ client (PyPI `rocketmq`) in a process of its own: one JSON order in, one JSON answer out.
+
+The library has threads, logs and atexit habits of its own, so it never shares a process with pytest. The order names
+what to do: `send`, `push` or `pull`; the answer is a list of send results or of received messages.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
+
+
+def build(order: dict[str, Any], message: dict[str, Any]) -> Any:
+    built = Message(order["topic"])
+    built.set_body(message["body"])
+    if "tags" in message:
+        built.set_tags(message["tags"])
+    if "keys" in message:
+        built.set_keys(message["keys"])
+    for name, value in message.get("properties", {}).items():
+        built.set_property(name, value)
+    return built
+
+
+def result_of(result: Any) -> dict[str, Any]:
+    return {"status": int(result.status), "msg_id": result.msg_id, "offset": result.offset}
+
+
+def send(order: dict[str, Any]) -> list[dict[str, Any]]:
+    producer = Producer(order["group"], timeout=5000)
+    producer.set_namesrv_addr(order["namesrv"])
+    producer.start()
+    results: list[dict[str, Any]] = []
+    how = order["how"]
+    messages = [build(order, message) for message in order["messages"]]
+    if how == "batch":
+        results.append(result_of(producer.send_batch(messages)))
+    elif how == "async":
+        results = send_async(producer, messages)
+    else:
+        for built, message in zip(messages, order["messages"], strict=True):
+            if how == "sync":
+                results.append(result_of(producer.send_sync(built)))
+            elif how == "orderly":
+                results.append(result_of(producer.send_orderly(built, message["shard"])))
+            elif how == "oneway":
+                producer.send_oneway(built)
+            else:
+                raise ValueError(f"unknown way to send: {how}")
+    producer.shutdown()
+    return results
+
+
+def send_async(producer: Any, messages: list[Any]) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = []
+    ended = threading.Semaphore(0)
+
+    def succeeded(result: Any) -> None:
+        results.append(result_of(result))
+        ended.release()
+
+    def failed(error: Exception) -> None:
+        results.append({"status": -1, "error": str(error)})
+        ended.release()
+
+    for built in messages:
+        producer.send_async(built, succeeded, failed)
+    for _ in messages:
+        if not ended.acquire(timeout=20):
+            raise TimeoutError("a callback never came")
+    return results
+
+
+def text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def received(message: RecvMessage, names: list[str]) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "body": text(message.body),
+        "tags": text(message.tags),
+        "keys": text(message.keys),
+        "id": message.id,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "properties": {name: text(message.get_property(name)) for name in names},
+    }
+
+
+def push(order: dict[str, Any]) -> list[dict[str, Any]]:
+    """Consume until `count` messages came, then `linger_s` longer, so that surplus ones show."""
+    messages: list[dict[str, Any]] = []
+    enough = threading.Event()
+
+    def on_message(message: RecvMessage) -> None:
+        messages.append(received(message, order.get("names", [])))
+        if len(messages) >= order["count"]:
+            enough.set()
+
+    consumer = PushConsumer(order["group"], orderly=order.get("orderly", False))
+    consumer.set_namesrv_addr(order["namesrv"])
+    if "instance" in order:
+        consumer.set_instance_name(order["instance"])
+    consumer.subscribe(order["topic"], on_message, order.get("expression", "*"))
+    consumer.start()
+    enough.wait(order.get("timeout_s", 30))
+    # The clock of a foreign library cannot be turned: what should not come is given this long to come.
+    time.sleep(order.get("linger_s", 0))
+    consumer.shutdown()
+    return messages
+
+
+def pull(order: dict[str, Any]) -> list[dict[str, Any]]:
+    consumer = PullConsumer(order["group"])
+    consumer.set_namesrv_addr(order["namesrv"])
+    consumer.start()
+    names = order.get("names", [])
+    messages = [received(message, names) for message in consumer.pull(order["topic"], order.get("expression", "*"))]
+    consumer.shutdown()
+    return messages
+
+
+def main() -> None:
+    order = json.load(sys.stdin)
+    answer = {"send": send, "push": push, "pull": pull}[order["do"]](order)
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    # The library's destructors would shut down a second time; everything is said.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+import time
+
+import pytest
+
+from client import retry
+from client.errors import MessageRefused, RouteError, may_be_stored
+from client.retry import retriable, with_retries
+from remoting.errors import ConnectError, ConnectionLost, InvokeTimeout, ResponseError
+
+
+class Attempts:
+    """Fails with the given errors one after the other, then succeeds."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.made = 0
+
+    async def __call__(self) -> str:
+        self.made += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return "sent"
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "PAUSE_S_FIRST", 0.001)
+
+
+def soon() -> float:
+    return time.monotonic() + 5
+
+
+async def test_it_goes_on_after_what_may_pass() -> None:
+    attempts = Attempts(ConnectionLost("x"), ResponseError(2, "busy"))
+    assert await with_retries(attempts, attempts=3, deadline=soon()) == "sent"
+    assert attempts.made == 3
+
+
+async def test_the_last_error_is_the_callers() -> None:
+    attempts = Attempts(InvokeTimeout("first"), ResponseError(1, "second"), ConnectionLost("third"))
+    with pytest.raises(ConnectionLost, match="third"):
+        await with_retries(attempts, attempts=3, deadline=soon())
+    assert attempts.made == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ResponseError(13, "illegal"), MessageRefused("no"), RouteError("unknown", retriable=False), ValueError("x")],
+)
+async def test_what_cannot_get_better_is_not_tried_again(error: Exception) -> None:
+    attempts = Attempts(error)
+    with pytest.raises(type(error)):
+        await with_retries(attempts, attempts=3, deadline=soon())
+    assert attempts.made == 1
+
+
+async def test_attempts_that_reached_nobody_do_not_count() -> None:
+    attempts = Attempts(*[ConnectError("down")] * 5, RouteError("no master", retriable=True))
+    assert await with_retries(attempts, attempts=2, deadline=soon()) == "sent"
+    assert attempts.made == 7
+
+
+async def test_without_retries_there_is_one_attempt_whatever_it_met() -> None:
+    attempts = Attempts(ConnectError("down"))
+    with pytest.raises(ConnectError):
+        await with_retries(attempts, attempts=1, deadline=soon())
+
+
+async def test_the_deadline_ends_it() -> None:
+    attempts = Attempts(*[ConnectError("down")] * 100_000)
+    began = time.monotonic()
+    with pytest.raises(ConnectError):
+        await with_retries(attempts, attempts=3, deadline=began + 0.2)
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ConnectError("x"), False),
+        (ConnectionLost("x"), True),
+        (InvokeTimeout("x"), True),
+        (ResponseError(2, "busy"), False),
+        (ResponseError(14, "disk full"), False),
+        (ResponseError(1, "whatever"), True),
+        (ResponseError(9999, "whatever"), True),
+        (MessageRefused("x"), False),
+    ],
+)
+def test_what_a_failure_says_about_the_message(error: Exception, expected: bool) -> None:
+    assert may_be_stored(error) is expected
+
+
+# RocketMQ's retryable codes.
+@pytest.mark.parametrize("code", [17, 14, 1, 2, 16, 204, 205, 1500])
+def test_codes_after_which_another_broker_is_asked(code: int) -> None:
+    assert retriable(ResponseError(code, None))

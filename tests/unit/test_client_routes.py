@@ -1,0 +1,138 @@
+import asyncio
+
+import pytest
+
+from client.errors import RouteError
+from client.nameservers import parse_addresses
+from client.routes import Routes, topic_route
+from remoting.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+
+
+def data(*, perm: int = 6, addresses: dict[int, str] | None = None, queues: int = 2) -> TopicRouteData:
+    where = {0: "h:1"} if addresses is None else addresses
+    return TopicRouteData(
+        brokerDatas=[BrokerData(brokerAddrs=where, brokerName="b", cluster="c")],
+        queueDatas=[QueueData(brokerName="b", perm=perm, readQueueNums=queues + 1, writeQueueNums=queues)],
+    )
+
+
+class NameServer:
+    """Answers from a table; None stands for a NameServer that cannot be reached."""
+
+    def __init__(self, **topics: TopicRouteData) -> None:
+        self.topics: dict[str, TopicRouteData] | None = topics
+        self.asked: list[str] = []
+
+    async def ask(self, topic: str) -> TopicRouteData | None:
+        self.asked.append(topic)
+        await asyncio.sleep(0)
+        if self.topics is None:
+            raise RouteError("nobody answered", retriable=True)
+        return self.topics.get(topic)
+
+
+def routes(server: NameServer) -> Routes:
+    return Routes(server.ask, lambda: "ns:9876")
+
+
+def test_queues_follow_permission_and_master() -> None:
+    route = topic_route("T", data())
+    assert route.write_queues == (MessageQueue("T", "b", 0), MessageQueue("T", "b", 1))
+    assert len(route.read_queues) == 3
+    assert topic_route("T", data(perm=4)).write_queues == ()
+    assert topic_route("T", data(perm=2)).read_queues == ()
+    follower = topic_route("T", data(addresses={2: "h:2"}))
+    assert (follower.write_queues, len(follower.read_queues)) == ((), 3)
+    assert (follower.master("b"), follower.address("b")) == (None, "h:2")
+
+
+async def test_questions_asked_at_the_same_time_are_one() -> None:
+    server = NameServer(T=data())
+    table = routes(server)
+    found = await asyncio.gather(*(table.find("T") for _ in range(5)))
+    assert len({id(route) for route in found}) == 1
+    assert server.asked == ["T"]
+
+
+async def test_a_topic_that_is_not_there_is_refused_with_the_addresses() -> None:
+    with pytest.raises(RouteError, match=r"No topic route info for topic T .*ns:9876.*raftmq topic create T") as caught:
+        await routes(NameServer()).find("T")
+    assert not caught.value.retriable
+
+
+async def test_a_new_topic_is_sent_to_the_brokers_of_the_default_topic() -> None:
+    server = NameServer(TBW102=data(perm=7, queues=8))
+    table = routes(server)
+    route = await table.find_for_send("New", 4)
+    assert [queue.queueId for queue in route.write_queues] == [0, 1, 2, 3]
+    assert {queue.topic for queue in route.write_queues} == {"New"}
+    assert route.assumed
+    assert server.topics is not None
+    server.topics["New"] = data(queues=6)
+    assert (await table.refresh("New")) is table.cached("New")
+    known = table.cached("New")
+    assert known is not None
+    assert (known.assumed, len(known.write_queues)) == (False, 6)
+
+
+async def test_the_old_route_is_kept_when_nobody_knows_better() -> None:
+    server = NameServer(T=data())
+    table = routes(server)
+    route = await table.find("T")
+    server.topics = {}
+    assert await table.refresh("T") is route
+    server.topics = None
+    assert await table.refresh("T") is route
+    with pytest.raises(RouteError, match="nobody answered"):
+        await table.find("Other")
+
+
+async def test_a_group_without_master_is_asked_for_again() -> None:
+    server = NameServer(T=data(addresses={1: "h:2"}))
+    table = routes(server)
+    with pytest.raises(RouteError, match="have no master") as caught:
+        await table.find_for_send("T", 4)
+    assert caught.value.retriable
+    server.topics = {"T": data(addresses={0: "h:2"})}
+    assert (await table.find_for_send("T", 4)).master("b") == "h:2"
+
+
+async def test_changes_are_told_once() -> None:
+    server = NameServer(T=data())
+    table = routes(server)
+    told: list[str] = []
+    table.on_change.append(lambda route: told.append(route.topic))
+    await table.find("T")
+    await table.poll()
+    assert told == ["T"]
+    server.topics = {"T": data(queues=5)}
+    await table.poll()
+    assert told == ["T", "T"]
+
+
+async def test_only_routes_that_use_an_address_are_refreshed_for_it() -> None:
+    server = NameServer(T=data(), U=data(addresses={0: "other:1"}))
+    table = routes(server)
+    await table.find("T")
+    await table.find("U")
+    await table.refresh_using("h:1")
+    assert server.asked == ["T", "U", "T"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:1;b:2", ("a:1", "b:2")),
+        ("a", ("a:9876",)),
+        (["a:1", "a:1", "[::1]:5"], ("a:1", "[::1]:5")),
+        ("[::1]", ("[::1]:9876",)),
+    ],
+)
+def test_addresses_are_read(text: str | list[str], expected: tuple[str, ...]) -> None:
+    assert parse_addresses(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ";", [], "host:port"])
+def test_addresses_that_are_none_are_refused(text: str | list[str]) -> None:
+    with pytest.raises(ValueError, match="NameServer address"):
+        parse_addresses(text)

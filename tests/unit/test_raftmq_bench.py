@@ -1,0 +1,144 @@
+"""The load generator: its frames are frames, its arithmetic adds up, its window stays full."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from raftmq.bench.frames import (
+    OPAQUE_MIN,
+    QUEUES,
+    AnswerReader,
+    BadAnswer,
+    next_offset,
+    pull_template,
+    send_templates,
+)
+from raftmq.bench.load import Pulls, Sends, percentile, run_load
+from remoting.codec import decode, encode
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.framing import FrameReader
+from remoting.headers import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+
+
+def answer_to(request: Command, code: int = ResponseCode.SUCCESS) -> bytes:
+    response = Command.response(code, header=SendMessageResponseHeader(msgId="A", queueId=0, queueOffset=1))
+    response.opaque = request.opaque
+    return encode(response)
+
+
+def test_send_templates_decode_to_what_they_mean() -> None:
+    templates = send_templates("bench", 100)
+    assert len(templates) == QUEUES
+    for queue_id, template in enumerate(templates):
+        command = decode(template.fill(OPAQUE_MIN + queue_id)[4:])
+        header = command.header(SendMessageRequestHeaderV2)
+        assert (command.code, command.opaque) == (RequestCode.SEND_MESSAGE_V2, OPAQUE_MIN + queue_id)
+        assert (header.topic, header.queueId, len(command.body)) == ("bench", queue_id, 100)
+
+
+def test_frames_of_one_template_have_one_length_and_their_own_opaque() -> None:
+    template = pull_template("bench", 3, 64, 32)
+    first, last = template.fill(OPAQUE_MIN), template.fill(8_999_999)
+    assert len(first) == len(last)
+    commands = FrameReader().feed(first + last)
+    assert [command.opaque for command in commands] == [OPAQUE_MIN, 8_999_999]
+    header = commands[1].header(PullMessageRequestHeader)
+    assert (header.queueId, header.queueOffset, header.maxMsgNums) == (3, 64, 32)
+
+
+def test_answers_are_cut_from_the_stream_wherever_it_is_split() -> None:
+    request = decode(send_templates("bench", 10)[0].fill(OPAQUE_MIN + 7)[4:])
+    stream = answer_to(request) + answer_to(request, ResponseCode.SYSTEM_BUSY)
+    for cut in range(len(stream) + 1):
+        reader = AnswerReader()
+        answers = reader.feed(stream[:cut]) + reader.feed(stream[cut:])
+        assert [(opaque, code) for opaque, code, _ in answers] == [(OPAQUE_MIN + 7, 0), (OPAQUE_MIN + 7, 2)]
+
+
+def test_what_is_no_answer_ends_the_run() -> None:
+    with pytest.raises(BadAnswer):
+        AnswerReader().feed(b"\x00\x00\x00\x08\x00\x00\x00\x04HTTP")
+    with pytest.raises(BadAnswer):
+        next_offset((1, 0, b'{"code":0}'))
+
+
+def test_pulls_walk_every_queue_and_start_again_at_the_end() -> None:
+    pulls = Pulls("bench", [64, 0, 40], 32)
+    asked = []
+    for frame in pulls.frames(range(OPAQUE_MIN, OPAQUE_MIN + 8)):
+        header = decode(frame[4:]).header(PullMessageRequestHeader)
+        asked.append((header.queueId, header.queueOffset))
+    # Queue 1 is empty; queue 2 has one whole portion, queue 0 two.
+    assert sorted(set(asked)) == [(0, 0), (0, 32), (2, 0)]
+    assert asked[:2] == [(0, 0), (2, 0)] or asked[:2] == [(2, 0), (0, 0)]
+    answered = PullMessageResponseHeader(suggestWhichBrokerId=0, nextBeginOffset=32, minOffset=0, maxOffset=64)
+    response = Command.response(ResponseCode.SUCCESS, header=answered, body=b"records")
+    response.opaque = OPAQUE_MIN
+    assert pulls.messages(AnswerReader().feed(encode(response))) == 32
+
+
+def test_percentiles() -> None:
+    assert percentile([], 0.5) == 0.0
+    assert percentile(list(range(1000, 101_000, 1000)), 0.50) == 51.0
+    assert percentile(list(range(1000, 101_000, 1000)), 0.99) == 100.0
+    assert percentile([5], 1.0) == 0.005
+
+
+class _Broker(asyncio.Protocol):
+    """Answers every whole frame at once and keeps count of what was outstanding in each read."""
+
+    def __init__(self, reads: list[int], code: Callable[[int], int]) -> None:
+        self._reader = FrameReader()
+        self._reads = reads
+        self._code = code
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        commands = self._reader.feed(data)
+        self._reads.append(len(commands))
+        self._transport.write(b"".join(answer_to(c, self._code(c.opaque)) for c in commands))
+
+
+async def test_a_run_counts_answers_and_keeps_the_window() -> None:
+    reads: list[int] = []
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Broker(reads, lambda opaque: 2 if opaque % 2 else 0), "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        result = await run_load(
+            "send",
+            address,
+            lambda: Sends("bench", 10),
+            in_flight=16,
+            seconds=0.2,
+            body_bytes=10,
+            cpu_seconds=iter((1.0, 3.0)).__next__,
+        )
+    assert max(reads) <= 16
+    assert result.requests == result.messages + result.errors[2]
+    assert result.messages > 16
+    assert result.server_cpu_us_per_message == round(2.0 / result.messages * 1e6, 2)
+    assert 0 < result.p50_ms <= result.p99_ms <= result.max_ms
+    assert result.as_dict()["errors"] == {"2": result.errors[2]}
+
+
+async def test_a_broker_that_goes_away_ends_the_run() -> None:
+    class Closing(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            transport.close()
+
+    server = await asyncio.get_running_loop().create_server(Closing, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        with pytest.raises(ConnectionError):
+            await run_load("send", address, lambda: Sends("bench", 10), in_flight=1, seconds=5)

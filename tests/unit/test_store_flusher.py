@@ -1,0 +1,146 @@
+"""Group commit: one fdatasync for all that wait; an error is the end."""
+
+import errno
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from store.commitlog import CommitLog
+from store.config import StoreConfig
+from store.disk import Disk
+from store.flusher import Flusher
+from store.mappedfile import LogFile
+
+NEVER = 3_600_000
+CONFIG = StoreConfig(flushIntervalCommitLog=NEVER)
+
+
+class SlowDisk(Disk):
+    """fdatasync waits until it is let go; it may fail."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go = threading.Semaphore(0)
+        self.syncs = 0
+        self.broken = False
+
+    def fdatasync(self, fd: int) -> None:
+        if threading.current_thread().name != "store-flusher":
+            super().fdatasync(fd)
+        else:
+            self.begun.release()
+            assert self.go.acquire(timeout=10)
+            self.syncs += 1
+            if self.broken:
+                raise OSError(errno.EIO, "broken")
+
+
+class Rig:
+    """A log with a flusher, and what the flusher said."""
+
+    def __init__(self, folder: Path, disk: Disk, config: StoreConfig = CONFIG) -> None:
+        self.log = CommitLog(folder, 4096, disk, [LogFile.create(disk, folder, 0, 4096)], 0)
+        self.told: list[int] = []
+        self.fatal: list[BaseException] = []
+        self.news = threading.Semaphore(0)
+        self.flusher = Flusher(self.log, config, on_flushed=self.flushed, on_fatal=self.failed)
+        self.flusher.start()
+
+    def flushed(self, position: int) -> None:
+        self.told.append(position)
+        self.news.release()
+
+    def failed(self, error: BaseException) -> None:
+        self.fatal.append(error)
+        self.news.release()
+
+    def write(self, size: int) -> int:
+        self.log.pieces.append(b"x" * size)
+        self.log.end += size
+        self.log.write()
+        return self.log.written
+
+    def wait(self) -> None:
+        assert self.news.acquire(timeout=10)
+
+    def close(self) -> None:
+        self.flusher.close()
+        self.log.close()
+
+
+def test_requests_that_gather_are_served_together(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    rig = Rig(tmp_path, disk)
+    rig.flusher.ask(rig.write(100))
+    assert disk.begun.acquire(timeout=10)
+    for _ in range(5):
+        rig.flusher.ask(rig.write(100))
+    assert rig.log.flushed == 0, "nothing is flushed while the disk is at it"
+    disk.go.release(2)
+    rig.wait()
+    rig.wait()
+    assert rig.told == [100, 600]
+    assert rig.log.flushed == 600
+    assert disk.syncs == 2
+    rig.close()
+
+
+def test_what_is_written_while_syncing_is_not_called_flushed(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    rig = Rig(tmp_path, disk)
+    rig.flusher.ask(rig.write(10))
+    assert disk.begun.acquire(timeout=10)
+    rig.write(10)
+    disk.go.release()
+    rig.wait()
+    assert rig.told == [10]
+    disk.go.release()
+    rig.close()
+    assert rig.told == [10, 20], "closing flushes the rest"
+
+
+def test_an_error_is_said_once_and_ends_it(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    disk.broken = True
+    disk.go.release(5)
+    rig = Rig(tmp_path, disk)
+    rig.flusher.ask(rig.write(10))
+    rig.wait()
+    assert [str(error) for error in rig.fatal] == ["[Errno 5] broken"]
+    assert rig.flusher.failure is rig.fatal[0]
+    disk.broken = False
+    rig.flusher.ask(rig.write(10))
+    rig.flusher.fail(OSError("again"))
+    rig.close()
+    assert disk.syncs == 1, "fdatasync is never tried again"
+    assert rig.log.flushed == 0
+    assert rig.told == []
+    assert len(rig.fatal) == 1
+
+
+@pytest.mark.parametrize(("pages", "thorough_ms"), [(1, NEVER), (4, 0)])
+def test_the_interval_flushes_by_itself(tmp_path: Path, pages: int, thorough_ms: int) -> None:
+    """Enough dirty pages, or anything at all when the thorough interval is over."""
+    config = replace(
+        CONFIG, flushIntervalCommitLog=10, flushCommitLogLeastPages=pages, flushCommitLogThoroughInterval=thorough_ms
+    )
+    rig = Rig(tmp_path, Disk(), config)
+    rig.write(4096 - 8)
+    if pages == 1:
+        rig.log.roll()
+        rig.write(8)
+    rig.wait()
+    assert rig.told[-1] == rig.log.written
+    rig.close()
+
+
+def test_too_little_waits_for_the_thorough_interval(tmp_path: Path) -> None:
+    config = replace(CONFIG, flushIntervalCommitLog=1, flushCommitLogThoroughInterval=NEVER)
+    rig = Rig(tmp_path, Disk(), config)
+    rig.write(100)
+    assert not rig.news.acquire(timeout=0.05)
+    assert rig.log.flushed == 0
+    rig.close()
+    assert rig.log.flushed == 100
