@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from remoting.codes import ResponseCode
-from store.errors import StoreError, StoreWriteError
+from store.errors import StoreError
 from store.types import PendingRecord, PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
@@ -32,6 +32,9 @@ CODES: dict[PutStatus, int] = {
 _SUCCESS = int(ResponseCode.SUCCESS)
 _FLUSH_DISK_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 _OK = PutStatus.PUT_OK
+# What a record takes beside body and properties, with some room for the topic: for the bound on what is pending.
+RECORD_OVERHEAD_BYTES = 128
+_new_turn = tuple.__new__
 
 Done = Callable[[PutResult, int], None]
 BatchDone = Callable[[list[PutResult], int], None]
@@ -59,8 +62,8 @@ class LogStore(Protocol):
         """The position behind the last record written."""
         ...
 
-    def put(self, record: PendingRecord) -> PutResult:
-        """Give a record its place."""
+    def put_many(self, records: Sequence[PendingRecord]) -> list[PutResult]:
+        """Give records their places, each on its own account."""
         ...
 
     def put_batch(self, records: Sequence[PendingRecord]) -> list[PutResult]:
@@ -80,6 +83,14 @@ class LogStore(Protocol):
         ...
 
 
+class _Turn(NamedTuple):
+    """What one call of append or append_batch left for the end of the turn; `records` of a batch stand together."""
+
+    records: PendingRecord | Sequence[PendingRecord]
+    done: Callable[[Any, int], None]
+    wait: bool
+
+
 class _Parked(NamedTuple):
     """A written message that waits for fdatasync."""
 
@@ -88,9 +99,20 @@ class _Parked(NamedTuple):
     done: Callable[[Any, int], None]
     result: Any
 
+    def answer(self, code: int) -> None:
+        """Answer; a failure must not cost the others their answers."""
+        try:
+            self.done(self.result, code)
+        except Exception:
+            _log.exception("an acknowledgement could not be delivered")
+
 
 class LocalReplication:
-    """The single master: the local log is all there is."""
+    """The single master: the local log is all there is.
+
+    Records get their places at the end of the turn, all in one step: a mode that puts a record of its own before those
+    of a turn then knows them all.
+    """
 
     def __init__(
         self,
@@ -107,10 +129,12 @@ class LocalReplication:
         self._sync = sync_flush
         self._flush_timeout = flush_timeout
         self._pending_bytes_max = pending_bytes_max
-        self._turn: list[tuple[Callable[[Any, int], None], Any, int, bool]] = []
+        self._turn: list[_Turn] = []
+        self._turn_bytes = 0
+        self._turn_batches = 0
         self._flushing: deque[_Parked] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        # Positions: behind the last record put, and up to which everything is acknowledged. The difference is pending.
+        # Positions: behind the last record written, and up to which everything is acknowledged.
         self._put_end = self._safe_end = store.written
         self._stopped = False
         self._empty = asyncio.Event()
@@ -119,42 +143,38 @@ class LocalReplication:
     @property
     def pending_bytes(self) -> int:
         """Bytes taken and not yet acknowledged."""
-        return max(0, self._put_end - self._safe_end)
+        return self._turn_bytes + max(0, self._put_end - self._safe_end)
 
     def append(self, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
         """Store a record; see Replication."""
-        if not self._turn and (refusal := self._begin_turn()) is not None:
+        turn = self._turn
+        if not turn and (refusal := self._begin_turn()) is not None:
             done(refusal, CODES[refusal.status])
             return
-        if self._put_end - self._safe_end > self._pending_bytes_max:
+        if self._turn_bytes + self._put_end - self._safe_end > self._pending_bytes_max:
             done(PutResult(PutStatus.OS_PAGE_CACHE_BUSY), ResponseCode.SYSTEM_BUSY)
             return
-        result = self._store.put(record)
-        if result.status is not _OK:
-            done(result, CODES[result.status])
-            return
-        self._put_end = result.end
-        if not self._turn:
+        self._turn_bytes += len(record.body) + len(record.properties) + RECORD_OVERHEAD_BYTES
+        if not turn:
             self._loop.call_soon(self._end_turn)
-        self._turn.append((done, result, result.end, wait))
+        turn.append(_new_turn(_Turn, (record, done, wait)))
 
     def append_batch(self, records: Sequence[PendingRecord], done: BatchDone, *, wait: bool = True) -> None:
         """Store records next to one another; see Replication."""
-        if not self._turn and (refusal := self._begin_turn()) is not None:
+        turn = self._turn
+        if not turn and (refusal := self._begin_turn()) is not None:
             done([refusal], CODES[refusal.status])
             return
-        if self._put_end - self._safe_end > self._pending_bytes_max:
+        if self.pending_bytes > self._pending_bytes_max:
             done([PutResult(PutStatus.OS_PAGE_CACHE_BUSY)], ResponseCode.SYSTEM_BUSY)
             return
-        results = self._store.put_batch(records)
-        last = results[-1]
-        if last.status is not _OK:
-            done([last], CODES[last.status])
-            return
-        self._put_end = last.end
-        if not self._turn:
+        self._turn_bytes += sum(
+            [len(record.body) + len(record.properties) + RECORD_OVERHEAD_BYTES for record in records]
+        )
+        if not turn:
             self._loop.call_soon(self._end_turn)
-        self._turn.append((done, results, last.end, wait))
+        self._turn_batches += 1
+        turn.append(_Turn(records, done, wait))
 
     async def drain(self, timeout_seconds: float) -> bool:
         """Take nothing more and return when everything taken is acknowledged; False when that took too long."""
@@ -176,35 +196,62 @@ class LocalReplication:
     def _end_turn(self) -> None:
         turn = self._turn
         self._turn = []
+        self._turn_bytes = 0
         try:
-            if self._store.write() < self._put_end:
-                # Somebody else made the store write, and that failed: what was put is gone.
-                raise StoreWriteError("an earlier write failed")
+            results = self._put(turn)
+            end = self._store.write()
         except (StoreError, OSError) as error:
             _log.error("cannot write the log, %d sends fail: %s", len(turn), error)
-            self._put_end = self._safe_end
-            for done, result, _end, _wait in turn:
-                refusal = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
-                _call(done, [refusal] if type(result) is list else refusal, ResponseCode.SERVICE_NOT_AVAILABLE)
+            refusal = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+            results = [refusal if isinstance(entry.records, PendingRecord) else [refusal] for entry in turn]
+            self._complete(turn, results)
             self._check_empty()
             return
+        self._put_end = end
         if self._sync:
-            self._await_flush(turn)
+            self._await_flush(turn, results)
             return
-        self._safe_end = self._put_end
-        for done, result, _end, _wait in turn:
-            _call(done, result, _SUCCESS)
+        self._safe_end = end
+        self._complete(turn, results)
         self._check_empty()
 
-    def _await_flush(self, turn: list[tuple[Callable[[Any, int], None], Any, int, bool]]) -> None:
-        deadline = self._loop.time() + self._flush_timeout
-        for done, result, end, wait in turn:
-            if wait:
-                self._flushing.append(_Parked(end, deadline, done, result))
+    def _put(self, turn: list[_Turn]) -> list[Any]:
+        """Return the result of each entry: one, or a batch's list (only its first when it was refused)."""
+        if not self._turn_batches:
+            return self._store.put_many([entry.records for entry in turn])  # type: ignore[misc] # no batches: all single
+        self._turn_batches = 0
+        results: list[Any] = []
+        for records, _done, _wait in turn:
+            if isinstance(records, PendingRecord):
+                results += self._store.put_many((records,))
             else:
-                _call(done, result, _SUCCESS)
-        self._store.flush_soon(self._put_end)
+                placed = self._store.put_batch(records)
+                results.append(placed if placed[-1].status is _OK else placed[-1:])
+        return results
+
+    def _complete(self, turn: list[_Turn], results: list[Any]) -> None:
+        """Answer everybody; a failure in one answer must not cost the others theirs."""
+        for (_records, done, _wait), result in zip(turn, results, strict=True):
+            status = result[0].status if type(result) is list else result.status
+            try:
+                done(result, CODES[status] if status is not _OK else _SUCCESS)
+            except Exception:
+                _log.exception("an acknowledgement could not be delivered")
+
+    def _await_flush(self, turn: list[_Turn], results: list[Any]) -> None:
+        deadline = self._loop.time() + self._flush_timeout
+        at_once: list[tuple[_Turn, Any]] = []
+        for entry, result in zip(turn, results, strict=True):
+            last = result[-1] if type(result) is list else result
+            if entry.wait and last.status is _OK:
+                self._flushing.append(_Parked(last.end, deadline, entry.done, result))
+            else:
+                at_once.append((entry, result))
+        self._complete([entry for entry, _ in at_once], [result for _, result in at_once])
+        if self._put_end > self._safe_end:
+            self._store.flush_soon(self._put_end)
         self._arm()
+        self._check_empty()
 
     def _flushed_in_thread(self, position: int) -> None:
         """Carry the news from the store's flusher thread into the loop."""
@@ -216,7 +263,7 @@ class LocalReplication:
         flushing = self._flushing
         while flushing and flushing[0].end <= position:
             parked = flushing.popleft()
-            _call(parked.done, parked.result, _SUCCESS)
+            parked.answer(_SUCCESS)
         self._arm()
         self._check_empty()
 
@@ -233,18 +280,10 @@ class LocalReplication:
         now = self._loop.time()
         while self._flushing and self._flushing[0].deadline <= now:
             parked = self._flushing.popleft()
-            _call(parked.done, parked.result, _FLUSH_DISK_TIMEOUT)
+            parked.answer(_FLUSH_DISK_TIMEOUT)
         self._arm()
         self._check_empty()
 
     def _check_empty(self) -> None:
         if not self._turn and not self._flushing:
             self._empty.set()
-
-
-def _call(done: Callable[[Any, int], None], result: Any, code: int) -> None:
-    """Complete one send; a failure in one answer must not cost the others theirs."""
-    try:
-        done(result, code)
-    except Exception:
-        _log.exception("an acknowledgement could not be delivered")

@@ -75,7 +75,9 @@ class SendHandlers:
 
     def send_v2(self, connection: Connection, request: Command) -> None:
         """Store a message (SEND_MESSAGE_V2 310)."""
-        header = request.header(SendMessageRequestHeaderV2)
+        header = request.typed_header
+        if type(header) is not SendMessageRequestHeaderV2:
+            header = request.header(SendMessageRequestHeaderV2)
         if header.batch and request.ext.get("m", "").lower() == "true":
             self._send_batch(connection, request, header)
             return
@@ -144,11 +146,11 @@ class SendHandlers:
         if result.status is not PutStatus.PUT_OK:
             self._on_failure()
             connection.reply(request, Command.response(code, remark_of(result.status)))
-        elif request.serialize_type == JSON and uniq_key.isalnum() and uniq_key.isascii():
+        elif request.serialize_type == JSON and (key := uniq_key.encode()).isalnum():
             head = self._template % (
                 code,
                 queue_id,
-                uniq_key.encode(),
+                key,
                 result.physical_offset,
                 result.queue_offset,
                 request.opaque,

@@ -273,16 +273,16 @@ class Broker:
 
     def _dispatched(self, batch: Sequence[Dispatched]) -> None:
         """Count what was stored, and wake who waits for it."""
-        sums: dict[str, list[int]] = {}
-        for message in batch:
-            entry = sums.get(message.topic)
-            if entry is None:
-                sums[message.topic] = [1, message.size]
-            else:
+        if len(topics := {message.topic for message in batch}) == 1:
+            self._stats.put(topics.pop(), len(batch), sum([message.size for message in batch]))
+        else:
+            sums = {topic: [0, 0] for topic in topics}
+            for message in batch:
+                entry = sums[message.topic]
                 entry[0] += 1
                 entry[1] += message.size
-        for topic, (count, size) in sums.items():
-            self._stats.put(topic, count, size)
+            for topic, (count, size) in sums.items():
+                self._stats.put(topic, count, size)
         self._pull.arrived(batch)
 
     def _closed(self, connection: Connection) -> None:

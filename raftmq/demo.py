@@ -8,7 +8,6 @@ was sent, byte for byte.
 import asyncio
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ class Verdict:
     """What was sent and what came back, in messages. `lost` counts acknowledged messages that never came back."""
 
     records: str
-    note: str
     sent: int
     acknowledged: int
     consumed: int
@@ -85,10 +83,9 @@ class Verdict:
 class Demo:
     """One run; `run` gives the verdict."""
 
-    def __init__(self, records: Records, count: int, *, quiet: bool = False) -> None:
-        """Send `count` of the records; `quiet` shows no progress."""
+    def __init__(self, records: Records, *, quiet: bool = False) -> None:
+        """Send these records; `quiet` shows no progress."""
         self._records = records
-        self._items = records.take(count)
         self._quiet = quiet
         self._acknowledged: set[int] = set()
         self._back_s = 0.0
@@ -113,8 +110,8 @@ class Demo:
 
     async def _send_all(self, cluster: LocalCluster, progress: Progress) -> None:
         """Send with IN_FLIGHT workers; one more task kills and restarts the broker when half is acknowledged."""
-        bar = progress.add_task("sending", total=len(self._items))
-        waiting = iter(enumerate(self._items))
+        bar = progress.add_task("sending", total=len(self._records.items))
+        waiting = iter(enumerate(self._records.items))
         half = asyncio.Event()
 
         async def worker(producer: Producer) -> None:
@@ -122,7 +119,7 @@ class Demo:
                 if await _send(producer, number, record):
                     self._acknowledged.add(number)
                     progress.advance(bar)
-                if len(self._acknowledged) * 2 >= len(self._items):
+                if len(self._acknowledged) * 2 >= len(self._records.items):
                     half.set()
 
         async def killer() -> None:
@@ -148,7 +145,7 @@ class Demo:
 
     async def _consume_all(self, cluster: LocalCluster, progress: Progress) -> dict[int, list[bytes]]:
         """Read every queue from its start until all acknowledged numbers were seen, or nothing new comes."""
-        bar = progress.add_task("consuming", total=len(self._items))
+        bar = progress.add_task("consuming", total=len(self._records.items))
         received: dict[int, list[bytes]] = {}
         missing = set(self._acknowledged)
         async with LitePullConsumer("demo_consumer", cluster.address) as consumer:
@@ -167,12 +164,12 @@ class Demo:
         return received
 
     def _judge(self, received: dict[int, list[bytes]], seconds: float) -> Verdict:
-        return judge(self._records, self._items, self._acknowledged, received, back_s=self._back_s, seconds=seconds)
+        return judge(self._records, self._acknowledged, received, back_s=self._back_s, seconds=seconds)
 
 
 async def _send(producer: Producer, number: int, record: Record) -> bool:
     """Send one record until it is acknowledged; False when that does not happen in time."""
-    message = Message(TOPIC, record.body, keys=record.key.replace(" ", "_"), properties={NUMBER: str(number)})
+    message = Message(TOPIC, record.body, keys=record.key, properties={NUMBER: str(number)})
     deadline = time.monotonic() + SEND_DEADLINE_S
     while True:
         try:
@@ -186,7 +183,6 @@ async def _send(producer: Producer, number: int, record: Record) -> bool:
 
 def judge(
     records: Records,
-    items: Sequence[Record],
     acknowledged: set[int],
     received: dict[int, list[bytes]],
     *,
@@ -195,11 +191,12 @@ def judge(
 ) -> Verdict:
     """Compare what was sent with what came back, by number and byte for byte."""
     copies = sum(len(bodies) for bodies in received.values())
-    altered = sum(1 for number, bodies in received.items() if any(body != items[number].body for body in bodies))
+    altered = sum(
+        1 for number, bodies in received.items() if any(body != records.items[number].body for body in bodies)
+    )
     return Verdict(
         records=records.title,
-        note=records.note,
-        sent=len(items),
+        sent=len(records.items),
         acknowledged=len(acknowledged),
         consumed=len(received),
         lost=len(acknowledged - received.keys()),

