@@ -94,13 +94,15 @@ def indexed_properties(properties: bytes) -> tuple[bytes, bytes, bytes]:
     are well-formed and hold no name twice.
     """
     fields = properties.replace(NAME_END, PAIR_END).split(PAIR_END)
-    tags = _value(fields, _TAGS, properties) if _TAGS in fields else b""
-    uniq_key = _value(fields, _UNIQ_KEY, properties) if _UNIQ_KEY in fields else b""
-    keys = _value(fields, _KEYS, properties) if _KEYS in fields else b""
+    tags = uniq_key = keys = b""
+    # Names stand at even places; what stands elsewhere is a value that reads like one.
+    if _TAGS in fields:
+        at = fields.index(_TAGS) + 1
+        tags = fields[at] if at & 1 and at < len(fields) else find_property(properties, _TAGS + NAME_END)
+    if _UNIQ_KEY in fields:
+        at = fields.index(_UNIQ_KEY) + 1
+        uniq_key = fields[at] if at & 1 and at < len(fields) else find_property(properties, _UNIQ_KEY + NAME_END)
+    if _KEYS in fields:
+        at = fields.index(_KEYS) + 1
+        keys = fields[at] if at & 1 and at < len(fields) else find_property(properties, _KEYS + NAME_END)
     return tags, uniq_key, keys
-
-
-def _value(fields: list[bytes], name: bytes, properties: bytes) -> bytes:
-    at = fields.index(name) + 1
-    # Names stand at even places; elsewhere it is a value that reads like one.
-    return fields[at] if at & 1 and at < len(fields) else find_property(properties, name + NAME_END)
