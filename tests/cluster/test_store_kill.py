@@ -91,6 +91,7 @@ def check_rebuild(folder: Path, aside: Path) -> None:
 
 @pytest.mark.timeout(60 + 5 * KILLS)
 def test_flushed_records_survive_kills(tmp_path: Path) -> None:
+    reported = 0
     for kill in range(KILLS):
         folder = tmp_path / f"store{kill // KILLS_PER_FOLDER}"
         number, position = write_until_killed(folder, kill)
@@ -99,6 +100,8 @@ def test_flushed_records_survive_kills(tmp_path: Path) -> None:
         shutil.copytree(folder, copy)
         store = MessageStore.open(store_config(copy), store_host=HOST)
         check_records(store, number, position)
+        reported += number
         store.close()
         check_rebuild(copy, tmp_path / "rebuilt")
         shutil.rmtree(copy)
+    print(f"{KILLS} kills, {reported:,} records reported flushed before them, 0 lost")
