@@ -122,6 +122,11 @@ class ServerProcess:
         # Fields 14 and 15 of proc(5), counted after the command name, are utime and stime in clock ticks.
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def memory_mb(self) -> float:
+        """Return the memory that the process holds, in MB (resident set of Linux ``/proc``)."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
     def last_words(self) -> str:
         """Return the end of the process's log."""
         try:

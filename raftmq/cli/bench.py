@@ -153,6 +153,22 @@ def suite(
         print_table(("flush", *COLUMNS), rows)
 
 
+@app.command()
+def registration(
+    topics: Annotated[int, typer.Option("--topics", min=1, max=1_000_000)] = 100_000,
+    as_json: Json = False,
+) -> None:
+    """Measure what a broker of many topics costs a NameServer: registrations over the wire, to one started for it."""
+    from raftmq.bench.registration import registration_load
+
+    results = _measured(lambda: registration_load(topics))
+    if as_json:
+        print_json([result.as_dict() for result in results])
+        return
+    columns = ("what", "topics", "body bytes", "took ms", "server CPU ms", "server memory MB")
+    print_table(columns, [tuple(result.as_dict().values()) for result in results])
+
+
 @asynccontextmanager
 async def _target(address: str, spawn: bool, flush: str) -> AsyncIterator[tuple[str, Callable[[], float] | None]]:
     """Give the broker to load, and how to learn its processor time (only of one that was started here)."""

@@ -188,6 +188,19 @@ def test_benchmarks_through_the_client(terminal: Terminal) -> None:
     assert direct[0]["server_cpu_us_per_message"] is None
 
 
+def test_the_registration_benchmark_registers(terminal: Terminal) -> None:
+    found = terminal.json("bench", "registration", "--topics", "300")
+    assert [row["what"] for row in found] == [
+        "full, plain",
+        "full, compressed",
+        "version only (322)",
+        "route of one topic",
+    ]
+    plain, compressed, version, _route = (row["body_bytes"] for row in found)
+    assert plain > 10 * compressed > 10 * version
+    assert all(row["took_ms"] > 0 and row["server_memory_mb"] > 1 for row in found)
+
+
 def test_inspect_reads_the_store_of_a_broker(terminal: Terminal) -> None:
     terminal.text("send", "inspected", "x")
     store = str(terminal.cluster.folder / "broker" / "store")
