@@ -20,11 +20,11 @@ class ClientError(Exception):
     """Base of everything that this package raises."""
 
 
-class ClientClosed(ClientError):  # noqa: N818 - named after the state
+class ClientClosed(ClientError):
     """The producer or consumer is not started or was closed."""
 
 
-class MessageRefused(ClientError):  # noqa: N818 - named after the answer
+class MessageRefused(ClientError):
     """The message can never be sent as it is."""
 
 
@@ -36,11 +36,11 @@ class RouteError(ClientError):
         self.retriable = retriable
 
 
-class SendBacklogFull(ClientError):  # noqa: N818 - an answer at a limit, named after the limit
+class SendBacklogFull(ClientError):
     """Too many sends are unanswered; nothing was sent."""
 
 
-class SendFailed(ClientError):  # noqa: N818 - named after the event
+class SendFailed(ClientError):
     """Every attempt to send failed. `sent` tells whether a broker may have stored the message all the same."""
 
     def __init__(self, text: str, *, sent: bool) -> None:

@@ -55,18 +55,18 @@ class ConnectError(InvokeError):
     sent = False
 
 
-class BacklogFull(InvokeError):  # noqa: N818 - it is an answer at a limit, named after the limit
+class BacklogFull(InvokeError):
     """Too many requests are in flight on the connection."""
 
     sent = False
     reroute = False
 
 
-class ConnectionLost(InvokeError):  # noqa: N818 - named after the event
+class ConnectionLost(InvokeError):
     """The connection ended before the answer came."""
 
 
-class InvokeTimeout(InvokeError):  # noqa: N818 - named after the event
+class InvokeTimeout(InvokeError):
     """No answer came in time."""
 
 

@@ -11,11 +11,11 @@ class StoreError(Exception):
     """Base of everything that this package raises on purpose."""
 
 
-class StoreLocked(StoreError):  # noqa: N818 - named after the state of the folder
+class StoreLocked(StoreError):
     """Another process holds the lock of the store folder."""
 
 
-class StoreDamaged(StoreError):  # noqa: N818 - named after the state of the folder
+class StoreDamaged(StoreError):
     """The folder holds less than was once flushed, or files of another layout."""
 
 

@@ -25,7 +25,7 @@ _NEXT = re.compile(rb'"nextBeginOffset":"?(\d+)')
 _MARK = b"7654321"
 
 
-class BadAnswer(Exception):  # noqa: N818 - it names what came, and ends the run
+class BadAnswer(Exception):
     """The peer does not speak as a RocketMQ broker does."""
 
 
