@@ -6,6 +6,8 @@ picks the handler, the handler decides and either answers at once or parks a sma
 - data plane: `send.py` (10, 310, 320; checks in `msgcheck.py`) → `replication.py` (when is a message acknowledged?) →
   store; `pull.py` (11, 361; tag filter in `filter.py`) → store, or `longpoll.py` (who waits for which queue);
   `offsets.py` (how far has a group come, 14 and 15).
+- later: `schedule.py` (delay levels: SCHEDULE_TOPIC_XXXX → the real queue; the two forms in `delayed.py`) and
+  `sendback.py` (36: tried again later, or a dead letter).
 - who is connected: `clients.py` (groups, members, subscriptions), `client_handlers.py` (34, 35, 38, 46), `locks.py`
   (41, 42).
 - metadata: `topics.py`, `groups.py`; `register.py` tells every NameServer; `admin_*.py` serve the administrators.

@@ -30,6 +30,7 @@ from remoting.properties import (
     encode_properties,
 )
 from runtime.clock import Clock
+from store.dispatch import parse_delay_levels
 from store.types import PutStatus
 
 # Topics whose checks are remembered; when it is full all are forgotten and made again.
@@ -78,6 +79,16 @@ class Target(NamedTuple):
     """The consumer group when this is its %RETRY% topic."""
 
 
+class Checked(NamedTuple):
+    """What the properties of a message ask for."""
+
+    text: str
+    waits: bool
+    """The producer waits for the disk."""
+    level: int
+    """Delay level, 0 for none."""
+
+
 class MessageChecks:
     """The checks of one broker. A refusal is a CommandError with the code that the producer gets."""
 
@@ -98,6 +109,8 @@ class MessageChecks:
         self._config: BrokerConfig | None = None
         self._targets: dict[str, Target] = {}
         self._closed_until_ms = 0
+        # Levels change with the next start only, as the store's due times do.
+        self._levels = len(parse_delay_levels(live.store.messageDelayLevel))
 
     def target(self, header: SendMessageRequestHeader) -> Target:
         """Return where a message goes, creating the topic when that is allowed."""
@@ -133,21 +146,19 @@ class MessageChecks:
             return None
         return self._topics.create_for_retry(names.dlq_topic(group), DLQ_QUEUES).topicName
 
-    def properties(self, text: str, *, dead_letter: bool) -> tuple[str, bool]:
-        """Return properties without what the broker itself writes, and whether the producer waits for the disk.
+    def properties(self, text: str, *, dead_letter: bool = False, batch: bool = False) -> Checked:
+        """Return what properties ask for, without what the broker itself writes; dead letters are never delayed.
 
-        Refuses what needs a feature that this broker does not have: a delayed message delivered at once, or a prepared
-        one delivered before its commit, would be worse than an error.
+        Refuses what needs a feature that this broker does not have: a timer message delivered at once, or a prepared
+        one delivered before its commit, would be worse than an error. A batch cannot be delayed.
         """
         found = decode_properties(text.encode())
         if found.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
             raise transactions_refused()
-        if dead_letter:
-            found.pop(PROPERTY_DELAY, None)
-        if found.get(PROPERTY_DELAY, "0").strip() not in {"", "0"}:
-            raise CommandError(
-                ResponseCode.MESSAGE_ILLEGAL, f"delay level {found[PROPERTY_DELAY]}: delayed messages are not available"
-            )
+        wanted = found.pop(PROPERTY_DELAY, "")
+        level = 0 if dead_letter else self._delay_level(wanted)
+        if level and batch:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"delay level {wanted}: messages of a batch have no delay")
         for name in _TIMERS:
             if name in found:
                 raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"{name}: timer messages are not available")
@@ -156,13 +167,23 @@ class MessageChecks:
             found.pop(name, None)
         for name in [name for name in found if name.startswith(TRANSIENT_PREFIX)]:
             del found[name]
-        return encode_properties(found).decode(), waits
+        return Checked(encode_properties(found).decode(), waits, level)
 
     def check_size(self, body_bytes: int, properties_bytes: int) -> None:
         """Refuse a message that is too long."""
         limit = self._live.store.maxMessageSize
         if body_bytes > limit or properties_bytes > PROPERTIES_BYTES_MAX:
             raise too_long(body_bytes, properties_bytes, limit)
+
+    def _delay_level(self, text: str) -> int:
+        """Return the level that DELAY names, at most the highest there is; 0: no delay."""
+        try:
+            level = int(text or "0")
+        except ValueError:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"delay level {text!r}: it takes a number") from None
+        if level > 0 and not self._levels:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"delay level {level}: messageDelayLevel names no levels")
+        return min(max(level, 0), self._levels)
 
     def _reload(self) -> None:
         self._config = config = self._live.broker

@@ -1,6 +1,6 @@
 """The broker's figures under RocketMQ's names (code 28): mqadmin's clusterList fails on a row that lacks one.
 
-What this broker does not have (thread pools, the timer, delayed messages, the transient pool) is zero.
+What this broker does not have (thread pools, the timer, the transient pool) is zero.
 """
 
 import os
@@ -51,18 +51,21 @@ class RuntimeInfo:
         stats: BrokerStats,
         clock: Clock,
         backlog: Callable[[], Backlog],
+        delays: Callable[[], dict[str, str]],
     ) -> None:
+        """`delays` returns the figures of the delay levels."""
         self._config = config
         self._store = store
         self._stats = stats
         self._clock = clock
         self._backlog = backlog
+        self._delays = delays
         self._boot_ms = clock.now_ms()
         self._boot = clock.monotonic()
 
     def table(self) -> dict[str, str]:
         """Return every figure as text."""
-        return {**self._general(), **self._traffic(), **self._log(), **self._queues()}
+        return {**self._general(), **self._traffic(), **self._log(), **self._queues(), **self._delays()}
 
     def _general(self) -> dict[str, str]:
         settings = self._config.broker

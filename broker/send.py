@@ -11,6 +11,7 @@ from functools import partial
 import orjson
 
 from broker.config import BrokerConfig, LiveConfig
+from broker.delayed import waiting
 from broker.msgcheck import CLIENT_SYS_FLAGS, MessageChecks, Target, check_sys_flag, remark_of, special, too_long
 from broker.replication import Replication
 from remoting.codes import VERSION, MessageSysFlag, RequestCode, ResponseCode
@@ -102,9 +103,9 @@ class SendHandlers:
 
         text = header.properties or ""
         marked = "\x02" + text
-        waits = True
+        waits, level = True, 0
         if special(marked) is not None:
-            text, waits = checks.properties(text, dead_letter=dead)
+            text, waits, level = checks.properties(text, dead_letter=dead)
             marked = "\x02" + text
         at = marked.find(_UNIQ_KEY)
         if at >= 0:
@@ -135,6 +136,8 @@ class SendHandlers:
             body,
             properties,
         )
+        if level:
+            record = waiting(record, level)
         self._append(record, partial(self._stored, connection, request, queue_id, uniq_key), wait=waits)
 
     def _stored(
@@ -171,7 +174,7 @@ class SendHandlers:
         outer = "\x02" + (header.properties or "")
         waits = True
         if special(outer) is not None:
-            waits = self._checks.properties(outer[1:], dead_letter=False)[1]
+            waits = self._checks.properties(outer[1:], batch=True).waits
         if len(request.body) > self._live.store.maxMessageSize:
             raise too_long(len(request.body), 0, self._live.store.maxMessageSize)
         records = self._records_of(connection, request, header, target, queue_id)
@@ -195,7 +198,7 @@ class SendHandlers:
             for flag, body, properties in split_batch(request.body):
                 text = bytes(properties)
                 if special("\x02" + text.decode("utf-8", "replace")) is not None:
-                    text = self._checks.properties(text.decode(), dead_letter=False)[0].encode()
+                    text = self._checks.properties(text.decode(), batch=True).text.encode()
                 elif text and text[-1] != 2:
                     text += b"\x02"
                 if len(text) > PROPERTIES_BYTES_MAX:

@@ -16,8 +16,7 @@ import gc
 import logging
 import os
 import random
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from broker.admin_broker import AdminBroker
@@ -36,12 +35,15 @@ from broker.locks import LockTable
 from broker.msgcheck import MessageChecks
 from broker.offset_handlers import OffsetHandlers
 from broker.offsets import OffsetTable
+from broker.ports import reserved_port, resolved
 from broker.pull import SWEEP_SECONDS, PullHandlers
 from broker.pullcheck import PullChecks
 from broker.register import CHASE_SECONDS, Registration
 from broker.replication import LocalReplication
 from broker.runtime_info import Backlog, RuntimeInfo
+from broker.schedule import ScheduleService
 from broker.send import SendHandlers
+from broker.sendback import SendBackHandlers
 from broker.stats import BrokerStats
 from broker.topics import TopicTable
 from remoting.address import format_address
@@ -50,11 +52,11 @@ from remoting.codes import RequestCode
 from remoting.msgid import UniqKeys, pack_host, unpack_host
 from remoting.server import Connection, Handler, RemotingServer, ServerLimits
 from runtime.clock import Clock, SystemClock
-from runtime.config import ConfigError
 from runtime.http import HttpFace
 from runtime.loop import run, stop_event
 from runtime.tasks import Tasks
 from store.config import SYNC_FLUSH, StoreConfig
+from store.dispatch import SCHEDULE_TOPIC, parse_delay_levels
 from store.messagestore import MessageStore
 from store.types import Dispatched
 
@@ -119,7 +121,7 @@ class Broker:
         with reserved_port(config.bindAddress, config.listenPort) as port:
             self.port = port
             self.address = format_address(ip, port)
-            store_host = pack_host(await _resolved(ip), port)
+            store_host = pack_host(await resolved(ip), port)
             store = MessageStore.open(self.live.store, store_host=store_host, clock=self._clock)
             self._store = store
             self._exit.callback(self._close_store)
@@ -129,6 +131,7 @@ class Broker:
             await self._listen(config)
         await self._registration.start()
         self._exit.push_async_callback(self._quiesce)
+        self._schedule.start()
         self._run_periodically(store)
         _log.info("broker %s serves at %s", config.name(), self.address)
 
@@ -173,6 +176,20 @@ class Broker:
             UniqKeys(unpack_host(store_host)[0]).next,
             self._stats.put_failed,
         )
+        self._send_back = SendBackHandlers(
+            live,
+            self._topics,
+            self._groups.find,
+            store,
+            self._replication,
+            store_host,
+            self._stats,
+            random.randrange,
+        )
+        levels_ms = parse_delay_levels(live.store.messageDelayLevel)
+        self._schedule = ScheduleService(
+            folder / "delayOffset.json", store, self._replication, clock, loop.call_later, levels_ms
+        )
         pull_checks = PullChecks(live, self._topics, self._groups, self._clients)
         self._pull = PullHandlers(live, pull_checks, self._offsets, store, self._stats, loop, threads)
         store.on_dispatched = self._dispatched
@@ -185,12 +202,14 @@ class Broker:
         live, clock = self.live, self._clock
         topics, groups, offsets = self._topics, self._groups, self._offsets
         clients, stats = self._clients, self._stats
-        info = RuntimeInfo(live, store, stats, clock, self._backlog)
+        info = RuntimeInfo(live, store, stats, clock, self._backlog, self._schedule.figures)
         self._http = BrokerHttp(
             live, topics, groups, offsets, clients, stats, store, clock, self._backlog, self._ready, self._addresses
         )
         return merged(
             self._send.table(),
+            self._send_back.table(),
+            self._schedule.table(),
             self._pull.table(),
             OffsetHandlers(live, offsets, topics, groups, store).table(),
             ClientHandlers(clients, topics, groups, self._locks).table(),
@@ -237,6 +256,7 @@ class Broker:
     def _run_periodically(self, store: MessageStore) -> None:
         tasks, config = self._tasks, self.live.broker
         tasks.every(config.flushConsumerOffsetInterval / 1000, self._persist_offsets, "persist offsets")
+        tasks.every(self.live.store.flushDelayOffsetInterval / 1000, self._schedule.persist, "persist delay offsets")
         tasks.every(CLIENT_SCAN_SECONDS, self._scan_clients, "scan of silent clients")
         tasks.every(SWEEP_SECONDS, self._pull.sweep, "sweep of parked pulls")
         tasks.every(1.0, self._stats.tick, "statistics")
@@ -247,10 +267,12 @@ class Broker:
 
     async def _quiesce(self) -> None:
         """Come to rest while the connections are still open, so that everybody gets an answer."""
+        self._schedule.stop()
         await self._tasks.close()
         await self._registration.close()
         if not await self._replication.drain(DRAIN_SECONDS):
             _log.warning("some sends were not acknowledged within %s s", DRAIN_SECONDS)
+        await self._schedule.persist()
         self._pull.stop()
         # One turn for the answers to reach the transports.
         await asyncio.sleep(0)
@@ -273,8 +295,9 @@ class Broker:
 
     def _dispatched(self, batch: Sequence[Dispatched]) -> None:
         """Count what was stored, and wake who waits for it."""
-        if len(topics := {message.topic for message in batch}) == 1:
-            self._stats.put(topics.pop(), len(batch), sum([message.size for message in batch]))
+        topics = {message.topic for message in batch}
+        if len(topics) == 1:
+            self._stats.put(batch[0].topic, len(batch), sum([message.size for message in batch]))
         else:
             sums = {topic: [0, 0] for topic in topics}
             for message in batch:
@@ -283,6 +306,8 @@ class Broker:
                 entry[1] += message.size
             for topic, (count, size) in sums.items():
                 self._stats.put(topic, count, size)
+        if SCHEDULE_TOPIC in topics:
+            self._schedule.arrived(batch)
         self._pull.arrived(batch)
 
     def _closed(self, connection: Connection) -> None:
@@ -340,19 +365,6 @@ def merged(*tables: dict[int, Handler]) -> dict[int, Handler]:
     return whole
 
 
-@contextlib.contextmanager
-def reserved_port(host: str, port: int) -> Iterator[int]:
-    """Hold a port (0: a free one) until it is listened on, so that its number can stand in the store's host.
-
-    Two sockets may be bound to one port with SO_REUSEADDR as long as only one of them listens. Raises OSError.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind((host, port))
-        yield int(holder.getsockname()[1])
-
-
 def run_broker(broker_config: BrokerConfig, store_config: StoreConfig) -> None:
     """Run a broker until SIGTERM or SIGINT; raises what Broker.start raises when it cannot start.
 
@@ -380,16 +392,6 @@ async def _serve_until_stopped(broker_config: BrokerConfig, store_config: StoreC
         os._exit(1)
     _log.info("broker %s stops", broker_config.name())
     await broker.close()
-
-
-async def _resolved(host: str) -> str:
-    """Return the IP address of a host name; raises ConfigError when there is none."""
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigError(f"brokerIP1={host}: {error.strerror or error}") from error
-    return str(found[0][4][0])
 
 
 def _clean(store: MessageStore) -> None:

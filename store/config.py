@@ -60,6 +60,7 @@ class StoreConfig:
     pullBatchMaxMessageCount: int = 160
 
     messageDelayLevel: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    flushDelayOffsetInterval: int = 10_000
 
     @property
     def root(self) -> Path:
@@ -91,7 +92,13 @@ class StoreConfig:
             raise ConfigError(f"mappedFileSizeCommitLog takes at least {LOG_FILE_BYTES_MIN} bytes")
         if self.mappedFileSizeConsumeQueue < QUEUE_ENTRY_BYTES:
             raise ConfigError(f"mappedFileSizeConsumeQueue takes at least {QUEUE_ENTRY_BYTES} bytes")
-        for key in ("maxHashSlotNum", "maxMessageSize", "flushIntervalCommitLog", "deleteFileBatchMax"):
+        for key in (
+            "maxHashSlotNum",
+            "maxMessageSize",
+            "flushIntervalCommitLog",
+            "deleteFileBatchMax",
+            "flushDelayOffsetInterval",
+        ):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number of at least 1")
         if self.maxIndexNum < 2:

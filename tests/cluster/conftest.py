@@ -15,8 +15,9 @@ from store.config import StoreConfig
 class Cluster:
     """The running servers; `namesrv` is the address that clients take."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, delay_levels: str = "1s 1s 1s 1s 1s") -> None:
         self._folder = folder
+        self._delay_levels = delay_levels
         self.name_server = NameServer(
             NamesrvConfig(
                 bindAddress="127.0.0.1",
@@ -53,6 +54,7 @@ class Cluster:
                 mappedFileSizeConsumeQueue=20 * 1000,
                 maxHashSlotNum=1000,
                 maxIndexNum=4000,
+                messageDelayLevel=self._delay_levels,
                 # The machine that runs the tests may have a full disk.
                 diskMaxUsedSpaceRatio=97,
                 diskSpaceCleanForciblyRatio=98,

@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from broker.config import load_broker_config
-from broker.server import Broker, reserved_port
+from broker.ports import reserved_port
+from broker.server import Broker
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from remoting.bodies import (

@@ -130,8 +130,10 @@ async def test_plain_callables_run_in_threads_side_by_side(cluster: Cluster) -> 
     assert threading.current_thread().name not in threads
 
 
-async def test_a_failed_message_comes_again_and_holds_its_offset(cluster: Cluster) -> None:
+async def test_a_failed_message_that_cannot_be_sent_back_comes_again_and_holds_its_offset(cluster: Cluster) -> None:
     await send(cluster, 5, one_queue=True)
+    assert cluster.broker is not None
+    cluster.broker.live.update({"brokerPermission": "4"})
     tries: Counter[bytes] = Counter()
     times: list[int] = []
     enough = asyncio.Event()

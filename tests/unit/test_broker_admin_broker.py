@@ -22,7 +22,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     conf = tmp_path / "broker.conf"
     conf.write_text(CONF)
     async with broker_parts(tmp_path, brokerConfigPath=str(conf)) as made:
-        info = RuntimeInfo(made.config, made.store, made.stats, made.clock, lambda: Backlog(5, 7))
+        info = RuntimeInfo(made.config, made.store, made.stats, made.clock, lambda: Backlog(5, 7), dict)
         made.handlers = AdminBroker(made.config, made.store, made.stats, info, made.clock).table()
         yield made
 
@@ -65,7 +65,7 @@ async def test_black_list(parts: Parts, tmp_path: Path, key: str) -> None:
 
 async def test_the_black_list_can_be_longer(tmp_path: Path) -> None:
     async with broker_parts(tmp_path, configBlackList="configBlackList;brokerPermission") as parts:
-        info = RuntimeInfo(parts.config, parts.store, parts.stats, parts.clock, lambda: Backlog(0, 0))
+        info = RuntimeInfo(parts.config, parts.store, parts.stats, parts.clock, lambda: Backlog(0, 0), dict)
         parts.handlers = AdminBroker(parts.config, parts.store, parts.stats, info, parts.clock).table()
         assert (await update(parts, "brokerPermission=4"))[0] == ResponseCode.NO_PERMISSION
         assert (await update(parts, "fileReservedTime=4"))[0] == ResponseCode.SUCCESS
@@ -103,7 +103,7 @@ async def test_what_counts_at_a_start_only_is_written_for_it(parts: Parts, tmp_p
 
 async def test_without_a_file_nothing_waits_for_a_start(tmp_path: Path) -> None:
     async with broker_parts(tmp_path) as parts:
-        info = RuntimeInfo(parts.config, parts.store, parts.stats, parts.clock, lambda: Backlog(0, 0))
+        info = RuntimeInfo(parts.config, parts.store, parts.stats, parts.clock, lambda: Backlog(0, 0), dict)
         parts.handlers = AdminBroker(parts.config, parts.store, parts.stats, info, parts.clock).table()
         code, remark = await update(parts, "flushDiskType=SYNC_FLUSH\nfileReservedTime=24")
         assert code == ResponseCode.INVALID_PARAMETER

@@ -241,7 +241,7 @@ def test_refusals() -> None:
     refused(setting, ResponseCode.INVALID_PARAMETER, "queueId", queue_id=4)
     refused(setting, ResponseCode.MESSAGE_ILLEGAL, "101 bytes", body=b"x" * 101)
     refused(setting, ResponseCode.MESSAGE_ILLEGAL, "properties", properties=f"a\x01{'x' * 32_800}\x02")
-    refused(setting, ResponseCode.MESSAGE_ILLEGAL, "delay", properties="DELAY\x011\x02")
+    refused(setting, ResponseCode.MESSAGE_ILLEGAL, "delay", properties="DELAY\x01soon\x02")
     refused(setting, ResponseCode.MESSAGE_ILLEGAL, "TIMER_DELIVER_MS", properties="TIMER_DELIVER_MS\x011\x02")
     refused(setting, ResponseCode.NO_PERMISSION, "TRAN_MSG", properties="TRAN_MSG\x01true\x02")
     refused(setting, ResponseCode.NO_PERMISSION, "TRAN_MSG", sys_flag=4)
@@ -251,6 +251,29 @@ def test_properties_that_only_look_special() -> None:
     setting = Setting()
     setting.do(properties="DELAY\x010\x02TRAN_MSG\x01false\x02MY_DELAY\x013\x02")
     assert decode_properties(setting.log.records[0].properties)["MY_DELAY"] == "3"
+
+
+@pytest.mark.parametrize(("asked", "level"), [("1", 1), ("3", 3), ("18", 18), ("19", 18), ("4000000000", 18)])
+def test_a_delayed_message_waits_in_the_queue_of_its_level(asked: str, level: int) -> None:
+    setting = Setting()
+    setting.do(properties=f"REAL_TOPIC\x01Other\x02DELAY\x01{asked}\x02TAGS\x01A\x02")
+    [record] = setting.log.records
+    assert (record.topic, record.queue_id) == ("SCHEDULE_TOPIC_XXXX", level - 1)
+    found = decode_properties(record.properties)
+    assert (found["DELAY"], found["REAL_TOPIC"], found["REAL_QID"]) == (str(level), "T", "1")
+    assert found["TAGS"] == "A"
+    setting.log.answers[0](0)
+    assert setting.peer.answers[0].ext["queueId"] == "1"
+
+
+def test_a_negative_delay_is_none() -> None:
+    setting = Setting()
+    setting.do(properties="DELAY\x01-1\x02")
+    assert setting.log.records[0].topic == "T"
+
+
+def test_without_levels_nothing_can_be_delayed() -> None:
+    refused(Setting(messageDelayLevel=""), ResponseCode.MESSAGE_ILLEGAL, "levels", properties="DELAY\x011\x02")
 
 
 def test_an_unknown_topic_is_made_after_the_pattern() -> None:

@@ -71,6 +71,7 @@ def test_every_request_code_with_fields_has_its_header() -> None:
         RequestCode.GET_BROKER_CONFIG,
         RequestCode.GET_BROKER_RUNTIME_INFO,
         RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
         RequestCode.CHECK_CLIENT_CONFIG,
         RequestCode.GET_BROKER_CLUSTER_INFO,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
