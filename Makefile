@@ -33,7 +33,7 @@ bench: $(READY) ## the figures of docs/performance.md on this machine
 	@$(PYTHON) -m raftmq.cli.main bench suite
 
 kill-test: $(READY) ## slow: the store's writer is killed 300 times, nothing flushed may be lost
-	@RAFTMQ_KILLS=300 $(PYTEST) -q tests/cluster/test_store_kill.py
+	@RAFTMQ_KILLS=300 $(PYTEST) -q -rP tests/cluster/test_store_kill.py
 
 fuzz: $(READY) ## slow: framing and header decoders against 10,000 and more inputs each
 	@HYPOTHESIS_PROFILE=fuzz $(PYTEST) -q --timeout 1800 tests/properties -k fuzz
