@@ -26,8 +26,6 @@ from remoting.errors import HeaderError, ResponseError
 from remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
     GetConsumerListByGroupRequestHeader,
-    GetEarliestMsgStoretimeRequestHeader,
-    GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     GetMinOffsetRequestHeader,
@@ -207,12 +205,6 @@ class BrokerApi:
         header = SearchOffsetRequestHeader(topic=queue.topic, queueId=queue.queueId, timestamp=timestamp_ms)
         answer = await self._call(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
         return answer.header(SearchOffsetResponseHeader).offset
-
-    async def earliest_store_time(self, address: str, queue: MessageQueue) -> int:
-        """Return when the queue's oldest message was stored, in ms; -1 when it has none."""
-        header = GetEarliestMsgStoretimeRequestHeader(topic=queue.topic, queueId=queue.queueId)
-        answer = await self._call(address, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
-        return answer.header(GetEarliestMsgStoretimeResponseHeader).timestamp
 
     async def send_back(self, address: str, group: str, message: MessageExt, delay_level: int, max_times: int) -> None:
         """Have a message delivered again later, through the group's retry topic."""

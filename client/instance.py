@@ -121,10 +121,6 @@ class ClientInstance:
         """Tell every broker of a known route who this client is; failures are logged."""
         await self._beat(self._brokers())
 
-    async def heartbeat_to(self, addresses: Iterable[str]) -> None:
-        """Tell some brokers at once: they do not know this client as they should."""
-        await self._beat(addresses)
-
     def _check_room(self) -> None:
         if len(self._producers) + len(self._consumers) >= GROUPS_MAX:
             raise ConsumeError(f"a client instance takes {GROUPS_MAX} groups at most: make another one")

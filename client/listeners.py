@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from client.assigned import AssignedQueue
 from client.message import ConsumeResult
@@ -102,18 +101,6 @@ class Caller:
             answer = self._callback(messages)
         # A plain callable may still hand back an awaitable (a lambda around a coroutine function).
         return await answer if inspect.isawaitable(answer) else answer
-
-
-class Listener(Protocol):
-    """Takes fetched messages and sees to it that they are consumed."""
-
-    def deliver(self, source: AssignedQueue, unfinished: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Take messages that are in `unfinished` already."""
-        ...
-
-    async def close(self, grace_s: float) -> None:
-        """Begin nothing more; wait up to `grace_s` for callbacks that run."""
-        ...
 
 
 @dataclass(slots=True)

@@ -37,12 +37,8 @@ BLANK_MAGIC = 0xCBD43194
 BORNHOST_V6 = 0x10
 STOREHOST_V6 = 0x20
 
-# Offsets of the fields that stand before the first field of variable length.
-TOTALSIZE_AT = 0
+# Offsets of fields that are read alone; all stand before the first field of variable length.
 MAGIC_AT = 4
-QUEUEID_AT = 12
-QUEUEOFFSET_AT = 20
-PHYSICALOFFSET_AT = 28
 SYSFLAG_AT = 36
 BORNHOST_AT = 48
 
@@ -51,9 +47,6 @@ FIXED_BYTES = 91
 # A topic's length is a signed byte in V1 and a signed short in V2.
 TOPIC_V1_BYTES_MAX = 127
 TOPIC_V2_BYTES_MAX = 32767
-# RocketMQ's maxMessageSize: 4 MiB of body; the whole record may take 64 KiB more.
-MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-RECORD_OVERHEAD_BYTES_MAX = 64 * 1024
 # int32 size, int32 magic.
 BLANK_BYTES = 8
 

@@ -155,13 +155,11 @@ class Assembler:
                 return [PutResult(status) for _ in records]
         log = self._log
         pieces, end, dispatched = len(log.pieces), log.end, len(self.batch)
-        results = []
-        for record in records:
-            result = self.put(record)
-            if result.status is not PutStatus.PUT_OK:
-                self._take_back(pieces, end, dispatched)
-                return [PutResult(result.status) for _ in records]
-            results.append(result)
+        results = self.put_many(records)
+        refused = next((result.status for result in results if result.status is not _PUT_OK), None)
+        if refused is not None:
+            self._take_back(pieces, end, dispatched)
+            return [PutResult(refused) for _ in records]
         return results
 
     def take_batch(self) -> list[Dispatched]:
