@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from client.api import BrokerApi
 from client.errors import ClientClosed, RouteError
+from client.lifecycle import Lifecycle
 from client.nameservers import NameServers, parse_addresses
 from client.routes import MASTER_ID
 from remoting.bodies import ClusterInfo, TopicRouteData
@@ -28,7 +27,7 @@ class BrokerEntry:
     address: str
 
 
-class AdminBase:
+class AdminBase(Lifecycle):
     """Connections of an administrator. Use as ``async with AdminClient(...) as admin``."""
 
     def __init__(self, namesrv: str | Sequence[str] = "127.0.0.1:9876", *, timeout: float = TIMEOUT_S) -> None:
@@ -48,15 +47,6 @@ class AdminBase:
         if self._remoting is not None:
             remoting, self._remoting = self._remoting, None
             await remoting.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def cluster_info(self) -> ClusterInfo:
         """Return all broker groups and the clusters that they make up."""

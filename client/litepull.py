@@ -5,13 +5,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Self
 
 from client.balancer import BalanceOptions, Balancer
 from client.errors import ClientClosed, ClientError, ConsumeError
 from client.fetch import FetchContext, FetchedQueue, FetchLimits
 from client.instance import ClientInstance
+from client.lifecycle import Lifecycle
 from client.message import ConsumeFrom, MessageModel
 from client.offsets import RemoteOffsets, broker_address, refresh_quietly, starting_offset
 from client.rebalance import Strategy, average
@@ -28,7 +27,7 @@ POLL_S = 5.0
 HALF_HOUR_MS = 30 * 60 * 1000
 
 
-class LitePullConsumer:
+class LitePullConsumer(Lifecycle):
     """Pulls the messages of a group: ``subscribe`` (queues are shared with the group) or ``assign`` (these ones).
 
     What `poll` returned counts as consumed with the next `poll`; every 5 s (`auto_commit`) and at `close` that position
@@ -103,15 +102,6 @@ class LitePullConsumer:
         self._queues.clear()
         await self.instance.remove_consumer(self)
         await self.instance.leave()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def subscribe(self, topic: str, expression: str = ALL) -> None:
         """Share a topic's queues with the other members of the group; raises ConsumeError."""

@@ -6,8 +6,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from client.compression import Codec
 from client.errors import (
@@ -21,6 +20,7 @@ from client.errors import (
 )
 from client.instance import ClientInstance
 from client.latency import LatencyTable
+from client.lifecycle import Lifecycle
 from client.message import BODY_BYTES_MAX, STATUS_BY_CODE, Message, SendResult
 from client.outgoing import Outgoing, Packer, Selector
 from client.retry import with_retries
@@ -43,7 +43,7 @@ IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 CONFIRM_PAUSES_S = (0.05, 0.2, 0.5, 1.0, 3.0)
 
 
-class Producer:
+class Producer(Lifecycle):
     """Sends messages of one producer group. Use as ``async with Producer(...) as producer``.
 
     `send_timeout` (s) bounds a send with all its attempts; `retries` is how often an attempt that reached a broker
@@ -114,15 +114,6 @@ class Producer:
         await self._tasks.close()
         await self.instance.remove_producer(self.group)
         await self.instance.leave()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def send(
         self,

@@ -5,14 +5,13 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from client.assigned import AssignedQueue, PullContext, PullLimits
 from client.assignment import Assignment
 from client.balancer import BalanceOptions, Balancer
 from client.errors import ClientError, ConsumeError, RouteError
 from client.instance import ClientInstance
+from client.lifecycle import Lifecycle
 from client.listeners import Callback, Caller, ConcurrentListener, ListenerOptions, OrderlyListener
 from client.message import ConsumeFrom, MessageModel
 from client.offsets import LocalOffsets, OffsetStore, RemoteOffsets, refresh_quietly, starting_offset
@@ -38,7 +37,7 @@ ATTEMPTS_MAX_DEFAULT = 16
 TOPICS_MAX = 1024
 
 
-class PushConsumer:
+class PushConsumer(Lifecycle):
     """A member of a consumer group. Subscribe and set the callback before `start`; ``async with`` starts and closes.
 
     The callback gets a list of up to `batch` messages and returns ConsumeResult (None is SUCCESS); it may be a
@@ -164,15 +163,6 @@ class PushConsumer:
         self._assignment.queues.clear()
         await self.instance.remove_consumer(self)
         await self.instance.leave()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def commit(self) -> None:
         """Store the offsets of all queues now."""
