@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := runtime remoting raft store namesrv broker client raftmq tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check fmt bench kill-test fuzz soak clean lint-format lint-rules lint-types lint-floors lint-setup unit
+.PHONY: help venv demo test check fmt bench kill-test fuzz soak simulate torture clean lint-format lint-rules lint-types lint-floors lint-setup unit
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -40,6 +40,15 @@ fuzz: $(READY) ## slow: framing and header decoders against 10,000 and more inpu
 
 soak: $(READY) ## slow: every property test with 1,000 and more examples
 	@HYPOTHESIS_PROFILE=slow $(PYTEST) -q -n 2 --timeout 1800 tests/properties
+
+SEEDS := 10000
+simulate: $(READY) ## slow: whole Raft groups in one process from seeds, every invariant after every event; SEEDS=10000
+	@$(PYTHON) -m tests.simulation.run --seeds $(SEEDS) --jobs 2
+
+MINUTES := 15
+SEED := 1
+torture: $(READY) ## slow: three real processes under load, kill -9, pauses, cut links, power loss; MINUTES=15 SEED=1
+	@$(PYTHON) -m tests.chaos.torture --minutes $(MINUTES) --seed $(SEED)
 
 clean: ## remove .venv and all caches
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build

@@ -3,7 +3,8 @@
 from broker.clients import ClientTable
 from broker.filter import ExpressionError, is_tag_type, tag_codes
 from broker.groups import GroupTable
-from broker.locks import LockTable
+from broker.locks import TRUSTED_SECONDS, LockTable
+from broker.role import BrokerRole, Standalone
 from broker.topics import TopicTable
 from remoting import topics as names
 from remoting.bodies import (
@@ -24,11 +25,22 @@ from remoting.server import Connection, Handler
 class ClientHandlers:
     """Handlers of what clients say about themselves."""
 
-    def __init__(self, clients: ClientTable, topics: TopicTable, groups: GroupTable, locks: LockTable) -> None:
+    def __init__(
+        self,
+        clients: ClientTable,
+        topics: TopicTable,
+        groups: GroupTable,
+        locks: LockTable,
+        role: BrokerRole | None = None,
+    ) -> None:
+        """`role`: None for a broker without a group."""
         self._clients = clients
         self._topics = topics
         self._groups = groups
         self._locks = locks
+        self._role: BrokerRole = Standalone() if role is None else role
+        self._led = self._role.leads
+        self._role.subscribe(self._role_changed)
 
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -85,6 +97,11 @@ class ClientHandlers:
     def lock(self, _connection: Connection, request: Command) -> Command:
         """Lock queues for an ordered consumer (41); answers those that it now holds."""
         body = LockBatchBody.decode(request.body)
+        if not self._locks.may_grant():
+            raise CommandError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"[RAFT] this leader is new: it grants locks {TRUSTED_SECONDS:g} s after it was elected",
+            )
         granted = self._locks.lock(body.consumerGroup, body.clientId, body.mqSet)
         return Command.response(ResponseCode.SUCCESS, body=LockBatchResponseBody(granted).encode())
 
@@ -94,8 +111,18 @@ class ClientHandlers:
         self._locks.unlock(body.consumerGroup, body.clientId, body.mqSet)
         return Command.response(ResponseCode.SUCCESS)
 
+    def _role_changed(self) -> None:
+        leads = self._role.leads
+        if leads and not self._led:
+            self._locks.lead(self._role.term)
+        self._led = leads
+
     def _admit(self, consumer: ConsumerData) -> bool:
         """Tell whether a consumer group may take part; makes its retry topic."""
+        if not self._role.leads:
+            # Remembered, so that the group is known here at once when this member is elected; only a leader makes
+            # groups and topics, and refuses groups.
+            return names.check_group(consumer.groupName) is None
         group = self._groups.find(consumer.groupName) if consumer.groupName else None
         if group is None:
             return False

@@ -11,9 +11,10 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from broker.raft_config import RaftKeys, check_group
 from remoting.codes import Perm
 from runtime.config import ConfigError, build_config, config_values, replace_config
-from store.config import StoreConfig
+from store.config import SYNC_FLUSH, StoreConfig
 
 # How RocketMQ clamps registerNameServerPeriod, in milliseconds.
 REGISTER_PERIOD_MS_MIN = 10_000
@@ -23,7 +24,6 @@ ROUTE_PROBE = ("192.0.2.1", 9)
 
 # Keys that this broker understands only with the values given here: key → (accepted values, what to do instead).
 UNSUPPORTED: Mapping[str, tuple[frozenset[str], str]] = {
-    "enableDLegerCommitLog": (frozenset({"false"}), "Raft groups are not available yet: remove the key"),
     "brokerRole": (frozenset({"ASYNC_MASTER"}), "only brokerRole=ASYNC_MASTER is available yet"),
     "enableControllerMode": (frozenset({"false"}), "controller mode is not available: remove the key"),
     "enableSlaveActingMaster": (frozenset({"false"}), "acting masters are not available: remove the key"),
@@ -52,7 +52,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig:
+class BrokerConfig(RaftKeys):
     """Keys of RocketMQ's BrokerConfig and NettyServerConfig that are honoured; times are in milliseconds."""
 
     # Who and where.
@@ -121,7 +121,9 @@ class BrokerConfig:
         for key in ("listenPort", "httpPort"):
             if not 0 <= getattr(self, key) <= 65535:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a port, 0 to 65535")
-        if self.brokerId != 0:
+        if self.enableDLegerCommitLog:
+            check_group(self, self.group_name())
+        elif self.brokerId != 0:
             raise ConfigError(f"brokerId={self.brokerId}: only a master (brokerId=0) is available yet")
         for key in _POSITIVE:
             if getattr(self, key) <= 0:
@@ -140,6 +142,10 @@ class BrokerConfig:
     def name(self) -> str:
         """Return the broker's name: brokerName, or the host's name."""
         return self.brokerName or _host_name()
+
+    def group_name(self) -> str:
+        """Return the Raft group's name: dLegerGroup, or the broker's name."""
+        return self.dLegerGroup or self.name()
 
     def advertised_ip(self) -> str:
         """Return the address that clients are told."""
@@ -168,6 +174,7 @@ _POSITIVE = (
     "pullThreadPoolQueueCapacity",
     "coldReadThreads",
     "reviveQueueNum",
+    "shutdownForwardMs",
 )
 
 
@@ -189,7 +196,7 @@ def load_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreCo
     """
     _refuse_unsupported(values)
     broker, unknown_to_broker = build_config(BrokerConfig, _with_environment(values))
-    store, unknown_to_store = build_config(StoreConfig, values)
+    store, unknown_to_store = build_config(StoreConfig, _with_group_defaults(values, broker))
     unknown = sorted(set(unknown_to_broker) & set(unknown_to_store) - set(UNSUPPORTED))
     return broker, store, unknown
 
@@ -198,6 +205,14 @@ def _with_environment(values: Mapping[str, str]) -> dict[str, str]:
     merged = dict(values)
     if not merged.get("namesrvAddr") and os.environ.get("NAMESRV_ADDR"):
         merged["namesrvAddr"] = os.environ["NAMESRV_ADDR"]
+    return merged
+
+
+def _with_group_defaults(values: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
+    """In a group an acknowledged message is on disk, unless the file itself says that it need not be."""
+    merged = dict(values)
+    if broker.enableDLegerCommitLog:
+        merged.setdefault("flushDiskType", SYNC_FLUSH)
     return merged
 
 

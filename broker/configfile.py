@@ -3,6 +3,10 @@
 A table marks its file as changed (`mark`), and the file is written soon; changes that arrive while it is being written
 go into the next writing together. Whoever must answer only when a change is durable awaits `flush`. Tables hand out
 immutable values only, so that a snapshot is a shallow copy and its encoding may happen outside the loop.
+
+In a Raft group a file is the snapshot of a table that the log holds too. It then carries a stamp, a key of its own that
+RocketMQ ignores: which group's log, and up to which entry all of it is in the file. Such files are written only when
+somebody asks for it (`flush`), for nothing is lost with them.
 """
 
 import asyncio
@@ -10,7 +14,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from remoting import fastjson
 from remoting.errors import HeaderError
@@ -25,6 +31,9 @@ PAUSE_FACTOR = 4.0
 # Seconds before a writing that failed (disk full) is tried again when nobody asked for it.
 RETRY_PAUSE = 5.0
 
+# The key of the stamp among those of RocketMQ.
+STAMP_KEY = "raftStamp"
+
 Chunks = Iterable[bytes]
 T = TypeVar("T")
 
@@ -33,12 +42,35 @@ class MetadataError(Exception):
     """A config/*.json file cannot be used; the text names it and says what to do."""
 
 
+class Stamp(NamedTuple):
+    """What a file holds of a group's metadata: all META entries up to `applied`, the last of which is `last_meta`."""
+
+    group: str
+    """The group's id, in hexadecimal."""
+    applied: int
+    last_meta: int
+    """0 when no META entry of this group has been applied yet."""
+
+    def encode(self) -> bytes:
+        """Return it as JSON."""
+        return b'{"group":"%s","applied":%d,"lastMeta":%d}' % (self.group.encode(), self.applied, self.last_meta)
+
+
 class ConfigFile:
     """Keeps one file equal to a table in memory."""
 
-    def __init__(self, path: Path, snapshot: Callable[[], Callable[[], Chunks]]) -> None:
-        """`snapshot` is called in the loop and returns what encodes the content, to be called in a thread."""
+    def __init__(self, path: Path, snapshot: Callable[[Stamp | None], Callable[[], Chunks]]) -> None:
+        """`snapshot` is called in the loop and returns what encodes the content, to be called in a thread.
+
+        It is handed the stamp that the content is to carry.
+        """
         self.path = path
+        # The stamps that the file on disk and its .bak carry; the entries that what was loaded from them covers.
+        self.stamp: Stamp | None = None
+        self.backup_stamp: Stamp | None = None
+        self.covers = 0
+        self._lazy = False
+        self._current_stamp: Callable[[], Stamp | None] = lambda: self.stamp
         self._snapshot = snapshot
         self._revision = 0
         self._written = 0
@@ -51,18 +83,39 @@ class ConfigFile:
         """Tell whether the table holds something that the file does not."""
         return self._written < self._revision
 
+    def load(self, decode: Callable[[bytes], T]) -> T | None:
+        """Return what `decode` makes of the file, see read_table, and remember the stamps on disk."""
+        found = _read(self.path, decode)
+        self.backup_stamp = _stamp_of_file(_backup(self.path))
+        if found is None:
+            return None
+        value, content = found
+        self.stamp = _stamp_in(content)
+        return value
+
+    def stamped_by(self, current: Callable[[], Stamp | None]) -> None:
+        """Leave it to others when the file is written, and write into it the stamp that is current then."""
+        self._lazy = True
+        self._current_stamp = current
+
+    def touch(self) -> None:
+        """Have the next flush write the file, whether the table changed or not."""
+        self._revision += 1
+
     def mark(self) -> None:
         """Note that the table changed; the file follows soon. Must be called in the event loop."""
         self._revision += 1
-        if self._keeper is None:
+        if self._keeper is None and not self._lazy:
             self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"write {self.path.name}")
 
     def write_now(self) -> None:
         """Write the table in the calling thread, before a loop runs. Raises OSError."""
         assert self._writing is None, "a thread is writing the same file"
         self._revision += 1
-        replace_file(self.path, b"".join(self._snapshot()()))
+        stamp = self._current_stamp()
+        replace_file(self.path, b"".join(self._snapshot(stamp)()))
         self._written = self._revision
+        self._carries(stamp)
 
     async def flush(self) -> None:
         """Return when everything that the table holds now is durable. Raises OSError."""
@@ -82,13 +135,17 @@ class ConfigFile:
         await self.flush()
 
     async def _write(self) -> None:
-        revision = self._revision
-        encode = self._snapshot()
+        revision, stamp = self._revision, self._current_stamp()
+        encode = self._snapshot(stamp)
         try:
             await asyncio.to_thread(lambda: replace_file(self.path, b"".join(encode())))
             self._written = max(self._written, revision)
+            self._carries(stamp)
         finally:
             self._writing = None
+
+    def _carries(self, stamp: Stamp | None) -> None:
+        self.backup_stamp, self.stamp = self.stamp, stamp
 
     async def _keep(self) -> None:
         try:
@@ -116,8 +173,14 @@ def read_table(path: Path, decode: Callable[[bytes], T]) -> T | None:
     `decode` raises HeaderError for what it cannot read. None when neither file exists. Raises MetadataError when
     what exists cannot be used.
     """
+    found = _read(path, decode)
+    return None if found is None else found[0]
+
+
+def _read(path: Path, decode: Callable[[bytes], T]) -> tuple[T, bytes] | None:
+    """Do what read_table says; the content that was used comes with it."""
     reasons: list[str] = []
-    for candidate in (path, path.with_name(path.name + ".bak")):
+    for candidate in (path, _backup(path)):
         try:
             content = candidate.read_bytes()
         except FileNotFoundError:
@@ -133,10 +196,55 @@ def read_table(path: Path, decode: Callable[[bytes], T]) -> T | None:
             continue
         if reasons:
             _log.error("%s; the previous content is used instead: %s", reasons[0], candidate)
-        return value
+        return value, content
     if reasons:
         raise MetadataError("; ".join(reasons) + "; put a good copy in its place, or move it away to start empty")
     return None
+
+
+class _Stamped(msgspec.Struct):
+    """All that is read of a file to find its stamp."""
+
+    raftStamp: dict[str, str | int] | None = None
+
+
+def _stamp_in(content: bytes) -> Stamp | None:
+    """Return the stamp in a file's content; RocketMQ writes none."""
+    if STAMP_KEY.encode() not in content:
+        return None
+    try:
+        fields = msgspec.json.decode(content, type=_Stamped).raftStamp
+    except msgspec.DecodeError:
+        return None
+    if fields is None:
+        return None
+    group, applied, last_meta = fields.get("group"), fields.get("applied"), fields.get("lastMeta")
+    if not isinstance(group, str) or not isinstance(applied, int) or not isinstance(last_meta, int):
+        return None
+    return Stamp(group, applied, last_meta)
+
+
+def _stamp_of_file(path: Path) -> Stamp | None:
+    try:
+        return _stamp_in(path.read_bytes())
+    except OSError:
+        return None
+
+
+def _backup(path: Path) -> Path:
+    return path.with_name(path.name + ".bak")
+
+
+def stamp_part(stamp: Stamp | None) -> list[tuple[str, bytes]]:
+    """Return the stamp as a part of table_text; nothing when there is none."""
+    return [] if stamp is None else [(STAMP_KEY, stamp.encode())]
+
+
+def stamped(content: bytes, stamp: Stamp | None, **more: object) -> bytes:
+    """Return a JSON object's text with the stamp, and other keys of ours that hold something, before its own keys."""
+    head = b"".join(b'"%s":%s,' % (name.encode(), value) for name, value in stamp_part(stamp))
+    head += b"".join(b'"%s":%s,' % (name.encode(), msgspec.json.encode(value)) for name, value in more.items() if value)
+    return b"{" + head + content[1:] if head else content
 
 
 def table_text(parts: Iterable[tuple[str, bytes | Iterable[tuple[str, bytes]]]]) -> Chunks:

@@ -1,15 +1,21 @@
-"""The consumer groups of this broker: config/subscriptionGroup.json in RocketMQ's own form."""
+"""The consumer groups of this broker: config/subscriptionGroup.json in RocketMQ's own form.
+
+Every change is an operation (broker/meta_log.py). In a Raft group the leader shows a change at once, while it is on its
+way through the log; followers and the file see it when it is applied.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from broker.config import LiveConfig
-from broker.configfile import Chunks, ConfigFile, read_table, table_text
+from broker.configfile import Chunks, ConfigFile, MetadataError, Stamp, stamp_part, table_text
+from broker.meta_log import LocalMeta, MetaLog, Operation, Table, Verb, next_version, packed, unpacked
 from remoting import topics as names
 from remoting.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 from remoting.codes import ResponseCode
@@ -41,22 +47,80 @@ _SYSTEM_GROUPS = (
 )
 
 
+class GroupState:
+    """The groups, what they are forbidden, and the version: changed by operations only."""
+
+    __slots__ = ("forbidden", "table", "version")
+
+    def __init__(self, version: DataVersion) -> None:
+        self.table: dict[str, SubscriptionGroupConfig] = {}
+        self.forbidden: dict[str, dict[str, int]] = {}
+        self.version = version
+
+    def apply(self, operation: Operation, put: list[SubscriptionGroupConfig]) -> None:
+        """Do what an operation says; `put` are the groups in it."""
+        verb = operation[0]
+        if verb == Verb.PUT:
+            self.table.update((group.groupName, group) for group in put)
+        elif verb == Verb.DELETE:
+            for name in operation[3]:
+                self.table.pop(name, None)
+                self.forbidden.pop(name, None)
+        elif verb == Verb.FORBID:
+            for group, topic, bits in operation[3]:
+                self._forbid(group, topic, bits)
+        elif verb == Verb.CLEAR:
+            self.table.clear()
+            self.forbidden.clear()
+        else:
+            raise MetadataError(f"operation {verb!r} on groups is unknown: upgrade this member")
+        self.version = unpacked(operation[2], self.version)
+
+    def copy_from(self, other: "GroupState") -> None:
+        """Become equal to another state; the dictionaries stay the same objects."""
+        self.table.clear()
+        self.table.update(other.table)
+        self.forbidden.clear()
+        self.forbidden.update(other.forbidden)
+        self.version = other.version
+
+    def _forbid(self, group: str, topic: str, bits: int) -> None:
+        topics = {name: value for name, value in self.forbidden.get(group, {}).items() if name != topic}
+        if bits:
+            topics[topic] = bits
+        if topics:
+            self.forbidden[group] = topics
+        else:
+            self.forbidden.pop(group, None)
+
+
 class GroupTable:
     """All consumer groups by name. A configuration that was handed out is never changed: a change replaces it."""
 
-    def __init__(self, path: Path, config: LiveConfig, clock: Clock) -> None:
-        """Load the table and add the system's groups. Raises MetadataError when the file cannot be used."""
+    routes: tuple[Table, ...] = (Table.GROUPS,)
+
+    def __init__(self, path: Path, config: LiveConfig, clock: Clock, meta: MetaLog | None = None) -> None:
+        """Load the table and add the system's groups. Raises MetadataError when the file cannot be used.
+
+        In a group of brokers the system's groups are added by the one that leads.
+        """
         self._config = config
         self._clock = clock
-        self._table: dict[str, SubscriptionGroupConfig] = {}
-        self._forbidden: dict[str, dict[str, int]] = {}
-        self.data_version = DataVersion(0, 0, clock.now_ms())
+        self._meta: MetaLog = LocalMeta() if meta is None else meta
+        self._applied = GroupState(DataVersion(0, 0, clock.now_ms()))
         self._file = ConfigFile(path, self._snapshot)
         self._load()
-        missing = [group for group in _SYSTEM_GROUPS if group not in self._table]
-        if missing:
-            self._table.update((group, SubscriptionGroupConfig(groupName=group)) for group in missing)
-            self._bump()
+        # What is shown: in a group of brokers of its own, for it may run ahead.
+        self._view = self._applied
+        if self._meta.shared:
+            self._view = GroupState(self._applied.version)
+            self._view.copy_from(self._applied)
+        self._table, self._forbidden = self._view.table, self._view.forbidden
+        self._meta.attach(self)
+        missing = self._missing()
+        if missing and not self._meta.shared:
+            self._table.update((group.groupName, group) for group in missing)
+            self._view.version = next_version(self._view.version, clock.now_ms(), self._meta.term)
             self._file.write_now()
 
     @property
@@ -64,12 +128,25 @@ class GroupTable:
         """The groups by name; not to be changed by readers."""
         return self._table
 
+    @property
+    def data_version(self) -> DataVersion:
+        """The version of what is shown."""
+        return self._view.version
+
+    @property
+    def file(self) -> ConfigFile:
+        """The file that the table is kept in."""
+        return self._file
+
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """Return a group, or None when this broker has none of that name."""
         return self._table.get(group)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return a group, created with the defaults when the broker creates groups by itself; else None."""
+        """Return a group, created with the defaults when the broker creates groups by itself; else None.
+
+        One that does not lead creates nothing: it returns what the leader would create.
+        """
         known = self._table.get(group)
         if known is not None:
             return known
@@ -84,10 +161,11 @@ class GroupTable:
             _log.warning("group %s is not created: this broker has %d groups, its limit", group, GROUPS_MAX)
             return None
         created = SubscriptionGroupConfig(groupName=group)
-        self._table[group] = created
-        self._changed()
+        if not self._meta.leads:
+            return created
+        self._put(created)
         _log.info("group %s created", group)
-        return created
+        return self._table[group]
 
     def update(self, *changed: SubscriptionGroupConfig) -> None:
         """Create or replace groups; raises CommandError when a value is out of its bounds (nothing is changed then)."""
@@ -97,14 +175,13 @@ class GroupTable:
             new += group.groupName not in self._table
         if new and len(self._table) + new > GROUPS_MAX:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"this broker keeps at most {GROUPS_MAX} groups")
-        self._table.update((group.groupName, group) for group in changed)
-        self._changed()
+        self._put(*changed)
 
     def delete(self, group: str) -> bool:
         """Remove a group and what it is forbidden; tells whether it was there."""
-        found = self._table.pop(group, None) is not None
-        if self._forbidden.pop(group, None) is not None or found:
-            self._changed()
+        found = group in self._table
+        if found or group in self._forbidden:
+            self._change(Verb.DELETE, [group])
         return found
 
     def readable(self, group: str, topic: str) -> bool:
@@ -116,34 +193,20 @@ class GroupTable:
         """Allow or forbid a group to read a topic; raises CommandError at the limit."""
         if readable == self.readable(group, topic):
             return
-        bits = dict(self._forbidden.get(group, {}))
-        if readable:
-            bits[topic] &= ~_FORBIDDEN_READ
-            if not bits[topic]:
-                del bits[topic]
-        else:
-            if topic not in bits and len(bits) >= FORBIDDEN_TOPICS_MAX:
-                raise CommandError(
-                    ResponseCode.SYSTEM_ERROR, f"group {group} is forbidden {FORBIDDEN_TOPICS_MAX} topics, the limit"
-                )
-            bits[topic] = bits.get(topic, 0) | _FORBIDDEN_READ
-        if bits:
-            self._forbidden[group] = bits
-        else:
-            self._forbidden.pop(group, None)
-        self._changed()
+        topics = self._forbidden.get(group, {})
+        bits = topics.get(topic, 0)
+        if not readable and topic not in topics and len(topics) >= FORBIDDEN_TOPICS_MAX:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR, f"group {group} is forbidden {FORBIDDEN_TOPICS_MAX} topics, the limit"
+            )
+        bits = bits & ~_FORBIDDEN_READ if readable else bits | _FORBIDDEN_READ
+        self._change(Verb.FORBID, [[group, topic, bits]])
 
     def forget_topic(self, topic: str) -> None:
         """Drop what groups are forbidden about a topic that is deleted."""
-        affected = {group: bits for group, bits in self._forbidden.items() if topic in bits}
-        for group, bits in affected.items():
-            left = {name: value for name, value in bits.items() if name != topic}
-            if left:
-                self._forbidden[group] = left
-            else:
-                del self._forbidden[group]
+        affected = [[group, topic, 0] for group, topics in self._forbidden.items() if topic in topics]
         if affected:
-            self._changed()
+            self._change(Verb.FORBID, affected)
 
     def page(self, begin: int, count: int) -> SubscriptionGroupTable:
         """Return `count` groups from the `begin`-th on, in the table's order, as code 201 answers them."""
@@ -153,52 +216,108 @@ class GroupTable:
 
     def encode(self) -> bytes:
         """Return the whole table as JSON, as subscriptionGroup.json holds it."""
-        return b"".join(self._snapshot()())
+        return b"".join(_encoder(self._view, None)())
 
     async def encode_aside(self) -> bytes:
         """Return the same, encoded in a thread."""
-        encode = self._snapshot()
+        encode = _encoder(self._view, None)
         return await asyncio.to_thread(lambda: b"".join(encode()))
 
     async def save(self) -> None:
-        """Return when every change made so far is on disk. Raises OSError."""
-        await self._file.flush()
+        """Return when every change made so far is safe: on disk, or applied in the group of brokers.
+
+        Raises OSError, and CommandError when the lead was lost meanwhile.
+        """
+        if self._meta.shared:
+            await self._meta.settled()
+        else:
+            await self._file.flush()
 
     async def close(self) -> None:
         """Write what is not yet written. Raises OSError."""
         await self._file.close()
 
-    def _bump(self) -> None:
-        self.data_version = self.data_version.next(self._clock.now_ms())
-
-    def _changed(self) -> None:
-        self._bump()
+    def apply(self, operation: Operation, *, own: bool) -> None:
+        """Do what an operation says; see MetaTable."""
+        put = _groups_in(operation)
+        applied, view = self._applied, self._view
+        if own:
+            # The same objects in both, where they are equal: the table may be large.
+            put = [known if (known := view.table.get(group.groupName)) == group else group for group in put]
+        elif view is not applied:
+            view.apply(operation, put)
+        applied.apply(operation, put)
         self._file.mark()
 
-    def _snapshot(self) -> Callable[[], Chunks]:
-        version, table = self.data_version, dict(self._table)
-        forbidden = msgspec.json.encode(self._forbidden)
+    def drop(self) -> None:
+        """Show what is applied; see MetaTable."""
+        if self._view is not self._applied and self._view.version != self._applied.version:
+            self._view.copy_from(self._applied)
 
-        def lines() -> Iterator[tuple[str, bytes]]:
-            for name, group in table.items():
-                yield name, group.encode()
+    def lead(self, *, first: bool) -> None:
+        """Propose the system's groups where they are missing, or everything; see MetaTable."""
+        missing = self._missing()
+        if first:
+            everything = [*self._table.values(), *missing]
+            forbidden = [
+                [group, topic, bits] for group, topics in self._forbidden.items() for topic, bits in topics.items()
+            ]
+            self._change(Verb.CLEAR)
+            self._put(*everything)
+            self._change(Verb.FORBID, forbidden)
+        elif missing:
+            self._put(*missing)
 
-        return lambda: table_text(
-            (
-                ("dataVersion", version.encode()),
-                ("forbiddenTable", forbidden),
-                ("subscriptionGroupTable", lines()),
-            )
-        )
+    def _missing(self) -> list[SubscriptionGroupConfig]:
+        return [SubscriptionGroupConfig(groupName=group) for group in _SYSTEM_GROUPS if group not in self._table]
+
+    def _put(self, *changed: SubscriptionGroupConfig) -> None:
+        self._change(Verb.PUT, [msgspec.to_builtins(group) for group in changed])
+
+    def _change(self, verb: Verb, *what: Any) -> None:
+        version = next_version(self._view.version, self._clock.now_ms(), self._meta.term)
+        operation = [int(verb), int(Table.GROUPS), packed(version), *what]
+        self._meta.propose(operation)
+        if self._meta.shared:
+            self._view.apply(operation, _groups_in(operation))
+
+    def _snapshot(self, stamp: Stamp | None) -> Callable[[], Chunks]:
+        return _encoder(self._applied, stamp)
 
     def _load(self) -> None:
-        loaded = read_table(self._file.path, SubscriptionGroupTable.decode)
+        loaded = self._file.load(SubscriptionGroupTable.decode)
         if loaded is None:
             return
-        self.data_version = loaded.dataVersion
-        self._forbidden = {group: bits for group, bits in loaded.forbiddenTable.items() if bits}
+        state = self._applied
+        state.version = loaded.dataVersion
+        state.forbidden.update((group, bits) for group, bits in loaded.forbiddenTable.items() if bits)
         for name, group in loaded.subscriptionGroupTable.items():
-            self._table[name] = group if group.groupName == name else msgspec.structs.replace(group, groupName=name)
+            state.table[name] = group if group.groupName == name else msgspec.structs.replace(group, groupName=name)
+
+
+def _groups_in(operation: Operation) -> list[SubscriptionGroupConfig]:
+    """Return the groups that an operation puts into the table."""
+    if operation[0] != Verb.PUT:
+        return []
+    return [msgspec.convert(fields, SubscriptionGroupConfig) for fields in operation[3]]
+
+
+def _encoder(state: GroupState, stamp: Stamp | None) -> Callable[[], Chunks]:
+    """Return what encodes a state as it is now, in whatever thread."""
+    version, table = state.version, dict(state.table)
+    forbidden = msgspec.json.encode(state.forbidden)
+
+    def lines() -> Iterator[tuple[str, bytes]]:
+        for name, group in table.items():
+            yield name, group.encode()
+
+    parts: list[tuple[str, bytes | Iterable[tuple[str, bytes]]]] = [
+        ("dataVersion", version.encode()),
+        *stamp_part(stamp),
+        ("forbiddenTable", forbidden),
+        ("subscriptionGroupTable", lines()),
+    ]
+    return lambda: table_text(parts)
 
 
 def check_config(group: SubscriptionGroupConfig) -> None:

@@ -1,4 +1,7 @@
-"""The broker's HTTP face: /healthz, /readyz, /metrics under RocketMQ's names, /v1/status, /v1/topics and /v1/groups."""
+"""The broker's HTTP face: /healthz, /readyz, /metrics under RocketMQ's names, /v1/status, /v1/topics and /v1/groups.
+
+A member of a Raft group has /v1/raft too: term, role, leader, indexes, lag of each peer, the last election and why.
+"""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -8,6 +11,7 @@ from broker.clients import ClientTable
 from broker.config import LiveConfig
 from broker.groups import GroupTable
 from broker.offsets import OffsetTable
+from broker.role import BrokerRole
 from broker.runtime_info import Backlog
 from broker.stats import BrokerStats
 from broker.topics import TopicTable
@@ -76,8 +80,13 @@ class BrokerHttp:
         backlog: Callable[[], Backlog],
         ready: Callable[[], str | None],
         addresses: Callable[[], dict[str, str]],
+        role: BrokerRole,
+        raft: Callable[[], dict[str, object]] | None = None,
     ) -> None:
-        """`ready` returns None when the broker serves; `addresses` names what it listens on and registers with."""
+        """`ready` returns None when the broker serves; `addresses` names what it listens on and registers with.
+
+        `raft` returns what a member knows of its group.
+        """
         self._config = config
         self._topics = topics
         self._groups = groups
@@ -89,12 +98,16 @@ class BrokerHttp:
         self._backlog = backlog
         self._ready = ready
         self._addresses = addresses
+        self._role = role
+        self._raft = raft
         self._common = (config.broker.brokerClusterName, "broker", config.broker.name())
         self._declare()
 
     def face(self) -> HttpFace:
         """Return the server of the pages; the caller starts and closes it."""
         pages = {"/v1/status": self.status, "/v1/topics": self.topics, "/v1/groups": self.groups}
+        if self._raft is not None:
+            pages["/v1/raft"] = self._raft
         return HttpFace(self._metrics, self._ready, pages, self.refresh)
 
     def status(self) -> dict[str, object]:
@@ -103,8 +116,9 @@ class BrokerHttp:
         return {
             "cluster": config.broker.brokerClusterName,
             "broker": config.broker.name(),
-            "brokerId": config.broker.brokerId,
-            "role": config.store.brokerRole,
+            "brokerId": self._role.broker_id,
+            "role": config.store.brokerRole if self._raft is None else "LEADER" if self._role.leads else "FOLLOWER",
+            "term": self._role.term,
             "version": VERSION_NAME,
             "ready": self._ready() is None,
             "reason": self._ready(),

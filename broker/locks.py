@@ -2,6 +2,12 @@
 
 A lock lives 60 s from its last renewal, is re-entrant for the same client, and is given back at once when the client
 unregisters or its connection closes, so that ordered consumption does not pause until the lock runs out.
+
+Locks are not replicated. A new leader of a group does not know who holds what from the leader before, and clients trust
+a lock for 30 s without asking: for so long it grants nothing (rule R14). Who asks meanwhile is told so by an error and
+not by an empty grant, which clients would take for a lock lost to somebody else: with an error they go on consuming for
+as long as they trust what they have. There is no such pause when nobody else can have granted a lock: in a group's
+first term, and when the leader follows itself.
 """
 
 from collections.abc import Iterable
@@ -11,6 +17,10 @@ from runtime.clock import Clock
 
 # Seconds that a lock lives without renewal (RocketMQ's own; its clients renew every 20 s and trust a lock for 30 s).
 LOCK_SECONDS = 60.0
+# Seconds for which clients trust a lock without renewing it, counted from when they asked.
+TRUSTED_SECONDS = 30.0
+# The first term in which anybody can lead: the group's first entry has term 1, and who wrote it stands for the next.
+FIRST_TERM = 2
 # Locks at a time; beyond it a lock is not granted, which clients take as "somebody else has it" and try again.
 LOCKS_MAX = 200_000
 
@@ -23,19 +33,38 @@ class LockTable:
         self._limit = limit
         self._groups: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
         self._size = 0
+        self._led_term = 0
+        self._quiet_until = 0.0
 
     def __len__(self) -> int:
         return self._size
 
+    def lead(self, term: int) -> None:
+        """Begin to grant locks as leader of a term."""
+        followed_itself = self._led_term > 0 and term <= self._led_term + 1
+        self._led_term = term
+        if followed_itself:
+            # Each term has one leader: nobody can have granted a lock between two neighbouring terms of ours.
+            return
+        self._groups.clear()
+        self._size = 0
+        if term > FIRST_TERM:
+            self._quiet_until = self._clock.monotonic() + TRUSTED_SECONDS
+
+    def may_grant(self) -> bool:
+        """Tell whether nobody can still trust a lock that an earlier leader granted (R14)."""
+        return self._clock.monotonic() >= self._quiet_until
+
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Take or renew locks; returns those that the client now holds."""
         now = self._clock.monotonic()
+        grants = self.may_grant()
         held = self._groups.setdefault(group, {})
         granted = []
         for queue in queues:
             holder = held.get(queue)
             if holder is None:
-                if self._size >= self._limit:
+                if not grants or self._size >= self._limit:
                     continue
                 self._size += 1
             elif holder[0] != client_id and now - holder[1] <= LOCK_SECONDS:

@@ -281,5 +281,5 @@ _REMARKS = {
     PutStatus.MESSAGE_ILLEGAL: "the message is illegal: topic, body or properties are longer than the log takes.",
     PutStatus.PROPERTIES_SIZE_EXCEEDED: f"the message is illegal: properties exceed {PROPERTIES_BYTES_MAX} bytes.",
     PutStatus.OS_PAGE_CACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
-    PutStatus.UNKNOWN_ERROR: "the store failed for a reason that stands in the broker's log.",
+    PutStatus.UNKNOWN_ERROR: "[RAFT] outcome unknown: the message may be stored, now or later, or not.",
 }

@@ -1,14 +1,22 @@
-"""Consumer offsets on the wire: codes 14 and 15."""
+"""Consumer offsets on the wire: codes 14 and 15.
+
+In a Raft group a commit that asks for an answer gets it when the commit is applied, and a query waits for what is
+proposed and not yet applied: what either is told holds, whoever leads next.
+"""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from broker.config import LiveConfig
 from broker.groups import GroupTable
+from broker.meta_log import LOST
 from broker.offsets import OffsetTable
 from broker.topics import TopicTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
+from remoting.connection import Reply
 from remoting.errors import CommandError
 from remoting.headers import (
     QueryConsumerOffsetRequestHeader,
@@ -63,9 +71,17 @@ class OffsetHandlers:
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
         }
 
-    def query(self, _connection: Connection, request: Command) -> Command:
+    def query(self, connection: Connection, request: Command) -> Reply:
         """Return a group's offset (14); 22 lets the client choose where to begin."""
         header = request.header(QueryConsumerOffsetRequestHeader)
+        group, topic, queue_id = header.consumerGroup, header.topic, header.queueId
+        if self._offsets.pending(group, topic, queue_id):
+            answer = partial(self._found, header)
+            self._offsets.wait(group, topic, queue_id, partial(_answer, connection, request, answer))
+            return None
+        return self._found(header)
+
+    def _found(self, header: QueryConsumerOffsetRequestHeader) -> Command:
         offset = self._offsets.query(header.consumerGroup, header.topic, header.queueId)
         if offset < 0:
             if header.setZeroIfNotFound is False or not self._is_young(header.topic, header.queueId):
@@ -73,7 +89,7 @@ class OffsetHandlers:
             offset = 0
         return Command.response(ResponseCode.SUCCESS, header=QueryConsumerOffsetResponseHeader(offset=offset))
 
-    def update(self, connection: Connection, request: Command) -> Command:
+    def update(self, connection: Connection, request: Command) -> Reply:
         """Take a group's offset (15)."""
         header = request.header(UpdateConsumerOffsetRequestHeader)
         topic, group, queue_id = header.topic, header.consumerGroup, header.queueId
@@ -87,6 +103,10 @@ class OffsetHandlers:
         end = self._store.max_offset(topic, queue_id)
         if not self._offsets.commit(group, topic, queue_id, header.commitOffset, end, connection):
             return Command.response(ResponseCode.SUCCESS, RESET)
+        if not request.is_oneway and self._offsets.pending(group, topic, queue_id):
+            answer = partial(Command.response, ResponseCode.SUCCESS)
+            self._offsets.wait(group, topic, queue_id, partial(_answer, connection, request, answer))
+            return None
         return Command.response(ResponseCode.SUCCESS)
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
@@ -95,3 +115,11 @@ class OffsetHandlers:
             return False
         entries = self._store.queue_entries(topic, queue_id, 0, 1)
         return bool(entries) and self._store.written - entries[0].physical_offset <= self._memory_bytes
+
+
+def _answer(connection: Connection, request: Command, answer: Callable[[], Command], code: int) -> None:
+    """Answer a request that waited for an offset to be applied."""
+    if code == ResponseCode.SUCCESS:
+        connection.reply(request, answer())
+    else:
+        connection.reply(request, Command.response(code, LOST))

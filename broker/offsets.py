@@ -10,6 +10,10 @@ The rules, and where they are stricter than RocketMQ's:
 - A commit of -1 ("I do not know") changes nothing; RocketMQ forgets the offset that it had.
 - A reset by an administrator counts at once, and is kept until the group's next pull of that queue has been told:
   commits that arrive before are of the time before the reset and are ignored.
+
+In a Raft group the table holds what is applied. The leader decides the rules above when it proposes a change
+(broker/meta_offsets.py), against what is applied or already proposed; whoever asks for an offset of which a newer value
+is on its way waits for that. So no offset that anybody was told goes back when the lead changes.
 """
 
 import asyncio
@@ -18,11 +22,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from broker.configfile import read_table
+import msgspec
+
+from broker.configfile import Chunks, ConfigFile, MetadataError, Stamp, stamped
+from broker.meta_log import LOST, Done, LocalMeta, MetaLog, Operation, Table, Verb, next_version, packed, unpacked
+from broker.meta_offsets import OffsetCycle
 from remoting.bodies import ConsumerOffsetTable, DataVersion
-from remoting.errors import HeaderError
+from remoting.codes import ResponseCode
+from remoting.errors import CommandError, HeaderError
 from runtime.clock import Clock
-from runtime.durable import replace_file
 
 SEPARATOR = "@"
 # The file's dataVersion counts once for so many commits, as RocketMQ's consumerOffsetUpdateVersionStep does.
@@ -40,26 +48,38 @@ class Client(Protocol):
 class OffsetTable:
     """Next offset to read, by (topic, group) and queue. Its size is bounded by the topics and groups that exist."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        self._path = path
+    routes: tuple[Table, ...] = (Table.OFFSETS,)
+
+    def __init__(self, path: Path, clock: Clock, meta: MetaLog | None = None) -> None:
         self._clock = clock
+        self._meta: MetaLog = LocalMeta() if meta is None else meta
         self._table: dict[str, dict[int, int]] = {}
         # Who committed last, by (table key, queue): decides whether a lower commit is a seek.
         self._committers: dict[tuple[str, int], Client] = {}
+        # Resets that pulls must be told of; and, in a Raft group, of which they were: the reset ends with the commit.
         self._resets: dict[tuple[str, int], int] = {}
+        self._told: set[tuple[str, int]] = set()
         self.data_version = DataVersion(0, 0, clock.now_ms())
         self._commits = 0
         self._dirty = False
-        self._writing: asyncio.Task[None] | None = None
+        self._file = ConfigFile(path, self._snapshot)
+        later = self._meta.later
+        self._cycle = None if later is None else OffsetCycle(self._meta, later, self._next_version)
+        self._meta.attach(self)
 
     @classmethod
-    def load(cls, path: Path, clock: Clock) -> "OffsetTable":
+    def load(cls, path: Path, clock: Clock, meta: MetaLog | None = None) -> "OffsetTable":
         """Read consumerOffset.json (or its .bak); MetadataError when neither can be understood."""
-        table = cls(path, clock)
-        content = read_table(path, _decode)
+        table = cls(path, clock, meta)
+        content = table._file.load(_decode)
         if content is not None:
-            table._adopt(content)
+            table._adopt(*content)
         return table
+
+    @property
+    def file(self) -> ConfigFile:
+        """The file that the table is kept in."""
+        return self._file
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the group's next offset in a queue, -1 when it has none."""
@@ -67,47 +87,68 @@ class OffsetTable:
         return -1 if offsets is None else offsets.get(queue_id, -1)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, end: int, client: Client | None) -> bool:
-        """Store what a client says it has come to; `end` is the queue's end. False when a pending reset wins."""
+        """Store what a client says it has come to; `end` is the queue's end. False when a pending reset wins.
+
+        In a Raft group it is gathered only, see `pending`; raises CommandError when too much is.
+        """
         key = topic + SEPARATOR + group
-        if (key, queue_id) in self._resets:
+        place = (key, queue_id)
+        if self._cycle is not None:
+            return self._gather(self._cycle, place, offset, end, client)
+        if place in self._resets:
             return False
         if offset < 0:
             return True
         offset = min(offset, end)
         offsets = self._table.setdefault(key, {})
         known = offsets.get(queue_id, -1)
-        if offset < known:
-            committer = self._committers.get((key, queue_id))
-            if committer is not client and committer is not None and not committer.closed:
-                _log.info("group %s %s:%d: late commit %d below %d ignored", group, topic, queue_id, offset, known)
-                return True
+        if offset < known and self._is_late(place, offset, known, client):
+            return True
         offsets[queue_id] = offset
         if client is not None:
-            self._committers[key, queue_id] = client
+            self._committers[place] = client
         self._touch()
         return True
 
+    def pending(self, group: str, topic: str, queue_id: int) -> bool:
+        """Tell whether a change is proposed and not yet applied that may concern an offset (in a Raft group only)."""
+        return self._cycle is not None and self._cycle.pending((topic + SEPARATOR + group, queue_id))
+
+    def wait(self, group: str, topic: str, queue_id: int, done: Done) -> None:
+        """Have `done` called with a response code when nothing is pending of an offset any more."""
+        if self._cycle is None:
+            done(ResponseCode.SUCCESS)
+        else:
+            self._cycle.wait((topic + SEPARATOR + group, queue_id), done)
+
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an offset by an administrator's word; commits are ignored until the group's next pull took it."""
-        self.assign(group, topic, queue_id, offset)
-        self._resets[topic + SEPARATOR + group, queue_id] = offset
+        self._change(Verb.RESET, [[topic + SEPARATOR + group, queue_id, offset, True]])
 
     def assign(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an offset without waiting for the group to notice (a group that nobody consumes in just now)."""
-        key = topic + SEPARATOR + group
-        self._table.setdefault(key, {})[queue_id] = offset
-        self._committers.pop((key, queue_id), None)
-        self._touch(step=COMMITS_PER_VERSION)
+        self._change(Verb.RESET, [[topic + SEPARATOR + group, queue_id, offset, False]])
 
     def reset_pending(self, group: str, topic: str, queue_id: int) -> bool:
         """Tell whether a pull of this queue must be told of a reset."""
-        return bool(self._resets) and (topic + SEPARATOR + group, queue_id) in self._resets
+        if not self._resets:
+            return False
+        place = (topic + SEPARATOR + group, queue_id)
+        return place in self._resets and place not in self._told
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int:
         """Return a reset that this pull must be told, and forget it; -1 when there is none."""
         if not self._resets:
             return -1
-        return self._resets.pop((topic + SEPARATOR + group, queue_id), -1)
+        place = (topic + SEPARATOR + group, queue_id)
+        if self._cycle is None:
+            return self._resets.pop(place, -1)
+        if place in self._told:
+            return -1
+        offset = self._resets.get(place, -1)
+        if offset >= 0:
+            self._told.add(place)
+        return offset
 
     def offsets(self, group: str, topic: str) -> Mapping[int, int]:
         """Return the group's offsets of a topic by queue."""
@@ -129,22 +170,27 @@ class OffsetTable:
 
     def remove_topic(self, topic: str) -> None:
         """Forget all offsets in a topic: one that is created again under the name starts anew."""
-        self._remove([topic + SEPARATOR + group for group in self.groups_of(topic)])
+        if self._cycle is not None or self.groups_of(topic):
+            self._change(Verb.DELETE, topic, "")
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
-        self._remove([topic + SEPARATOR + group for topic in self.topics_of(group)])
+        if self._cycle is not None or self.topics_of(group):
+            self._change(Verb.DELETE, "", group)
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Give group `target` the offsets that `source` has in a topic."""
-        offsets = self._table.get(topic + SEPARATOR + source)
-        if offsets:
-            for queue_id, offset in offsets.items():
-                self.assign(target, topic, queue_id, offset)
+        if self._cycle is not None or self._table.get(topic + SEPARATOR + source):
+            self._change(Verb.CLONE, source, target, topic)
 
     def clamp(self, end_of: Callable[[str, int], int]) -> int:
-        """Cut every offset down to its queue's end (after recovery); returns how many lay beyond."""
+        """Cut every offset down to its queue's end (after recovery); returns how many lay beyond.
+
+        Not in a Raft group: what is applied lies within the committed log, which a member may still have to learn.
+        """
         beyond = 0
+        if self._cycle is not None:
+            return beyond
         for key, offsets in self._table.items():
             topic = key.rpartition(SEPARATOR)[0]
             for queue_id, offset in offsets.items():
@@ -165,24 +211,113 @@ class OffsetTable:
 
     async def persist(self) -> bool:
         """Replace the file when something changed; tells whether it did. OSError leaves the old file in place."""
-        while self._writing is not None:
-            await asyncio.shield(self._writing)
-        if not self._dirty:
+        if self._dirty:
+            self._dirty = False
+            self._file.touch()
+        if not self._file.dirty:
             return False
-        self._dirty = False
-        self._writing = asyncio.get_running_loop().create_task(self._write(self.encode()), name="write offsets")
-        # Shielded: a caller that gives up must not leave two threads writing one file.
-        await asyncio.shield(self._writing)
+        await self._file.flush()
         return True
 
-    async def _write(self, content: bytes) -> None:
-        try:
-            await asyncio.to_thread(replace_file, self._path, content)
-        except OSError:
-            self._dirty = True
-            raise
-        finally:
-            self._writing = None
+    async def save(self) -> None:
+        """Return when every change made so far is safe: on disk, or applied in the Raft group.
+
+        Raises OSError, and CommandError when the lead was lost meanwhile.
+        """
+        if self._cycle is None:
+            await self.persist()
+            return
+        told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._cycle.wait(None, lambda code: None if told.done() else told.set_result(code))
+        if await told != ResponseCode.SUCCESS:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, LOST)
+
+    def apply(self, operation: Operation, *, own: bool) -> None:  # noqa: ARG002 # nothing is shown before it is applied
+        """Do what an operation says; see MetaTable."""
+        verb, _, version, *what = operation
+        if verb == Verb.COMMIT:
+            for key, queue_id, offset, back in what[0]:
+                offsets = self._table.setdefault(key, {})
+                if back or offset > offsets.get(queue_id, -1):
+                    offsets[queue_id] = offset
+                self._end_reset((key, queue_id))
+        elif verb == Verb.RESET:
+            for key, queue_id, offset, tell in what[0]:
+                self._table.setdefault(key, {})[queue_id] = offset
+                self._committers.pop((key, queue_id), None)
+                self._end_reset((key, queue_id))
+                if tell:
+                    self._resets[key, queue_id] = offset
+        elif verb == Verb.CLONE:
+            source, target, topic = what
+            copied = dict(self._table.get(topic + SEPARATOR + source, {}))
+            if copied:
+                self._remove_queues(topic + SEPARATOR + target, copied)
+                self._table.setdefault(topic + SEPARATOR + target, {}).update(copied)
+        elif verb == Verb.DELETE:
+            topic, group = what
+            self._remove([key for key in self._table if _is_of(key, topic, group)])
+        elif verb == Verb.CLEAR:
+            self._remove(list(self._table))
+        else:
+            raise MetadataError(f"operation {verb!r} on offsets is unknown: upgrade this member")
+        self.data_version = unpacked(version, self.data_version)
+        self._dirty = False
+        self._file.touch()
+
+    def drop(self) -> None:
+        """Forget what is not applied; see MetaTable."""
+        self._committers.clear()
+        self._told.clear()
+        if self._cycle is not None:
+            self._cycle.drop()
+
+    def lead(self, *, first: bool) -> None:
+        """Propose the whole table where the group's log has nothing of it; see MetaTable."""
+        if first:
+            rows = [
+                [key, queue_id, offset, (key, queue_id) in self._resets]
+                for key, offsets in self._table.items()
+                for queue_id, offset in offsets.items()
+            ]
+            self._change(Verb.CLEAR)
+            self._change(Verb.RESET, rows)
+            if self._cycle is not None:
+                self._cycle.send()
+
+    def _change(self, verb: Verb, *what: object) -> None:
+        if self._cycle is not None:
+            self._cycle.add(verb, *what)
+        else:
+            self._meta.propose([int(verb), int(Table.OFFSETS), self._next_version(), *what])
+
+    def _gather(self, cycle: OffsetCycle, place: tuple[str, int], offset: int, end: int, client: Client | None) -> bool:
+        """Propose a commit, where the rules allow it and it changes something."""
+        if not self._meta.leads:
+            return True
+        if (place in self._resets and place not in self._told) or cycle.resets(place):
+            return False
+        if offset < 0:
+            return True
+        offset = min(offset, end)
+        known = cycle.newest(place)
+        if known < 0:
+            known = self._table.get(place[0], {}).get(place[1], -1)
+        if offset < known and self._is_late(place, offset, known, client):
+            return True
+        if client is not None:
+            self._committers[place] = client
+        if offset != known or place in self._resets:
+            cycle.commit(place, offset, back=offset < known)
+        return True
+
+    def _is_late(self, place: tuple[str, int], offset: int, known: int, client: Client | None) -> bool:
+        """Tell whether a commit below what is known comes from somebody who lost the queue."""
+        committer = self._committers.get(place)
+        if committer is client or committer is None or committer.closed:
+            return False
+        _log.info("%s:%d: late commit %d below %d ignored", *place, offset, known)
+        return True
 
     def _touch(self, step: int = 1) -> None:
         self._dirty = True
@@ -191,24 +326,61 @@ class OffsetTable:
             self._commits = 0
             self.data_version = self.data_version.next(self._clock.now_ms())
 
+    def _next_version(self) -> list[int]:
+        return packed(next_version(self.data_version, self._clock.now_ms(), self._meta.term))
+
+    def _end_reset(self, place: tuple[str, int]) -> None:
+        if self._resets:
+            self._resets.pop(place, None)
+            self._told.discard(place)
+
+    def _remove_queues(self, key: str, queues: Iterable[int]) -> None:
+        """Forget who committed and what was reset."""
+        for queue_id in queues:
+            self._committers.pop((key, queue_id), None)
+            self._end_reset((key, queue_id))
+
     def _remove(self, keys: Iterable[str]) -> None:
         for key in keys:
-            for queue_id in self._table.pop(key):
-                self._committers.pop((key, queue_id), None)
-                self._resets.pop((key, queue_id), None)
-            self._touch(step=COMMITS_PER_VERSION)
+            self._remove_queues(key, self._table.pop(key))
 
-    def _adopt(self, stored: ConsumerOffsetTable) -> None:
+    def _snapshot(self, stamp: Stamp | None) -> Callable[[], Chunks]:
+        resets: dict[str, dict[int, int]] = {}
+        if self._cycle is not None:
+            for (key, queue_id), offset in self._resets.items():
+                resets.setdefault(key, {})[queue_id] = offset
+        content = stamped(self.encode(), stamp, raftResets=resets)
+        return lambda: (content,)
+
+    def _adopt(self, stored: ConsumerOffsetTable, resets: dict[str, dict[int, int]]) -> None:
         self.data_version = stored.dataVersion
         for key, queues in stored.offsetTable.items():
             # -1 and the like are left behind by RocketMQ where a client knew no offset.
             self._table[key] = {queue: offset for queue, offset in queues.items() if offset >= 0}
+        for key, queues in resets.items():
+            self._resets.update(((key, queue), offset) for queue, offset in queues.items())
 
 
-def _decode(content: bytes) -> ConsumerOffsetTable:
+class _Resets(msgspec.Struct):
+    """Resets that no pull was told of yet: ours alone, in a Raft group's file."""
+
+    raftResets: dict[str, dict[int, int]] = {}
+
+
+def _decode(content: bytes) -> tuple[ConsumerOffsetTable, dict[str, dict[int, int]]]:
     """Read the file's content; raises HeaderError."""
     stored = ConsumerOffsetTable.decode(content)
     for key in stored.offsetTable:
         if SEPARATOR not in key:
             raise HeaderError(f"{key!r} lacks the {SEPARATOR!r} between topic and group")
-    return stored
+    if b'"raftResets"' not in content:
+        return stored, {}
+    try:
+        return stored, msgspec.json.decode(content, type=_Resets).raftResets
+    except msgspec.DecodeError as error:
+        raise HeaderError(f"raftResets: {error}") from None
+
+
+def _is_of(key: str, topic: str, group: str) -> bool:
+    """Tell whether a key is of a topic and a group; "" for either is of all."""
+    return (not topic or key.startswith(topic + SEPARATOR)) and (not group or key.endswith(SEPARATOR + group))

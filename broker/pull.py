@@ -3,6 +3,12 @@
 Messages leave as memoryviews straight from the log. What is not in memory is read by a small thread pool, so that an
 old backlog does not hold up the loop. A request that finds nothing new may be parked (longpoll.py); it is run again
 when a message arrives that it wants, at its deadline, or when the broker stops, and is answered then whatever comes.
+
+A member of a group that does not lead answers from its own log, which is dispatched as far as it is committed. What
+lies outside it only the leader knows (rule R14): such a pull goes on to the leader, or is answered with 19 and the
+offset asked for, so that the client asks again; never with 21, which would move the consumer. The same holds for a
+leader that somebody else may have replaced. Offsets that come along with a pull are the leader's to store: clients
+send them by themselves as well (15).
 """
 
 import asyncio
@@ -17,6 +23,7 @@ from broker.config import LiveConfig
 from broker.longpoll import LongPollTable
 from broker.offsets import OffsetTable
 from broker.pullcheck import PullChecks, PullTicket
+from broker.role import BrokerRole, Standalone
 from broker.stats import BrokerStats
 from remoting.codes import VERSION, PullSysFlag, RequestCode, ResponseCode
 from remoting.command import JSON, ONEWAY_FLAG, Command
@@ -36,8 +43,13 @@ SUSPEND_MS_MAX = 90_000
 SWEEP_SECONDS = 5.0
 # Reads that wait for the thread pool; beyond it a pull is answered with SYSTEM_BUSY.
 COLD_READS_MAX = 1024
+# How long a leader without a lease keeps a pull that it must not judge, in milliseconds: about an election.
+UNSURE_MS_MAX = 1000
 # Bytes of messages in one answer, whatever the client asks for: an answer must fit a frame (16 MiB) with its header.
 ANSWER_BYTES_MAX = 15 * 1024 * 1024
+
+# Passes a pull on: who asked, what, how long the leader may park it (seconds), and the answer when that fails.
+ForwardPull = Callable[[Connection, Command, float, Callable[[], Command]], None]
 
 _SUSPEND = int(PullSysFlag.SUSPEND)
 _COMMIT = int(PullSysFlag.COMMIT_OFFSET)
@@ -74,8 +86,13 @@ class PullHandlers:
         stats: BrokerStats,
         loop: asyncio.AbstractEventLoop,
         threads: Executor,
+        role: BrokerRole | None = None,
+        forward: ForwardPull | None = None,
     ) -> None:
+        """`role`: None for a broker without a group; `forward` passes pulls on to its leader."""
         self._live = live
+        self._role: BrokerRole = Standalone() if role is None else role
+        self._forward = forward
         self._checks = checks
         self._offsets = offsets
         self._store = store
@@ -101,7 +118,15 @@ class PullHandlers:
     def pull(self, connection: Connection, request: Command) -> Reply:
         """Answer a pull (11, 361), or park it."""
         header = request.header(PullMessageRequestHeader)
-        return self._serve(self._checks.ticket(connection, request, header), may_park=True)
+        try:
+            ticket = self._checks.ticket(connection, request, header)
+        except CommandError:
+            if self._role.leads or self._forward is None:
+                raise
+            # The leader may know a topic, a group or a member that this one does not know yet.
+            self._forward(connection, request, _hold_seconds(header), partial(_nothing_at, header.queueOffset))
+            return None
+        return self._serve(ticket, may_park=True)
 
     def arrived(self, batch: Sequence[Dispatched]) -> None:
         """Wake who waits for one of these messages; called by the store, once a write."""
@@ -133,18 +158,24 @@ class PullHandlers:
         """Forget what a closed connection waited for."""
         self._polls.drop(connection)
 
-    def stop(self) -> None:
-        """Answer everybody who waits."""
+    def wake_all(self) -> None:
+        """Answer everybody who waits: whoever asks again asks the broker that leads now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._run_again(self._polls.clear())
 
+    def stop(self) -> None:
+        """Answer everybody who waits; called when no more pulls come."""
+        self.wake_all()
+
     def _serve(self, ticket: PullTicket, *, may_park: bool) -> Reply:
         header = ticket.header
-        reset = self._offsets.take_reset(header.consumerGroup, ticket.topic, ticket.queue_id)
-        if reset >= 0:
-            return self._reset_answer(ticket, reset)
+        leads = self._role.leads
+        if leads:
+            reset = self._offsets.take_reset(header.consumerGroup, ticket.topic, ticket.queue_id)
+            if reset >= 0:
+                return self._reset_answer(ticket, reset)
         result = self._store.get(
             ticket.topic,
             ticket.queue_id,
@@ -153,7 +184,7 @@ class PullHandlers:
             _bytes_wanted(header.maxMsgBytes),
             ticket.accepts,
         )
-        if may_park and header.sysFlag & _COMMIT:
+        if may_park and header.sysFlag & _COMMIT and leads:
             self._offsets.commit(
                 header.consumerGroup,
                 ticket.topic,
@@ -166,10 +197,27 @@ class PullHandlers:
             self._read_cold(ticket, result)
             return None
         code = self._code(ticket, result)
-        if code == _NOT_FOUND and may_park and header.sysFlag & _SUSPEND and self._park(ticket):
+        if code == _MOVED and not self._may_judge():
+            return self._outside(ticket, may_park=may_park)
+        if code == _NOT_FOUND and may_park and header.sysFlag & _SUSPEND and self._park(ticket, SUSPEND_MS_MAX):
             return None
         self._answer(ticket, code, result)
         return None
+
+    def _may_judge(self) -> bool:
+        """Tell whether this broker may call an offset wrong: nobody else can have more, or less, of the queue (R14)."""
+        return self._role.leads and self._role.lease()
+
+    def _outside(self, ticket: PullTicket, *, may_park: bool) -> Command | None:
+        """Deal with an offset that this broker does not have, and must not call wrong."""
+        if may_park and self._role.leads:
+            if ticket.header.sysFlag & _SUSPEND and self._park(ticket, UNSURE_MS_MAX):
+                return None
+        elif may_park and self._forward is not None:
+            answer = partial(_nothing_at, ticket.offset)
+            self._forward(ticket.owner, ticket.request, _hold_seconds(ticket.header), answer)
+            return None
+        return _nothing_at(ticket.offset)
 
     @staticmethod
     def _code(ticket: PullTicket, result: GetResult) -> int:
@@ -248,12 +296,12 @@ class PullHandlers:
         self._answer(ticket, self._code(ticket, result), result)
         return None
 
-    def _park(self, ticket: PullTicket) -> bool:
+    def _park(self, ticket: PullTicket, most_ms: int) -> bool:
         broker = self._live.broker
         wait_ms = ticket.header.suspendTimeoutMillis if broker.longPollingEnable else broker.shortPollingTimeMills
         if wait_ms <= 0 or ticket.owner.closed:
             return False
-        deadline = self._loop.time() + min(wait_ms, SUSPEND_MS_MAX) / 1000
+        deadline = self._loop.time() + min(wait_ms, most_ms) / 1000
         if not self._polls.park(ticket, deadline):
             return False
         if self._timer is None or deadline < self._timer_at:
@@ -297,3 +345,14 @@ class PullHandlers:
 def _bytes_wanted(limit: int | None) -> int:
     """Return how many bytes of messages an answer may hold; a client that names no sensible limit gets ours."""
     return ANSWER_BYTES_MAX if limit is None or limit <= 0 else min(limit, ANSWER_BYTES_MAX)
+
+
+def _hold_seconds(header: PullMessageRequestHeader) -> float:
+    """Return how long the leader may park a pull."""
+    return min(max(header.suspendTimeoutMillis, 0), SUSPEND_MS_MAX) / 1000 if header.sysFlag & _SUSPEND else 0.0
+
+
+def _nothing_at(offset: int) -> Command:
+    """Return the answer that leaves a consumer where it is, and sends it to the leader."""
+    header = PullMessageResponseHeader(suggestWhichBrokerId=0, nextBeginOffset=offset, minOffset=0, maxOffset=offset)
+    return Command.response(ResponseCode.PULL_NOT_FOUND, "[RAFT] not known here: ask the leader", header)

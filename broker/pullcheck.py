@@ -4,6 +4,7 @@ from broker.clients import ClientTable
 from broker.config import LiveConfig
 from broker.filter import ExpressionError, is_tag_type, tag_codes
 from broker.groups import GroupTable
+from broker.role import BrokerRole, Standalone
 from broker.topics import TopicTable
 from remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from remoting.codes import Perm, PullSysFlag, RequestCode, ResponseCode
@@ -41,8 +42,17 @@ class PullTicket:
 class PullChecks:
     """The checks of one broker. A refusal is a CommandError with the code that the consumer gets."""
 
-    def __init__(self, live: LiveConfig, topics: TopicTable, groups: GroupTable, clients: ClientTable) -> None:
+    def __init__(
+        self,
+        live: LiveConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        role: BrokerRole | None = None,
+    ) -> None:
+        """`role`: None for a broker without a group."""
         self._live = live
+        self._role: BrokerRole = Standalone() if role is None else role
         self._topics = topics
         self._groups = groups
         self._clients = clients
@@ -57,7 +67,8 @@ class PullChecks:
         if request.code == RequestCode.LITE_PULL_MESSAGE and not broker.litePullMessageEnable:
             raise CommandError(ResponseCode.NO_PERMISSION, "lite pull is switched off (litePullMessageEnable)")
         name = header.consumerGroup
-        group = self._groups.find(name)
+        # Only a leader makes groups.
+        group = self._groups.find(name) if self._role.leads else self._groups.get(name)
         if group is None:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -1,8 +1,13 @@
 """Telling every NameServer which topics this broker has.
 
-All of them are told at start, at once when a topic changes (changes of one moment together), and every
-registerNameServerPeriod as a sign of life. A table that has not changed is not sent again when forceRegister=false, or
-when it is large: the NameServer is asked whether it knows the table's version (code 322), which is a sign of life too.
+All of them are told at start, at once when a topic changes (changes of one moment together), at once when this broker
+begins or ends to lead its group, and every registerNameServerPeriod as a sign of life. A table that has not changed is
+not sent again when forceRegister=false, or when it is large: the NameServer is asked whether it knows the table's
+version (code 322), which is a sign of life too.
+
+A member of a Raft group is brokerId 0 while it leads and the number of the member + 1 otherwise, and its version says
+the term (R15): a NameServer refuses brokerId 0 to a leader of an older term than the one it knows. NameServers are
+memory, a help; nothing that is acknowledged depends on them.
 """
 
 import asyncio
@@ -15,8 +20,9 @@ import zlib
 import msgspec
 
 from broker.config import LiveConfig
+from broker.role import MASTER_ID, BrokerRole
 from broker.topics import TopicTable
-from remoting.bodies import RegisterBrokerBody, TopicConfigTable
+from remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfigTable
 from remoting.client import RemotingClient
 from remoting.codes import Perm, RequestCode
 from remoting.errors import RemotingError
@@ -51,10 +57,17 @@ class Registration:
     """Keeps all NameServers informed."""
 
     def __init__(
-        self, live: LiveConfig, topics: TopicTable, client: RemotingClient, address: str, ha_address: str
+        self,
+        live: LiveConfig,
+        role: BrokerRole,
+        topics: TopicTable,
+        client: RemotingClient,
+        address: str,
+        ha_address: str,
     ) -> None:
         """`address` is "host:port" as clients reach this broker."""
         self._live = live
+        self._role = role
         self._topics = topics
         self._client = client
         self._address = address
@@ -66,11 +79,17 @@ class Registration:
         # NameServers that know this broker, and those whose silence has been logged.
         self.registered: set[str] = set()
         self._silent: set[str] = set()
+        # What the NameServers were last told to be at once, and who is still telling them.
+        self._shown = self._face()
+        self._urgent: set[asyncio.Task[None]] = set()
+        self._open = False
+        role.subscribe(self._role_changed)
 
     async def start(self) -> None:
         """Register for the first time; returns when all have answered, or after START_SECONDS."""
         for warning in address_warnings(self._address, self._live.broker.namesrv_addresses()):
             _log.warning("%s", warning)
+        self._open, self._shown = True, self._face()
         self._revision += 1
         try:
             await asyncio.wait_for(self.announce(), START_SECONDS)
@@ -117,13 +136,33 @@ class Registration:
 
     async def close(self) -> None:
         """Take leave of every NameServer, so that clients are sent elsewhere at once."""
-        for task in (self._keeper, self._round):
+        self._open = False
+        for task in (self._keeper, self._round, *self._urgent):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await asyncio.gather(*(self._leave(address) for address in sorted(self.registered)))
+
+    def _role_changed(self) -> None:
+        """Tell everybody at once: a round under way may hang on a NameServer that does not answer."""
+        if not self._open or self._face() == self._shown:
+            return
+        self._shown = self._face()
+        self._revision += 1
+        task = asyncio.get_running_loop().create_task(self._tell_everybody(), name="register role")
+        self._urgent.add(task)
+        task.add_done_callback(self._urgent.discard)
+
+    def _face(self) -> tuple[int, int]:
+        """Return what this broker is in the route: its id, and for a leader the term that it leads in."""
+        role = self._role
+        return role.broker_id, role.term if role.leads else 0
+
+    def _version(self) -> DataVersion:
+        version = self._topics.data_version
+        return msgspec.structs.replace(version, stateVersion=max(version.stateVersion, self._role.term))
 
     async def _keep(self) -> None:
         try:
@@ -135,15 +174,18 @@ class Registration:
             self._keeper = None
 
     async def _tell_all(self) -> None:
-        revision = self._revision
         try:
-            addresses = self._live.broker.namesrv_addresses()
-            if addresses:
-                body, compressed = await self._body()
-                await asyncio.gather(*(self._tell(address, body, compressed=compressed) for address in addresses))
-            self._told = max(self._told, revision)
+            await self._tell_everybody()
         finally:
             self._round = None
+
+    async def _tell_everybody(self) -> None:
+        revision = self._revision
+        addresses = self._live.broker.namesrv_addresses()
+        if addresses:
+            body, compressed = await self._body()
+            await asyncio.gather(*(self._tell(address, body, compressed=compressed) for address in addresses))
+        self._told = max(self._told, revision)
 
     async def _body(self) -> tuple[bytes, bool]:
         """Return the registration's body and whether it is compressed."""
@@ -154,7 +196,7 @@ class Registration:
                 name: msgspec.structs.replace(topic, perm=topic.perm & config.brokerPermission)
                 for name, topic in topics.items()
             }
-        wrapper = TopicConfigTable(dataVersion=self._topics.data_version, topicConfigTable=topics)
+        wrapper = TopicConfigTable(dataVersion=self._version(), topicConfigTable=topics)
         body = RegisterBrokerBody(topicConfigSerializeWrapper=wrapper)
 
         def encoded() -> tuple[bytes, bool]:
@@ -172,7 +214,7 @@ class Registration:
             brokerAddr=self._address,
             clusterName=config.brokerClusterName,
             haServerAddr=self._ha_address,
-            brokerId=config.brokerId,
+            brokerId=self._role.broker_id,
             enableActingMaster=False,
             compressed=compressed,
             bodyCrc32=zlib.crc32(body) & 0x7FFFFFFF,
@@ -192,11 +234,11 @@ class Registration:
             brokerName=config.name(),
             brokerAddr=self._address,
             clusterName=config.brokerClusterName,
-            brokerId=config.brokerId,
+            brokerId=self._role.broker_id,
         )
         try:
             response = await self._client.call(
-                address, RequestCode.QUERY_DATA_VERSION, header, self._topics.data_version.encode()
+                address, RequestCode.QUERY_DATA_VERSION, header, self._version().encode()
             )
             return not response.header(QueryDataVersionResponseHeader).changed
         except RemotingError as error:
@@ -205,11 +247,14 @@ class Registration:
 
     async def _leave(self, address: str) -> None:
         config = self._live.broker
+        if self._role.broker_id == MASTER_ID and not self._role.lease():
+            # R15: another member may lead by now, and the id be its own.
+            return
         header = UnRegisterBrokerRequestHeader(
             brokerName=config.name(),
             brokerAddr=self._address,
             clusterName=config.brokerClusterName,
-            brokerId=config.brokerId,
+            brokerId=self._role.broker_id,
         )
         try:
             await self._client.call(address, RequestCode.UNREGISTER_BROKER, header, timeout=LEAVE_SECONDS)

@@ -4,6 +4,8 @@ Each level has a queue of its own there (level 1: queue 0), and all of one queue
 head is watched: one timer per level that is not empty, none for the others; an arrival wakes them. A level's progress
 moves behind a message when its delivery is acknowledged, and is on disk some seconds later (delayOffset.json, in
 RocketMQ's form): a crash delivers the last ones twice and loses none.
+
+In a Raft group only the leader delivers, from the progress on that the group agreed upon (broker/meta_delay.py).
 """
 
 import asyncio
@@ -14,17 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from broker.configfile import read_table
 from broker.delayed import real
+from broker.meta_delay import DelayProgress
+from broker.meta_log import LocalMeta, MetaLog
 from broker.replication import Replication
-from remoting.bodies import DataVersion, DelayOffsetTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.record import RecordError
 from remoting.server import Connection, Handler
 from remoting.topics import SCHEDULE_TOPIC
 from runtime.clock import Clock
-from runtime.durable import replace_file
 from store.types import Dispatched, PendingRecord, PutResult, PutStatus, QueueEntry
 
 _log = logging.getLogger(__name__)
@@ -151,35 +152,34 @@ class ScheduleService:
         clock: Clock,
         later: Later,
         levels_ms: Sequence[int],
+        meta: MetaLog | None = None,
     ) -> None:
         """Read delayOffset.json at `path`; `later(seconds, call)` sets a timer. Raises MetadataError, OSError."""
-        self._path = path
         self._store = store
         self._append = replication.append
         self._clock = clock
         self._later = later
-        loaded = read_table(path, DelayOffsetTable.decode)
-        self._loaded: dict[int, int] = loaded.offsetTable if loaded is not None else {}
-        self.data_version = loaded.dataVersion if loaded is not None else DataVersion(0, 0, clock.now_ms())
-        # Queues of levels that the configuration no longer has are emptied all the same.
-        queues = max([len(levels_ms), *[queue_id + 1 for queue_id in store.topics().get(SCHEDULE_TOPIC, [])]])
-        longest = max(levels_ms, default=0)
-        self._levels = [
-            _Level(n, levels_ms[n] if n < len(levels_ms) else longest, self._place(n)) for n in range(queues)
-        ]
+        self._levels_ms = levels_ms
+        self._levels: list[_Level] = []
+        self._agreed = DelayProgress(path, clock, LocalMeta() if meta is None else meta, self._reached)
         self._stopped = True
         self._dirty = False
         self._writing: asyncio.Task[None] | None = None
-        if any(level.progress < self._loaded.get(level.queue_id + 1, 0) for level in self._levels):
+        self._make_levels()
+        if not self._agreed.shared and any(
+            level.progress < self._agreed.offsets.get(level.queue_id + 1, 0) for level in self._levels
+        ):
             # The log lost its end. What will stand there next must not be passed over after another crash.
-            replace_file(path, self.encode())
+            self._agreed.correct(self.progress())
 
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
         return {RequestCode.GET_ALL_DELAY_OFFSET: self.all_offsets}
 
     def start(self) -> None:
-        """Begin to deliver."""
+        """Begin to deliver; in a Raft group, as the new leader, from where the group agrees that the last one was."""
+        if self._agreed.shared:
+            self._make_levels()
         self._stopped = False
         for level in self._levels:
             self._wake(level)
@@ -194,15 +194,18 @@ class ScheduleService:
 
     def arrived(self, batch: Sequence[Dispatched]) -> None:
         """Look again at levels that have nothing to wait for: some of `batch` has come into SCHEDULE_TOPIC_XXXX."""
+        if self._stopped:
+            return
         for queue_id in {message.queue_id for message in batch if message.topic == SCHEDULE_TOPIC}:
             level = self._levels[queue_id]
             if level.timer is None and not level.flight:
                 self._wake(level)
 
     def progress(self) -> dict[int, int]:
-        """Return by level the offset up to which everything has been delivered."""
-        found = {level.queue_id + 1: level.progress for level in self._levels}
-        return {level: offset for level, offset in found.items() if offset or level in self._loaded}
+        """Return by level the offset up to which everything has been delivered, in a Raft group as it is agreed."""
+        if self._agreed.shared:
+            return dict(self._agreed.offsets)
+        return {level: offset for level, offset in self._reached().items() if offset or level in self._agreed.offsets}
 
     def figures(self) -> dict[str, str]:
         """Return progress and end of each level in use, under RocketMQ's names."""
@@ -217,26 +220,32 @@ class ScheduleService:
 
     def encode(self) -> bytes:
         """Return the table in RocketMQ's JSON form."""
-        return DelayOffsetTable(dataVersion=self.data_version, offsetTable=self.progress()).encode()
+        return self._agreed.encode(self.progress())
 
     async def persist(self) -> None:
-        """Replace the file when progress was made. OSError leaves the old file in place."""
+        """Replace the file when progress was made; in a Raft group, propose the progress now.
+
+        OSError leaves the old file in place. Raises CommandError when the group takes no more.
+        """
+        if self._agreed.shared:
+            self._agreed.propose()
+            return
         while self._writing is not None:
             await asyncio.shield(self._writing)
         if not self._dirty:
             return
         self._dirty = False
-        self.data_version = self.data_version.next(self._clock.now_ms())
-        work = self._write(self.encode(), self._store.written)
+        self._agreed.prepare(self.progress())
+        work = self._write(self._store.written)
         self._writing = asyncio.get_running_loop().create_task(work, name="write delay offsets")
         # Shielded: a caller that gives up must not leave two threads writing one file.
         await asyncio.shield(self._writing)
 
-    async def _write(self, content: bytes, delivered: int) -> None:
+    async def _write(self, delivered: int) -> None:
         """Write the file, but not before the log has what the progress says is delivered: see FLUSH_SECONDS_MAX."""
         try:
             if await self._flushed(delivered):
-                await asyncio.to_thread(replace_file, self._path, content)
+                await self._agreed.file.flush()
             else:
                 self._dirty = True
         except OSError:
@@ -257,7 +266,23 @@ class ScheduleService:
         """Return where a level goes on: what the file says, within what the queue still has."""
         low = self._store.min_offset(SCHEDULE_TOPIC, queue_id)
         end = self._store.max_offset(SCHEDULE_TOPIC, queue_id)
-        return max(low, min(self._loaded.get(queue_id + 1, 0), end))
+        return max(low, min(self._agreed.offsets.get(queue_id + 1, 0), end))
+
+    def _make_levels(self) -> None:
+        """Make the levels, each where it goes on; queues that the configuration no longer has are emptied too."""
+        levels_ms = self._levels_ms
+        queues = max([len(levels_ms), *[queue_id + 1 for queue_id in self._store.topics().get(SCHEDULE_TOPIC, [])]])
+        longest = max(levels_ms, default=0)
+        self._levels = [
+            _Level(n, levels_ms[n] if n < len(levels_ms) else longest, self._place(n)) for n in range(queues)
+        ]
+
+    def _reached(self) -> dict[int, int]:
+        return {level.queue_id + 1: level.progress for level in self._levels}
+
+    def _is_past(self, level: _Level) -> bool:
+        """Tell whether a level belongs to an earlier time as leader: what is still told of it counts no more."""
+        return self._levels[level.queue_id] is not level
 
     def _wake(self, level: _Level) -> None:
         """Have a level looked at soon; never at once, for this may be called from within an append."""
@@ -271,18 +296,20 @@ class ScheduleService:
 
     def _ring(self, level: _Level) -> None:
         level.timer = None
+        if self._is_past(level):
+            return
         refused, level.refused = level.refused, []
         for delivery in refused:
             self._store_real(level, delivery)
         self._advance(level)
 
     def _set_timer(self, level: _Level, seconds: float) -> None:
-        if not self._stopped:
+        if not self._stopped and not self._is_past(level):
             level.timer = self._later(seconds, partial(self._ring, level))
 
     def _advance(self, level: _Level) -> None:
         """Deliver what is due, and set the timer for what is not."""
-        if self._stopped or level.timer is not None:
+        if self._stopped or level.timer is not None or self._is_past(level):
             return
         low = self._store.min_offset(SCHEDULE_TOPIC, level.queue_id)
         if level.next < low:
@@ -347,5 +374,6 @@ class ScheduleService:
         self._wake(level)
 
     def _settle(self, level: _Level) -> None:
-        if level.settle():
+        if level.settle() and not self._is_past(level):
             self._dirty = True
+            self._agreed.note()

@@ -26,6 +26,9 @@ from store.types import PendingRecord, PutResult, PutStatus
 _words = struct.Struct(">II").pack
 _UNIQ_KEY = "\x02UNIQ_KEY\x01"
 _UNIQ_KEY_LENGTH = len(_UNIQ_KEY)
+_NOT_LEADER = int(ResponseCode.NOT_LEADER_FOR_QUEUE)
+# Takes a request that this broker cannot serve, and sees to it that it is answered.
+Elsewhere = Callable[[Connection, Command], None]
 # Messages in one batch; at 4 MiB of body a batch of messages with any content has fewer.
 BATCH_MESSAGES_MAX = 65_536
 
@@ -41,8 +44,13 @@ class SendHandlers:
         store_host: bytes,
         new_uniq_key: Callable[[], str],
         on_failure: Callable[[], None],
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        """`store_host` as records hold it; `on_failure` counts a send that was refused by the store."""
+        """`store_host` as records hold it; `on_failure` counts a send that was refused by the store.
+
+        `elsewhere` takes what the replication gives back with NOT_LEADER_FOR_QUEUE: it is in no log, and another
+        broker may store it. Without one the client gets that code.
+        """
         self._live = live
         self._checks = checks
         self._append = replication.append
@@ -50,6 +58,7 @@ class SendHandlers:
         self._id_prefix = store_host.hex().upper()
         self._new_uniq_key = new_uniq_key
         self._on_failure = on_failure
+        self._elsewhere = elsewhere
         self._config: BrokerConfig | None = None
         self._suffix = ""
         self._body_bytes_max = 0
@@ -144,11 +153,10 @@ class SendHandlers:
         self, connection: Connection, request: Command, queue_id: int, uniq_key: str, result: PutResult, code: int
     ) -> None:
         """Answer one message."""
-        if request.flag & ONEWAY_FLAG:
+        if code and (code == _NOT_LEADER or result.status is not PutStatus.PUT_OK):
+            self._not_stored(connection, request, result, code)
+        elif request.flag & ONEWAY_FLAG:
             return
-        if result.status is not PutStatus.PUT_OK:
-            self._on_failure()
-            connection.reply(request, Command.response(code, remark_of(result.status)))
         elif request.serialize_type == JSON and (key := uniq_key.encode()).isalnum():
             head = self._template % (
                 code,
@@ -223,12 +231,19 @@ class SendHandlers:
     ) -> None:
         """Answer a batch: all offset ids, and the first queue offset."""
         first = results[0]
-        if first.status is not PutStatus.PUT_OK:
-            self._on_failure()
-            connection.reply(request, Command.response(code, remark_of(first.status)))
+        if code and (code == _NOT_LEADER or first.status is not PutStatus.PUT_OK):
+            self._not_stored(connection, request, first, code)
             return
         msg_ids = ",".join([f"{self._id_prefix}{result.physical_offset:016X}" for result in results])
         self._reply(connection, request, code, queue_id, uniq_key, msg_ids, first.queue_offset)
+
+    def _not_stored(self, connection: Connection, request: Command, result: PutResult, code: int) -> None:
+        """Hand a send on that only another broker can store; refuse any other."""
+        if code == _NOT_LEADER and self._elsewhere is not None:
+            self._elsewhere(connection, request)
+            return
+        self._on_failure()
+        connection.reply(request, Command.response(code, remark_of(result.status)))
 
     def _reply(
         self,

@@ -14,6 +14,7 @@ from broker.config import LiveConfig
 from broker.delayed import OF_DELAY, pending, waiting, without
 from broker.msgcheck import DLQ_QUEUES, UNIT_TOPIC, remark_of
 from broker.replication import Replication
+from broker.send import Elsewhere
 from broker.stats import BrokerStats
 from remoting import topics as names
 from remoting.bodies import SubscriptionGroupConfig, TopicConfig
@@ -86,8 +87,12 @@ class SendBackHandlers:
         store_host: bytes,
         stats: BrokerStats,
         random_below: Callable[[int], int],
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        """`find_group` may create the group; `store_host` as records hold it; `random_below(n)`: a number in 0..n-1."""
+        """`find_group` may create the group; `store_host` as records hold it; `random_below(n)`: a number in 0..n-1.
+
+        `elsewhere` as of SendHandlers.
+        """
         self._live = live
         self._topics = topics
         self._find_group = find_group
@@ -96,6 +101,7 @@ class SendBackHandlers:
         self._store_host = store_host
         self._stats = stats
         self._random_below = random_below
+        self._elsewhere = elsewhere
         self._levels = len(parse_delay_levels(live.store.messageDelayLevel))
 
     def table(self) -> dict[int, Handler]:
@@ -195,7 +201,9 @@ class SendBackHandlers:
     def _stored(
         self, connection: Connection, request: Command, group: str, topic: str, result: PutResult, code: int
     ) -> None:
-        if result.status is PutStatus.PUT_OK:
+        if code == ResponseCode.NOT_LEADER_FOR_QUEUE and self._elsewhere is not None:
+            self._elsewhere(connection, request)
+        elif result.status is PutStatus.PUT_OK:
             self._stats.sent_back(group, topic)
             # Written, if perhaps not yet synced: a refusal would have the client send it a second time.
             connection.reply(request, Command.response(ResponseCode.SUCCESS))

@@ -12,11 +12,8 @@ The VIP port (listenPort-2) serves everything but pulls, as RocketMQ's does. It 
 import asyncio
 import contextlib
 import dataclasses
-import gc
 import logging
-import os
 import random
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from broker.admin_broker import AdminBroker
@@ -32,14 +29,17 @@ from broker.config import BrokerConfig, LiveConfig
 from broker.groups import GroupTable
 from broker.http import BrokerHttp
 from broker.locks import LockTable
+from broker.mode import Alone, Member
 from broker.msgcheck import MessageChecks
 from broker.offset_handlers import OffsetHandlers
 from broker.offsets import OffsetTable
+from broker.periodic import Upkeep
 from broker.ports import reserved_port, resolved
-from broker.pull import SWEEP_SECONDS, PullHandlers
+from broker.pull import PullHandlers
 from broker.pullcheck import PullChecks
-from broker.register import CHASE_SECONDS, Registration
-from broker.replication import LocalReplication
+from broker.raft_config import check_folder
+from broker.register import Registration
+from broker.role import BrokerRole
 from broker.runtime_info import Backlog, RuntimeInfo
 from broker.schedule import ScheduleService
 from broker.send import SendHandlers
@@ -53,26 +53,18 @@ from remoting.msgid import UniqKeys, pack_host, unpack_host
 from remoting.server import Connection, Handler, RemotingServer, ServerLimits
 from runtime.clock import Clock, SystemClock
 from runtime.http import HttpFace
-from runtime.loop import run, stop_event
 from runtime.tasks import Tasks
-from store.config import SYNC_FLUSH, StoreConfig
-from store.dispatch import SCHEDULE_TOPIC, parse_delay_levels
+from store.config import StoreConfig
+from store.dispatch import parse_delay_levels
 from store.messagestore import MessageStore
-from store.types import Dispatched
 
 _log = logging.getLogger(__name__)
 
 VIP_OFFSET = -2
 HTTP_OFFSET = 100
 HA_OFFSET = 1
-# Seconds: how often silent clients are looked for, and locks that have run out.
-CLIENT_SCAN_SECONDS = 10.0
-# How often the store persists what it buffers of queues and index.
-IDLE_SECONDS = 0.05
 # How long a stop waits for what was taken to be acknowledged.
 DRAIN_SECONDS = 10.0
-# Objects made between two rounds of the garbage collector: some thousand messages.
-GC_ALLOCATIONS = 50_000
 _PULLS = frozenset({int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)})
 _REGISTERED_KEYS = frozenset({"brokerPermission", "namesrvAddr"})
 
@@ -89,10 +81,17 @@ class Broker:
         # Why the broker cannot go on, set together with `stopped`.
         self.failure: BaseException | None = None
         self.stopped = asyncio.Event()
+        # Set together with `stopped`: the broker is to be closed, and another one started in its place.
+        self.restarts = False
         self._clock: Clock = SystemClock() if clock is None else clock
         self._tasks = Tasks("broker")
         self._not_ready: str | None = "starting"
         self._exit = contextlib.AsyncExitStack()
+        # What it is to its clients; from start() on.
+        self.role: BrokerRole
+        self._mode: Alone
+        self._leads = False
+        self._servers: list[RemotingServer] = []
 
     async def start(self) -> None:
         """Open everything; returns when clients can use the broker.
@@ -115,6 +114,10 @@ class Broker:
         await self._exit.aclose()
         self.stopped.set()
 
+    async def hand_over(self) -> bool:
+        """Give the lead of the group to another member; tell whether this one leads no more."""
+        return self._mode.group is None or await self._mode.group.hand_over()
+
     async def _start(self) -> None:
         config = self.live.broker
         ip = config.advertised_ip()
@@ -122,31 +125,44 @@ class Broker:
             self.port = port
             self.address = format_address(ip, port)
             store_host = pack_host(await resolved(ip), port)
-            store = MessageStore.open(self.live.store, store_host=store_host, clock=self._clock)
+            grouped = config.enableDLegerCommitLog
+            check_folder(self.live.store.root)
+            store = MessageStore.open(self.live.store, store_host=store_host, clock=self._clock, group=grouped)
             self._store = store
             self._exit.callback(self._close_store)
             self._loop = asyncio.get_running_loop()
             store.on_fatal = self._fail_in_thread
+            self._mode = self._mode_of(store)
+            self.role = self._mode.role
             self._build(store, store_host, ip)
+            await self._mode.start(self._exit)
             await self._listen(config)
         await self._registration.start()
         self._exit.push_async_callback(self._quiesce)
-        self._schedule.start()
-        self._run_periodically(store)
+        self.role.subscribe(self._role_changed)
+        self._role_changed()
+        self._upkeep.start(self._tasks, self._persist_offsets)
         _log.info("broker %s serves at %s", config.name(), self.address)
+
+    def _mode_of(self, store: MessageStore) -> Alone:
+        if self.live.broker.enableDLegerCommitLog:
+            return Member(self.live, store, self._clock, self.address, self._fail, self._restart)
+        return Alone(self.live, store)
 
     def _build(self, store: MessageStore, store_host: bytes, ip: str) -> None:
         """Make the parts; each later one may use the earlier ones."""
         live, clock, loop = self.live, self._clock, asyncio.get_running_loop()
         config, folder = live.broker, live.store.root / "config"
-        self._topics = TopicTable(folder / "topics.json", live, clock)
+        mode, meta, replication = self._mode, self._mode.meta, self._mode.replication
+        self._topics = TopicTable(folder / "topics.json", live, clock, meta)
         self._exit.push_async_callback(self._topics.close)
-        self._groups = GroupTable(folder / "subscriptionGroup.json", live, clock)
+        self._groups = GroupTable(folder / "subscriptionGroup.json", live, clock, meta)
         self._exit.push_async_callback(self._groups.close)
-        self._offsets = OffsetTable.load(folder / "consumerOffset.json", clock)
+        self._offsets = OffsetTable.load(folder / "consumerOffset.json", clock, meta)
         self._exit.push_async_callback(self._offsets.persist)
-        self._topics.adopt(store.topics())
-        self._offsets.clamp(store.max_offset)
+        if mode.group is None:
+            self._topics.adopt(store.topics())
+            self._offsets.clamp(store.max_offset)
 
         self._stats = BrokerStats(clock, config.brokerClusterName, config.name())
         self._locks = LockTable(clock)
@@ -156,44 +172,44 @@ class Broker:
         self._client = RemotingClient(on_close=self._connection_lost, name="broker's client")
         self._exit.push_async_callback(self._client.close)
         ha_address = format_address(config.brokerIP2 or ip, self.port + HA_OFFSET)
-        self._registration = Registration(live, self._topics, self._client, self.address, ha_address)
+        self._registration = Registration(live, self.role, self._topics, self._client, self.address, ha_address)
 
-        self._replication = LocalReplication(
-            store,
-            loop,
-            sync_flush=live.store.flushDiskType == SYNC_FLUSH,
-            flush_timeout=live.store.syncFlushTimeout / 1000,
-            pending_bytes_max=config.pendingBytesMax,
-        )
         checks = MessageChecks(live, self._topics, self._groups.find, clock, random.randrange)
         threads = ThreadPoolExecutor(config.coldReadThreads, thread_name_prefix="cold-read")
         self._exit.callback(threads.shutdown)
         self._send = SendHandlers(
             live,
             checks,
-            self._replication,
+            replication,
             store_host,
             UniqKeys(unpack_host(store_host)[0]).next,
             self._stats.put_failed,
+            mode.elsewhere,
         )
         self._send_back = SendBackHandlers(
             live,
             self._topics,
             self._groups.find,
             store,
-            self._replication,
+            replication,
             store_host,
             self._stats,
             random.randrange,
+            mode.elsewhere,
         )
         levels_ms = parse_delay_levels(live.store.messageDelayLevel)
         self._schedule = ScheduleService(
-            folder / "delayOffset.json", store, self._replication, clock, loop.call_later, levels_ms
+            folder / "delayOffset.json", store, replication, clock, loop.call_later, levels_ms, meta
         )
-        pull_checks = PullChecks(live, self._topics, self._groups, self._clients)
-        self._pull = PullHandlers(live, pull_checks, self._offsets, store, self._stats, loop, threads)
-        store.on_dispatched = self._dispatched
-        self._handlers = self._table(store)
+        pull_checks = PullChecks(live, self._topics, self._groups, self._clients, self.role)
+        self._pull = PullHandlers(
+            live, pull_checks, self._offsets, store, self._stats, loop, threads, self.role, mode.forward_pull
+        )
+        self._upkeep = Upkeep(
+            live, store, self._stats, self._clients, self._locks, self._schedule, self._pull, self._registration
+        )
+        store.on_dispatched = self._upkeep.dispatched
+        self._handlers = mode.gate(self._table(store))
         self._topics.on_change = self._registration.changed
         live.on_change = lambda keys: self._config_changed(store, keys)
 
@@ -202,24 +218,28 @@ class Broker:
         live, clock = self.live, self._clock
         topics, groups, offsets = self._topics, self._groups, self._offsets
         clients, stats = self._clients, self._stats
-        info = RuntimeInfo(live, store, stats, clock, self._backlog, self._schedule.figures)
-        self._http = BrokerHttp(
-            live, topics, groups, offsets, clients, stats, store, clock, self._backlog, self._ready, self._addresses
+        info = RuntimeInfo(
+            live, store, stats, clock, self._backlog, lambda: {**self._schedule.figures(), **self._mode.figures()}
         )
+        group = self._mode.group
+        self._http = BrokerHttp(
+            live, topics, groups, offsets, clients, stats, store, clock, self._backlog, self._ready, self._addresses,
+            self.role, None if group is None else group.status,
+        )  # fmt: skip
         return merged(
             self._send.table(),
             self._send_back.table(),
             self._schedule.table(),
             self._pull.table(),
             OffsetHandlers(live, offsets, topics, groups, store).table(),
-            ClientHandlers(clients, topics, groups, self._locks).table(),
+            ClientHandlers(clients, topics, groups, self._locks, self.role).table(),
             AdminBroker(live, store, stats, info, clock).table(),
             AdminTopics(
-                live, topics, groups, offsets, clients, stats, store, self._registration.announce, self._persist_offsets
+                live, topics, groups, offsets, clients, stats, store, self._registration.announce, self._offsets.save
             ).table(),
-            AdminGroups(groups, offsets, clients, stats, self._persist_offsets).table(),
+            AdminGroups(groups, offsets, clients, stats, self._offsets.save).table(),
             AdminOffsets(
-                live, topics, groups, offsets, clients, stats, store, clock, self.address, self._persist_offsets
+                live, topics, groups, offsets, clients, stats, store, clock, self.address, self._offsets.save
             ).table(),
             AdminPositions(store).table(),
             AdminMessages(live, store, clients).table(),
@@ -250,29 +270,34 @@ class Broker:
 
     async def _serve(self, name: str, table: dict[int, Handler], limits: ServerLimits, host: str, port: int) -> None:
         server = RemotingServer(table, name=name, limits=limits, on_close=self._closed)
+        self._servers.append(server)
         self._exit.push_async_callback(server.close)
         await server.start(host, port)
 
-    def _run_periodically(self, store: MessageStore) -> None:
-        tasks, config = self._tasks, self.live.broker
-        tasks.every(config.flushConsumerOffsetInterval / 1000, self._persist_offsets, "persist offsets")
-        tasks.every(self.live.store.flushDelayOffsetInterval / 1000, self._schedule.persist, "persist delay offsets")
-        tasks.every(CLIENT_SCAN_SECONDS, self._scan_clients, "scan of silent clients")
-        tasks.every(SWEEP_SECONDS, self._pull.sweep, "sweep of parked pulls")
-        tasks.every(1.0, self._stats.tick, "statistics")
-        tasks.every(IDLE_SECONDS, store.idle, "store idle")
-        tasks.every(self.live.store.cleanResourceInterval / 1000, lambda: _clean(store), "retention")
-        tasks.every(config.register_period(), self._registration.refresh, "registration")
-        tasks.every(CHASE_SECONDS, self._registration.chase, "registration with lost NameServers")
+    def _role_changed(self) -> None:
+        """Do what only a leader does, or stop it; who waits for messages asks again, the broker that leads by then."""
+        leads = self.role.leads
+        if leads == self._leads:
+            return
+        self._leads = leads
+        if leads:
+            self._schedule.start()
+        else:
+            self._schedule.stop()
+        self._pull.wake_all()
 
     async def _quiesce(self) -> None:
         """Come to rest while the connections are still open, so that everybody gets an answer."""
         self._schedule.stop()
+        if self.role.leads:
+            await self._schedule.persist()
         await self._tasks.close()
+        await self._mode.retire(lambda: any(server.connections for server in self._servers))
         await self._registration.close()
-        if not await self._replication.drain(DRAIN_SECONDS):
+        if not await self._mode.replication.drain(DRAIN_SECONDS):
             _log.warning("some sends were not acknowledged within %s s", DRAIN_SECONDS)
-        await self._schedule.persist()
+        if self.role.leads:
+            await self._schedule.persist()
         self._pull.stop()
         # One turn for the answers to reach the transports.
         await asyncio.sleep(0)
@@ -293,36 +318,20 @@ class Broker:
         self._not_ready = f"the store failed: {error}"
         self.stopped.set()
 
-    def _dispatched(self, batch: Sequence[Dispatched]) -> None:
-        """Count what was stored, and wake who waits for it."""
-        topics = {message.topic for message in batch}
-        if len(topics) == 1:
-            self._stats.put(batch[0].topic, len(batch), sum([message.size for message in batch]))
-        else:
-            sums = {topic: [0, 0] for topic in topics}
-            for message in batch:
-                entry = sums[message.topic]
-                entry[0] += 1
-                entry[1] += message.size
-            for topic, (count, size) in sums.items():
-                self._stats.put(topic, count, size)
-        if SCHEDULE_TOPIC in topics:
-            self._schedule.arrived(batch)
-        self._pull.arrived(batch)
+    def _restart(self, leader: str, why: str) -> None:
+        """Have this broker closed, and another one started in its place."""
+        _log.warning("the broker starts again, to copy the store of %s: %s", leader, why)
+        self._not_ready = why
+        self.restarts = True
+        self.stopped.set()
 
     def _closed(self, connection: Connection) -> None:
         self._pull.on_close(connection)
         self._clients.on_close(connection)
 
-    def _scan_clients(self) -> None:
-        for connection in self._clients.expire(self.live.broker.channelExpiredTimeout / 1000):
-            _log.warning("client at %s is silent for too long and forgotten", connection.peer)
-            if isinstance(connection, Connection):
-                connection.close()
-        self._locks.sweep()
-
     async def _persist_offsets(self) -> None:
         await self._offsets.persist()
+        await self._mode.persist()
 
     def _wants_notice(self, group: str) -> bool:
         config = self._groups.get(group)
@@ -340,10 +349,10 @@ class Broker:
             self._topics.update()
 
     def _backlog(self) -> Backlog:
-        return Backlog(self._replication.pending_bytes, self._pull.parked)
+        return Backlog(self._mode.replication.pending_bytes, self._pull.parked)
 
     def _ready(self) -> str | None:
-        return self._not_ready
+        return self._not_ready or self._mode.waits_for()
 
     def _addresses(self) -> dict[str, str]:
         return {
@@ -363,37 +372,3 @@ def merged(*tables: dict[int, Handler]) -> dict[int, Handler]:
         assert not twice, f"two handlers for {sorted(twice)}"
         whole.update((int(code), handler) for code, handler in table.items())
     return whole
-
-
-def run_broker(broker_config: BrokerConfig, store_config: StoreConfig) -> None:
-    """Run a broker until SIGTERM or SIGINT; raises what Broker.start raises when it cannot start.
-
-    A disk that fails ends the process at once with exit code 1: nothing may touch the store any more, and a thread
-    may hang in the kernel.
-    """
-    run(_serve_until_stopped(broker_config, store_config))
-
-
-async def _serve_until_stopped(broker_config: BrokerConfig, store_config: StoreConfig) -> None:
-    stop = stop_event()
-    broker = Broker(broker_config, store_config)
-    await broker.start()
-    # What has been made so far lives as long as the process, and messages leave no cycles behind: without this, large
-    # tables are looked through again and again, which stops the traffic each time.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_ALLOCATIONS, 20, 50)
-    waiters = [asyncio.create_task(stop.wait()), asyncio.create_task(broker.stopped.wait())]
-    await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
-    for waiter in waiters:
-        waiter.cancel()
-    if broker.failure is not None:
-        logging.shutdown()
-        os._exit(1)
-    _log.info("broker %s stops", broker_config.name())
-    await broker.close()
-
-
-def _clean(store: MessageStore) -> None:
-    """Let retention do its round; what it removed stands in the store's own log line."""
-    store.clean()

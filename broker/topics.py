@@ -1,15 +1,21 @@
-"""The topics of this broker: config/topics.json in RocketMQ's own form, and how topics come into being."""
+"""The topics of this broker: config/topics.json in RocketMQ's own form, and how topics come into being.
+
+Every change is an operation (broker/meta_log.py). In a Raft group the leader shows a change at once, while it is on its
+way through the log; followers, the file and the NameServers see it when it is applied.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from broker.config import BrokerConfig, LiveConfig
-from broker.configfile import Chunks, ConfigFile, read_table, table_text
+from broker.configfile import Chunks, ConfigFile, MetadataError, Stamp, stamp_part, table_text
+from broker.meta_log import LocalMeta, MetaLog, Operation, Table, Verb, next_version, packed, unpacked
 from remoting import topics as names
 from remoting.bodies import DataVersion, TopicConfig, TopicConfigTable
 from remoting.codes import Perm, ResponseCode
@@ -29,30 +35,76 @@ _BENCHMARK_QUEUES = 1024
 _SCHEDULE_QUEUES = 18
 
 
+class TopicState:
+    """The topics and their version: changed by operations only."""
+
+    __slots__ = ("table", "version")
+
+    def __init__(self, version: DataVersion) -> None:
+        self.table: dict[str, TopicConfig] = {}
+        self.version = version
+
+    def apply(self, operation: Operation, put: list[TopicConfig]) -> None:
+        """Do what an operation says; `put` are the topics in it."""
+        verb = operation[0]
+        if verb == Verb.PUT:
+            self.table.update((topic.topicName, topic) for topic in put)
+        elif verb == Verb.DELETE:
+            for name in operation[3]:
+                self.table.pop(name, None)
+        elif verb == Verb.CLEAR:
+            self.table.clear()
+        else:
+            raise MetadataError(f"operation {verb!r} on topics is unknown: upgrade this member")
+        self.version = unpacked(operation[2], self.version)
+
+
 class TopicTable:
     """All topics by name. A TopicConfig that was handed out is never changed: a change replaces it."""
 
-    def __init__(self, path: Path, config: LiveConfig, clock: Clock) -> None:
-        """Load the table and add the system's topics. Raises MetadataError when the file cannot be used."""
+    routes: tuple[Table, ...] = (Table.TOPICS,)
+
+    def __init__(self, path: Path, config: LiveConfig, clock: Clock, meta: MetaLog | None = None) -> None:
+        """Load the table and add the system's topics. Raises MetadataError when the file cannot be used.
+
+        In a group the system's topics are added by the one that leads.
+        """
         self._config = config
         self._clock = clock
-        self._table: dict[str, TopicConfig] = {}
-        self.data_version = DataVersion(0, 0, clock.now_ms())
-        # Called after every change, in the loop; the broker registers with its NameServers then.
+        self._meta: MetaLog = LocalMeta() if meta is None else meta
+        self._applied = TopicState(DataVersion(0, 0, clock.now_ms()))
+        # Called after every change that counts, in the loop; the broker registers with its NameServers then.
         self.on_change: Callable[[], None] | None = None
+        # Called in a group when the deletion of topics is applied, on every member, with the index of the entry: their
+        # queues are to go, as far as they stand before it in the log.
+        self.on_removed: Callable[[Sequence[str], int], None] | None = None
         self._file = ConfigFile(path, self._snapshot)
         self._load()
+        # What is shown: in a group of its own, for it may run ahead.
+        self._view = self._applied
+        if self._meta.shared:
+            self._view = TopicState(self._applied.version)
+            self._view.table.update(self._applied.table)
+        self._table = self._view.table
+        self._meta.attach(self)
         self._system = {topic.topicName: topic for topic in system_topics(config.broker)}
-        missing = [topic for name, topic in self._system.items() if name not in self._table]
-        if missing:
-            self._table.update((topic.topicName, topic) for topic in missing)
-            self._bump()
-            self._file.write_now()
+        if not self._meta.shared:
+            self._add_now(self._missing())
 
     @property
     def tables(self) -> Mapping[str, TopicConfig]:
         """The topics by name; not to be changed by readers."""
         return self._table
+
+    @property
+    def data_version(self) -> DataVersion:
+        """The version of what is shown."""
+        return self._view.version
+
+    @property
+    def file(self) -> ConfigFile:
+        """The file that the table is kept in."""
+        return self._file
 
     @property
     def system_names(self) -> frozenset[str]:
@@ -78,7 +130,7 @@ class TopicTable:
         if (known := self._table.get(topic)) is not None:
             return known
         pattern = self._table.get(default_topic)
-        if pattern is None or not pattern.perm & Perm.INHERIT:
+        if pattern is None or not pattern.perm & Perm.INHERIT or not self._meta.leads:
             return None
         if default_topic == names.AUTO_CREATE_TOPIC and not self._config.broker.autoCreateTopicEnable:
             return None
@@ -96,21 +148,32 @@ class TopicTable:
         )
         self._put(created)
         _log.info("topic %s created for a send, with %d queues", topic, queues)
-        return created
+        return self._table[topic]
 
     def create_for_retry(
         self, topic: str, queue_nums: int, perm: int = READ_WRITE, topic_sys_flag: int = 0
     ) -> TopicConfig:
-        """Return a group's retry or dead-letter topic, made when it is missing; raises CommandError at the limit."""
+        """Return a group's retry or dead-letter topic, made when it is missing; raises CommandError at the limit.
+
+        One that does not lead makes nothing: it returns what the leader would make.
+        """
         if (known := self._table.get(topic)) is not None:
             return known
-        self._require_room(topic)
         created = TopicConfig(topic, queue_nums, queue_nums, perm, topicSysFlag=topic_sys_flag)
+        if not self._meta.leads:
+            return created
+        self._require_room(topic)
         self._put(created)
-        return created
+        return self._table[topic]
 
     def update(self, *changed: TopicConfig) -> None:
-        """Create or replace topics; raises CommandError when a value is out of its bounds (nothing is changed then)."""
+        """Create or replace topics; raises CommandError when a value is out of its bounds (nothing is changed then).
+
+        Without any, the table gets a new version; one that does not lead only has itself registered again.
+        """
+        if not changed and not self._meta.leads:
+            self._tell()
+            return
         new = 0
         for topic in changed:
             check_config(topic)
@@ -121,27 +184,29 @@ class TopicTable:
 
     def delete(self, *topics: str) -> list[str]:
         """Remove topics; returns those that were there."""
-        removed = [topic for topic in topics if self._table.pop(topic, None) is not None]
+        removed = [topic for topic in topics if topic in self._table]
         if removed:
-            self._changed()
+            self._change(Verb.DELETE, removed)
         return removed
 
     def adopt(self, queues: Mapping[str, Iterable[int]]) -> list[str]:
         """Give topics that have queues in the store, but no configuration, one; returns their names.
 
         An auto-created topic is written a moment after its first message: a crash in between must not hide messages
-        that were acknowledged.
+        that were acknowledged. In a group that is for the leader to do; the others adopt nothing.
         """
-        adopted = []
+        adopted: list[TopicConfig] = []
+        if not self._meta.leads:
+            return []
         for topic, ids in queues.items():
             count = max(ids, default=-1) + 1
             if not count or topic in self._table or names.check_topic(topic) is not None or self.is_protected(topic):
                 continue
             adopted.append(TopicConfig(topic, count, count, READ_WRITE))
-        if adopted:
-            self._table.update((topic.topicName, topic) for topic in adopted)
-            self._bump()
-            self._file.write_now()
+        if self._meta.shared and adopted:
+            self._put(*adopted)
+        elif adopted:
+            self._add_now(adopted)
         return [topic.topicName for topic in adopted]
 
     def page(self, begin: int, count: int) -> dict[str, TopicConfig]:
@@ -150,16 +215,22 @@ class TopicTable:
 
     def encode(self) -> bytes:
         """Return the whole table as JSON, as topics.json holds it."""
-        return b"".join(self._snapshot()())
+        return b"".join(_encoder(self._view, None)())
 
     async def encode_aside(self) -> bytes:
         """Return the same, encoded in a thread: 100,000 topics take a tenth of a second."""
-        encode = self._snapshot()
+        encode = _encoder(self._view, None)
         return await asyncio.to_thread(lambda: b"".join(encode()))
 
     async def save(self) -> None:
-        """Return when every change made so far is on disk. Raises OSError."""
-        await self._file.flush()
+        """Return when every change made so far is safe: on disk, or applied in the group.
+
+        Raises OSError, and CommandError when the lead was lost meanwhile.
+        """
+        if self._meta.shared:
+            await self._meta.settled()
+        else:
+            await self._file.flush()
 
     async def close(self) -> None:
         """Write what is not yet written. Raises OSError."""
@@ -172,35 +243,88 @@ class TopicTable:
                 f"topic {topic} is not created: this broker keeps at most {TOPICS_MAX} topics",
             )
 
-    def _put(self, *changed: TopicConfig) -> None:
-        self._table.update((topic.topicName, topic) for topic in changed)
-        self._changed()
-
-    def _bump(self) -> None:
-        self.data_version = self.data_version.next(self._clock.now_ms())
-
-    def _changed(self) -> None:
-        self._bump()
+    def apply(self, operation: Operation, *, own: bool) -> None:
+        """Do what an operation says; see MetaTable."""
+        put = [TopicConfig(*row) for row in operation[3]] if operation[0] == Verb.PUT else []
+        applied, view = self._applied, self._view
+        if own:
+            # The same objects in both, where they are equal: the table may be large.
+            put = [known if (known := view.table.get(topic.topicName)) == topic else topic for topic in put]
+        elif view is not applied:
+            view.apply(operation, put)
+        applied.apply(operation, put)
         self._file.mark()
+        if operation[0] == Verb.DELETE and self.on_removed is not None and self._meta.shared:
+            self.on_removed(operation[3], self._meta.index)
+        self._tell()
+
+    def drop(self) -> None:
+        """Show what is applied; see MetaTable."""
+        if self._view is not self._applied and self._view.version != self._applied.version:
+            self._table.clear()
+            self._table.update(self._applied.table)
+            self._view.version = self._applied.version
+            self._tell()
+
+    def lead(self, *, first: bool) -> None:
+        """Propose the system's topics and, in any case, a version of this term; see MetaTable."""
+        missing = self._missing()
+        if first:
+            missing = [*self._table.values(), *missing]
+            self._change(Verb.CLEAR)
+        self._put(*missing)
+
+    def _missing(self) -> list[TopicConfig]:
+        return [topic for name, topic in self._system.items() if name not in self._table]
+
+    def _put(self, *changed: TopicConfig) -> None:
+        self._change(Verb.PUT, [list(msgspec.structs.astuple(topic)) for topic in changed])
+
+    def _change(self, verb: Verb, *what: Any) -> None:
+        version = next_version(self._view.version, self._clock.now_ms(), self._meta.term)
+        operation = [int(verb), int(Table.TOPICS), packed(version), *what]
+        self._meta.propose(operation)
+        if self._meta.shared:
+            self._view.apply(operation, [TopicConfig(*row) for row in what[0]] if verb is Verb.PUT else [])
+
+    def _add_now(self, topics: Sequence[TopicConfig]) -> None:
+        """Add topics before the broker serves, on disk when this returns."""
+        if topics:
+            self._table.update((topic.topicName, topic) for topic in topics)
+            self._view.version = next_version(self._view.version, self._clock.now_ms(), self._meta.term)
+            self._file.write_now()
+
+    def _tell(self) -> None:
         if self.on_change is not None:
             self.on_change()
 
-    def _snapshot(self) -> Callable[[], Chunks]:
-        version, table = self.data_version, dict(self._table)
-
-        def lines() -> Iterator[tuple[str, bytes]]:
-            for name, topic in table.items():
-                yield name, msgspec.json.encode(topic)
-
-        return lambda: table_text((("dataVersion", version.encode()), ("topicConfigTable", lines())))
+    def _snapshot(self, stamp: Stamp | None) -> Callable[[], Chunks]:
+        return _encoder(self._applied, stamp)
 
     def _load(self) -> None:
-        loaded = read_table(self._file.path, TopicConfigTable.decode)
+        loaded = self._file.load(TopicConfigTable.decode)
         if loaded is None:
             return
-        self.data_version = loaded.dataVersion
+        self._applied.version = loaded.dataVersion
         for name, topic in loaded.topicConfigTable.items():
-            self._table[name] = topic if topic.topicName == name else msgspec.structs.replace(topic, topicName=name)
+            named = topic if topic.topicName == name else msgspec.structs.replace(topic, topicName=name)
+            self._applied.table[name] = named
+
+
+def _encoder(state: TopicState, stamp: Stamp | None) -> Callable[[], Chunks]:
+    """Return what encodes a state as it is now, in whatever thread."""
+    version, table = state.version, dict(state.table)
+
+    def lines() -> Iterator[tuple[str, bytes]]:
+        for name, topic in table.items():
+            yield name, msgspec.json.encode(topic)
+
+    parts: list[tuple[str, bytes | Iterable[tuple[str, bytes]]]] = [
+        ("dataVersion", version.encode()),
+        *stamp_part(stamp),
+        ("topicConfigTable", lines()),
+    ]
+    return lambda: table_text(parts)
 
 
 def check_config(topic: TopicConfig) -> None:

@@ -8,10 +8,11 @@ from client.admin_base import BrokerEntry
 from client.admin_cluster import ClusterAdmin
 from client.admin_groups import GroupAdmin, GroupProgress, QueueProgress
 from client.admin_messages import MessageAdmin
+from client.admin_raft import RaftAdmin
 from client.admin_topics import TopicAdmin
 
 __all__ = ["AdminClient", "BrokerEntry", "GroupProgress", "QueueProgress"]
 
 
-class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ClusterAdmin):
+class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ClusterAdmin, RaftAdmin):
     """Asks and changes brokers and NameServers. Use as ``async with AdminClient(namesrv) as admin``."""

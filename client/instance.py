@@ -20,7 +20,7 @@ from client.nameservers import NameServers, parse_addresses
 from client.routes import MASTER_ID, Routes, TopicRoute
 from client.serverrequests import ConsumerMember, ServerRequests
 from remoting.bodies import HeartbeatData, ProducerData
-from remoting.client import RemotingClient
+from remoting.client import ClientLimits, RemotingClient
 from remoting.errors import RemotingError
 from runtime.tasks import Tasks
 
@@ -32,7 +32,11 @@ ROUTE_POLL_S = 30.0
 FIRST_HEARTBEAT_S = 1.0
 # After a lost connection: pauses between attempts to be known again, until the periodic heartbeat takes over.
 REJOIN_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0, 3.0)
+# While a broker has no master: pauses between the questions who it is, until the periodic poll takes over.
+SEEK_PAUSES_S = (0.01, 0.02, 0.03, *[0.05] * 10, *[0.1] * 20, *[0.5] * 10, 1.0, 1.0, 1.0)
 HEARTBEATS_AT_A_TIME = 64
+# An address that could not be reached is tried again soon: it may be that of the leader elected next.
+LIMITS = ClientLimits(backoff_first_seconds=0.02, backoff_max_seconds=0.2)
 # Producer and consumer groups of one instance.
 GROUPS_MAX = 1024
 
@@ -54,6 +58,7 @@ class ClientInstance:
         self._closed = False
         # Brokers that know this client over their present connection.
         self._known_at: set[str] = set()
+        self._seeking = False
 
     @property
     def client_id(self) -> str:
@@ -68,7 +73,9 @@ class ClientInstance:
         if self._users > 1:
             return
         # Made here and not before: they belong to the running loop.
-        self.remoting = RemotingClient(ServerRequests(self._consumers).table(), on_close=self._connection_lost)
+        self.remoting = RemotingClient(
+            ServerRequests(self._consumers).table(), limits=LIMITS, on_close=self._connection_lost
+        )
         self.nameservers = NameServers(self.remoting, self._addresses)
         self.api = BrokerApi(self.remoting, self.nameservers)
         self.routes = Routes(self.api.route, self.nameservers.describe)
@@ -176,6 +183,19 @@ class ClientInstance:
         new = [address for address in self._brokers() if address not in self._known_at]
         if new and not self._closed:
             self._tasks.spawn(self._beat(new), "heartbeat to new brokers")
+        if route.masterless and not self._seeking and not self._closed:
+            self._seeking = True
+            self._tasks.spawn(self._seek_masters(), "who is master")
+
+    async def _seek_masters(self) -> None:
+        """Find out who is elected, as soon as the NameServers know."""
+        try:
+            for pause in SEEK_PAUSES_S:
+                await asyncio.sleep(pause)
+                if await self.routes.seek_masters():
+                    return
+        finally:
+            self._seeking = False
 
     def _connection_lost(self, address: str) -> None:
         """Do not wait for the next poll: find out at once where the brokers are, and be known there again."""

@@ -23,9 +23,11 @@ class Outgoing:
     """A message or batch being sent. `queue` is set when it may go to that one only (asked for, or selected)."""
 
     __slots__ = (
+        "address",
         "arg",
         "assumed",
         "attempts",
+        "avoid",
         "body",
         "born_ms",
         "code",
@@ -62,6 +64,9 @@ class Outgoing:
         self.future: asyncio.Future[SendResult] | None = None
         self.attempts = 0
         self.failed_broker: str | None = None
+        # Where the last attempt went, and whom the next one leaves alone: it did not answer, or leads no more.
+        self.address = ""
+        self.avoid: str | None = None
         # The topic did not exist when the last attempt began.
         self.assumed = False
         # Some attempt had an unknown end: whatever the later ones say, a broker may have the message.

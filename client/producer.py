@@ -183,7 +183,7 @@ class Producer(Lifecycle):
         chosen = self._choose(out, route)
         request = out.request(self.group, chosen, self._default_queues, oneway=True)
         try:
-            await self._remoting.oneway(self._address(route, chosen), request)
+            await self._remoting.oneway(self._address(route, chosen, None), request)
         except InvokeError as error:
             raise SendFailed(f"one-way send to topic {out.topic}: {error}", sent=False) from error
 
@@ -226,7 +226,8 @@ class Producer(Lifecycle):
         # A broker that hangs must leave time for another attempt; the last one may take all that is left.
         timeout = left if out.attempts >= self._attempts else left / 2
         request = out.request(self.group, queue, self._default_queues)
-        return queue, self._remoting.submit(self._address(route, queue), request, max(timeout, 0.001))
+        out.address = self._address(route, queue, out.avoid)
+        return queue, self._remoting.submit(out.address, request, max(timeout, 0.001))
 
     def _choose(self, out: Outgoing, route: TopicRoute) -> MessageQueue:
         if out.queue is None and out.selector is not None:
@@ -236,10 +237,10 @@ class Producer(Lifecycle):
                 raise MessageRefused(f"the queue selector failed: {type(error).__name__}: {error}") from error
         return out.queue or self._picker.pick(out.topic, route.write_queues, out.failed_broker)
 
-    def _address(self, route: TopicRoute, queue: MessageQueue) -> str:
-        address = route.master(queue.brokerName)
+    def _address(self, route: TopicRoute, queue: MessageQueue, avoid: str | None) -> str:
+        address = route.for_writing(queue.brokerName, avoid)
         if address is None:
-            raise RouteError(f"broker {queue.brokerName} of topic {route.topic} has no master now", retriable=True)
+            raise RouteError(f"broker {queue.brokerName} of topic {route.topic} is in no route now", retriable=True)
         return address
 
     def _answered(self, out: Outgoing, queue: MessageQueue, answer: asyncio.Future[Command]) -> None:
@@ -320,6 +321,7 @@ class Producer(Lifecycle):
 
     def _note_failure(self, out: Outgoing, queue: MessageQueue, error: BaseException) -> None:
         out.failed_broker = queue.brokerName
+        out.avoid = out.address if isinstance(error, InvokeError) and error.reroute else None
         out.may_be_stored |= may_be_stored(error)
         if self._latency is not None and not isinstance(error, ResponseError):
             self._latency.failed(queue.brokerName)

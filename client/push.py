@@ -295,9 +295,11 @@ class PushConsumer(Lifecycle):
             await assigned.restart()
 
     async def _send_back(self, message: MessageExt) -> bool:
-        route = self.instance.routes.cached(message.topic)
-        address = route.master(message.broker_name) if route is not None else None
-        address = address or self.instance.routes.brokers().get(message.broker_name, {}).get(0)
+        routes = self.instance.routes
+        route = routes.cached(message.topic)
+        address = route.for_writing(message.broker_name) if route is not None else None
+        if address is None and (replicas := routes.brokers().get(message.broker_name)):
+            address = replicas[min(replicas)]
         if address is None:
             return False
         most = self._attempts_max if self._attempts_max >= 0 else ATTEMPTS_MAX_DEFAULT

@@ -12,13 +12,17 @@ from typing import TypeVar
 import tenacity
 
 from client.errors import RouteError
-from remoting.errors import ConnectError, InvokeError
+from remoting.codes import ResponseCode
+from remoting.errors import ConnectError, InvokeError, ResponseError
 
 T = TypeVar("T")
 
-# The first repetition follows at once (another broker may take it); then the pauses grow.
-PAUSE_S_FIRST = 0.05
-PAUSE_S_MAX = 1.0
+# The first repetition follows at once where another broker may take it; then the pauses grow. They stay short: a Raft
+# group has a new leader within a second, and the first send that it can take should not wait for its turn.
+PAUSE_S_FIRST = 0.01
+PAUSE_S_MAX = 0.2
+# Refusals of a broker that takes nothing now: it stops, or does not lead. Nothing was stored.
+_NOBODY_LEADS = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NOT_LEADER_FOR_QUEUE})
 # Less than this left before the deadline is not worth an attempt.
 ATTEMPT_S_MIN = 0.02
 
@@ -29,8 +33,10 @@ def retriable(error: BaseException) -> bool:
 
 
 def reached_nobody(error: BaseException | None) -> bool:
-    """Tell whether the attempt found no one to talk to: a broker that restarts, a group without a leader."""
-    return isinstance(error, RouteError | ConnectError)
+    """Tell whether the attempt found no one who takes it: a broker that restarts, a group without a leader."""
+    return isinstance(error, RouteError | ConnectError) or (
+        isinstance(error, ResponseError) and error.code in _NOBODY_LEADS
+    )
 
 
 async def with_retries(

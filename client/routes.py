@@ -40,6 +40,23 @@ class TopicRoute:
         """Return the address of a broker's master, None when it has none now."""
         return self.brokers.get(broker, {}).get(MASTER_ID)
 
+    def for_writing(self, broker: str, avoid: str | None = None) -> str | None:
+        """Return where to send: the master's address, another replica's when there is none or it is `avoid`.
+
+        A member of a Raft group passes on what it is sent, or waits with it until a leader is elected; the slave of a
+        master refuses it. None for an unknown broker.
+        """
+        replicas = self.brokers.get(broker)
+        if not replicas:
+            return None
+        addresses = [replicas[number] for number in sorted(replicas)]
+        return next((address for address in addresses if address != avoid), addresses[0])
+
+    @property
+    def masterless(self) -> bool:
+        """Whether some broker has replicas, but no master at the moment."""
+        return any(MASTER_ID not in replicas for replicas in self.brokers.values())
+
     def address(self, broker: str, broker_id: int = MASTER_ID) -> str | None:
         """Return the address of that replica, or of the replica with the lowest id, or None for an unknown broker."""
         replicas = self.brokers.get(broker)
@@ -49,18 +66,26 @@ class TopicRoute:
 
 
 def topic_route(topic: str, data: TopicRouteData, *, assumed_queues: int = 0) -> TopicRoute:
-    """Make a route of a NameServer's answer; `assumed_queues` > 0 when it is the default topic's, for a new topic."""
+    """Make a route of a NameServer's answer; `assumed_queues` > 0 when it is the default topic's, for a new topic.
+
+    Queues of brokers without a master are written to only when no broker has one: their replicas may be a Raft group
+    that elects its leader.
+    """
     brokers = {broker.brokerName: dict(broker.brokerAddrs) for broker in data.brokerDatas}
     writable: list[MessageQueue] = []
+    leaderless: list[MessageQueue] = []
     readable: list[MessageQueue] = []
     for queues in data.queueDatas:
         name = queues.brokerName
         count = min(queues.writeQueueNums, assumed_queues) if assumed_queues else queues.writeQueueNums
-        if queues.perm & Perm.WRITE and MASTER_ID in brokers.get(name, {}):
-            writable += [MessageQueue(topic, name, number) for number in range(count)]
+        if queues.perm & Perm.WRITE and brokers.get(name):
+            found = writable if MASTER_ID in brokers[name] else leaderless
+            found += [MessageQueue(topic, name, number) for number in range(count)]
         if queues.perm & Perm.READ and brokers.get(name) and not assumed_queues:
             readable += [MessageQueue(topic, name, number) for number in range(queues.readQueueNums)]
-    return TopicRoute(topic, tuple(sorted(writable)), tuple(sorted(readable)), brokers, assumed_queues > 0)
+    return TopicRoute(
+        topic, tuple(sorted(writable or leaderless)), tuple(sorted(readable)), brokers, assumed_queues > 0
+    )
 
 
 class Routes:
@@ -103,8 +128,8 @@ class Routes:
             route = await self.refresh(topic) or await self._assume(topic, assumed_queues)
         if not route.write_queues:
             raise RouteError(
-                f"No queue of topic {topic} can be written to now: its brokers {sorted(route.brokers)} have no master "
-                f"or no write permission (NameServers asked: {self._whom()})",
+                f"No queue of topic {topic} can be written to now: its brokers {sorted(route.brokers)} are gone "
+                f"or have no write permission (NameServers asked: {self._whom()})",
                 retriable=True,
             )
         return route
@@ -139,6 +164,20 @@ class Routes:
         topics = [route.topic for route in self.all() if any(address in ids.values() for ids in route.brokers.values())]
         for start in range(0, len(topics), POLLS_AT_A_TIME):
             await asyncio.gather(*(self._refresh_quietly(topic) for topic in topics[start : start + POLLS_AT_A_TIME]))
+
+    async def seek_masters(self) -> bool:
+        """Refresh the routes in which a broker has no master; True when none is left.
+
+        One of them is asked for first, so that waiting for an election costs a question at a time.
+        """
+        topics = [route.topic for route in self.all() if route.masterless]
+        for start, end in ((0, 1), (1, len(topics))):
+            for place in range(start, end, POLLS_AT_A_TIME):
+                some = topics[place : min(place + POLLS_AT_A_TIME, end)]
+                await asyncio.gather(*(self._refresh_quietly(topic) for topic in some))
+            if any(route.masterless for topic in topics[start:end] if (route := self._routes.get(topic)) is not None):
+                return False
+        return True
 
     async def close(self) -> None:
         """End questions that are still open."""

@@ -94,8 +94,18 @@ class Log(Protocol):
         ...
 
     @property
+    def commit(self) -> int:
+        """The index up to which entries are known as committed; at a start what the log itself says, 0 for nothing."""
+        ...
+
+    @property
     def whole(self) -> bool:
         """Whether everything up to the floor can be read: without it a member neither stands nor votes."""
+        ...
+
+    @property
+    def damaged(self) -> tuple[int, int] | None:
+        """First and last index below the floor that cannot be read and must come from a peer (R4); None when whole."""
         ...
 
     def term(self, index: int) -> int | None:
@@ -128,6 +138,14 @@ class Log(Protocol):
 
     def read(self, index: int, bytes_max: int) -> list[Entry]:
         """Return entries from `index` on, at least one when it is kept, then as many as fit into `bytes_max`."""
+        ...
+
+    def repair(self, entries: Sequence[Entry]) -> None:
+        """Write a peer's bytes over entries that cannot be read, checked against the chain; EntryRefused otherwise."""
+        ...
+
+    def digest(self) -> int:
+        """Return a CRC over everything before the first entry, for entry 1 of a group (R1)."""
         ...
 
     def sync_soon(self) -> None:

@@ -13,6 +13,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from runtime.config import format_properties
 
@@ -127,6 +130,13 @@ class ServerProcess:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
+    def anonymous_mb(self) -> float:
+        """Return the memory that is the process's own, in MB: without the files that it maps (Linux ``/proc``)."""
+        for line in Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024 / 1e6
+        raise ProcessError(f"this kernel does not tell the memory of {self.name}")
+
     def last_words(self) -> str:
         """Return the end of the process's log."""
         try:
@@ -134,6 +144,18 @@ class ServerProcess:
         except OSError:
             return "(it left no log)"
         return "\n".join(lines[-LOG_LINES_SHOWN:]) or "(it said nothing)"
+
+    def state(self, path: str) -> Any | None:
+        """Return what the process tells at an HTTP path such as ``/v1/raft``, None when it does not answer with 200."""
+        connection = http.client.HTTPConnection(HOST, self.http_port, timeout=2)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return orjson.loads(response.read()) if response.status == http.HTTPStatus.OK else None
+        except (OSError, http.client.HTTPException, orjson.JSONDecodeError):
+            return None
+        finally:
+            connection.close()
 
     def _ready(self) -> bool:
         connection = http.client.HTTPConnection(HOST, self.http_port, timeout=2)
@@ -163,7 +185,12 @@ def namesrv_process(folder: Path, *, port: int = 0, settings: Mapping[str, objec
 
 
 def broker_process(
-    folder: Path, *, namesrv: str = "", port: int = 0, settings: Mapping[str, object] | None = None
+    folder: Path,
+    *,
+    namesrv: str = "",
+    port: int = 0,
+    settings: Mapping[str, object] | None = None,
+    name: str = "broker",
 ) -> ServerProcess:
     """Make a broker whose store and log live in `folder`; port 0 takes a free one, `namesrv` may be empty."""
     free, http_port = free_ports(2)
@@ -181,7 +208,34 @@ def broker_process(
     }
     config = _write_config(folder / "broker.conf", values)
     arguments = ["broker", "-c", str(config)]
-    return ServerProcess("broker", arguments, port=port, http_port=http_port, log=folder / "broker.log")
+    return ServerProcess(name, arguments, port=port, http_port=http_port, log=folder / "broker.log")
+
+
+def raft_processes(
+    folder: Path, nodes: int, *, namesrv: str = "", port: int = 0, settings: Mapping[str, object] | None = None
+) -> list[ServerProcess]:
+    """Make the members n0, n1, … of one Raft group, in folders of these names below `folder`.
+
+    `port` is the first member's listenPort, the others follow in steps of ten; 0 takes free ones.
+    """
+    raft_ports = free_ports(nodes)
+    peers = ";".join(f"n{number}-{HOST}:{raft_port}" for number, raft_port in enumerate(raft_ports))
+    return [
+        broker_process(
+            folder / f"n{number}",
+            namesrv=namesrv,
+            port=port + 10 * number if port else 0,
+            name=f"broker n{number}",
+            settings={
+                "enableDLegerCommitLog": True,
+                "dLegerGroup": "broker-a",
+                "dLegerPeers": peers,
+                "dLegerSelfId": f"n{number}",
+                **(settings or {}),
+            },
+        )
+        for number in range(nodes)
+    ]
 
 
 def _write_config(path: Path, values: Mapping[str, object]) -> Path:

@@ -72,6 +72,27 @@ class RemotingClient:
         connection = self._open.get(address)
         return None if connection is None or connection.closed else connection
 
+    async def connect(self, address: str, timeout: float = 3.0) -> Connection:
+        """Return the open connection to an address, made when there is none; ConnectError when none can be had."""
+        known = self.connection(address)
+        if known is not None:
+            return known
+        attempt = self._connecting.get(address)
+        if attempt is None:
+            if self._closed:
+                raise ConnectError("the client is closed")
+            attempt = self._connecting[address] = self._loop.create_task(self._connect(address))
+            attempt.add_done_callback(lambda _: self._connecting.pop(address, None))
+        await asyncio.wait({attempt}, timeout=timeout)
+        if not attempt.done():
+            raise ConnectError(f"no connection to {address} within {timeout:g} s")
+        result = ConnectError("the client is closed") if attempt.cancelled() else attempt.result()
+        if isinstance(result, ConnectError):
+            raise ConnectError(*result.args)
+        if result.closed:
+            raise ConnectError(f"{address} closed the connection at once")
+        return result
+
     async def invoke(self, address: str, request: Command, timeout: float = 3.0) -> Command:
         """Send a request and return the answer, whatever its code; `timeout` in seconds covers connecting as well.
 
@@ -81,7 +102,7 @@ class RemotingClient:
         connection = self._open.get(address)
         if connection is None or connection.closed:
             started = self._loop.time()
-            connection = await self._connected(address, timeout)
+            connection = await self.connect(address, timeout)
             timeout -= self._loop.time() - started
         return await connection.submit(request, timeout)
 
@@ -101,7 +122,7 @@ class RemotingClient:
         """Send a request that gets no answer; errors as of `invoke`, but an unknown outcome is never reported."""
         connection = self._open.get(address)
         if connection is None or connection.closed:
-            connection = await self._connected(address, timeout)
+            connection = await self.connect(address, timeout)
         connection.send_oneway(request)
 
     async def call(
@@ -121,23 +142,6 @@ class RemotingClient:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
         await self._side.close()
-
-    async def _connected(self, address: str, timeout: float) -> Connection:
-        attempt = self._connecting.get(address)
-        if attempt is None:
-            if self._closed:
-                raise ConnectError("the client is closed")
-            attempt = self._connecting[address] = self._loop.create_task(self._connect(address))
-            attempt.add_done_callback(lambda _: self._connecting.pop(address, None))
-        await asyncio.wait({attempt}, timeout=timeout)
-        if not attempt.done():
-            raise ConnectError(f"no connection to {address} within {timeout:g} s")
-        result = ConnectError("the client is closed") if attempt.cancelled() else attempt.result()
-        if isinstance(result, ConnectError):
-            raise ConnectError(*result.args)
-        if result.closed:
-            raise ConnectError(f"{address} closed the connection at once")
-        return result
 
     async def _connect(self, address: str) -> Connection | ConnectError:
         failures = self._failures.get(address)

@@ -106,6 +106,24 @@ class RequestCode(IntEnum):
     RESET_MASTER_FLUSH_OFFSET = 908
 
 
+class RaftCode(IntEnum):
+    """Requests of ours about a Raft group, far from RocketMQ's codes; bodies are JSON, there are no headers.
+
+    All but the first are the leader's: another member refuses them and names the leader.
+    """
+
+    STATUS = 9101
+    """Answer: what this member knows of the group, as /v1/raft shows it."""
+    TRANSFER_LEADER = 9102
+    """{"to": "n1"}, or {} for whoever has the whole log. Answered when another member leads."""
+    ADD_PEER = 9103
+    """{"id": "n3", "address": "host:port"}. Answered when it is a learner; it votes once it has caught up."""
+    REMOVE_PEER = 9104
+    """{"id": "n3"}. Answered when it is no member any more."""
+    LEAVE = 9105
+    """{}, to the last member: the store becomes a single broker's. Answered when that is committed."""
+
+
 class ResponseCode(IntEnum):
     """How a request ended. Names are RocketMQ's own."""
 

@@ -184,6 +184,16 @@ class Connection(asyncio.Protocol):
             failure.serialize_type = request.serialize_type
             self._send(failure)
 
+    def handle(self, handler: Handler, request: Command) -> None:
+        """Give a request to a handler later than it came, and answer as if it came now."""
+        try:
+            result = handler(self, request)
+        except Exception as error:
+            self.reply(request, _refusal(request, error))
+            return
+        if result is not None:
+            self._answer(request, result)
+
     def submit(self, request: Command, timeout: float) -> "asyncio.Future[Command]":
         """Send a request; the future gives its answer, whatever its code, or ConnectionLost or InvokeTimeout.
 

@@ -17,7 +17,7 @@ from remoting.codes import ResponseCode
 # Codes after which another broker may well accept the same send (RocketMQ's retryResponseCodes).
 RETRIABLE_CODES = frozenset({17, 14, 1, 2, 16, 204, 205, 501, 1500})
 # Codes that say that the route this client has is old.
-REROUTE_CODES = frozenset({17, 501, 1500})
+REROUTE_CODES = frozenset({14, 17, 501, 1500})
 
 
 class RemotingError(Exception):

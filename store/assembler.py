@@ -58,12 +58,20 @@ class Assembler:
         self._next: dict[tuple[str, int], int] = {}
         self._topics: dict[str, tuple[int, bytes]] = {}
         self._limit = 0
+        # In a group records stand in entries only: the position before which the present one must end, 0 between them.
+        self.entry_limit: int | None = None
         self.moved()
 
     def moved(self) -> None:
         """Note that the log was written, rolled or cut: from here on records must end before a new limit."""
         log = self._log
-        self._limit = min(log.file_end - BLANK_BYTES, log.written + PENDING_BYTES_MAX)
+        limit = self.entry_limit
+        self._limit = min(log.file_end - BLANK_BYTES, log.written + PENDING_BYTES_MAX) if limit is None else limit
+
+    def open_entry(self, limit: int) -> None:
+        """Take records that end at or before a position, and never roll; none at all with 0, between two entries."""
+        self.entry_limit = limit
+        self.moved()
 
     def put(self, record: PendingRecord) -> PutResult:
         """See MessageStore.put."""
@@ -175,6 +183,17 @@ class Assembler:
         self._next.clear()
         self.moved()
 
+    def follow(self, batch: Sequence[Dispatched]) -> None:
+        """Continue the queues behind records that are in the log, and not dispatched yet."""
+        for entry in batch:
+            if not entry.sys_flag & _HIDDEN:
+                self._next[entry.topic, entry.queue_id] = entry.queue_offset + 1
+
+    def stamp(self, at_least: int = 0) -> int:
+        """Return the store time of a record that is made now, and let none be older from here on."""
+        self.timestamp = max(self.timestamp, at_least or self._clock.now_ms())
+        return self.timestamp
+
     def forget_topic(self, topic: str) -> None:
         """Ask the queues anew for the offsets of a topic; nothing of it may be pending."""
         for queue in [queue for queue in self._next if queue[0] == topic]:
@@ -199,6 +218,8 @@ class Assembler:
         log = self._log
         if not log.fits(size):
             return PutStatus.MESSAGE_ILLEGAL
+        if self.entry_limit is not None:
+            return PutStatus.OS_PAGE_CACHE_BUSY
         if log.pending_bytes + size > PENDING_BYTES_MAX:
             return PutStatus.OS_PAGE_CACHE_BUSY
         if log.end + size + BLANK_BYTES > log.file_end:

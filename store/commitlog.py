@@ -12,7 +12,7 @@ from pathlib import Path
 
 from remoting.record import BLANK, BLANK_BYTES, BLANK_MAGIC
 from store.disk import Disk
-from store.mappedfile import LogFile, read_cold
+from store.mappedfile import ZERO_CHUNK_BYTES, LogFile, read_cold
 
 # Bytes put and not yet written; at the limit put() answers OS_PAGE_CACHE_BUSY until the next write().
 PENDING_BYTES_MAX = 64 * 1024 * 1024
@@ -36,17 +36,20 @@ class CommitLog:
         self._opened: OrderedDict[int, LogFile] = OrderedDict()
         # Made ahead by the helper, taken over when the writing reaches it.
         self._growth = threading.Lock()
+        self._preparing = threading.Lock()
         self.min_position = files[0].start
         self.end = end
         self.written = end
-        # Everything before this is on disk as far as fdatasync can promise; moved by the flusher only.
+        # Everything before this is on disk as far as fdatasync can promise; moved by the flusher, and by cut().
         self.flushed = end
+        # Everything before this is in queues and index, as far as it belongs there; moved by whoever dispatches.
+        self.dispatched = end
         self._current = self._file_of(end)
         self.file_end = self._current.end
         # Pieces of the run that begins at _run_start in the current file, and the runs of files already left.
         self.pieces: list[bytes | memoryview] = []
         self._run_start = end
-        self._runs: list[tuple[LogFile, int, bytes]] = []
+        self._runs: list[tuple[LogFile, int, bytes | memoryview]] = []
 
     # -- putting and writing
 
@@ -63,8 +66,8 @@ class CommitLog:
 
     def write(self) -> None:
         """Write everything pending. Raises OSError; then nothing of it counts, and discard() must follow."""
-        if self.pieces:
-            self._runs.append((self._current, self._run_start, b"".join(self.pieces)))
+        if pieces := self.pieces:
+            self._runs.append((self._current, self._run_start, pieces[0] if len(pieces) == 1 else b"".join(pieces)))
             self.pieces = []
             self._run_start = self.end
         for file, position, data in self._runs:
@@ -85,6 +88,35 @@ class CommitLog:
         self.file_end = self._current.end
         for file, position, data in runs:
             file.write(bytes(len(data)), position)
+
+    def cut(self, end: int) -> None:
+        """Make `end`, a border between records, the end of the log: durable when this returns (R11).
+
+        Nothing may be pending, and no sync may run. Raises OSError; then only a new start can tell where the log ends.
+        """
+        assert self.end == self.written, "what is pending is written or discarded first"
+        with self._preparing:
+            last = self._file_of(end)
+            for start in [start for start in sorted(self._files, reverse=True) if start > last.start]:
+                # From the newest on, so that no crash leaves a gap.
+                file = self._files.pop(start)
+                self._opened.pop(start, None)
+                file.release()
+                self._disk.unlink(file.path)
+                self._disk.sync_folder(self._folder)
+            until = min(self.written, last.end)
+            for at in range(end, until, ZERO_CHUNK_BYTES):
+                last.write(bytes(min(ZERO_CHUNK_BYTES, until - at)), at)
+            last.sync()
+            self._current = last
+            self.file_end = last.end
+            self.end = self.written = self._run_start = end
+            self.flushed = min(self.flushed, end)
+
+    def overwrite(self, position: int, data: bytes) -> None:
+        """Write over bytes of the log that are damaged. Raises OSError."""
+        assert position + len(data) <= self.written, "behind the end is nothing to mend"
+        self._file_of(position).write(data, position)
 
     @property
     def pending_bytes(self) -> int:
@@ -115,12 +147,13 @@ class CommitLog:
         Raises OSError when there is no room, which the writing will notice by itself if it gets that far. An error of
         fdatasync goes to `failed`: this descriptor will not report it a second time.
         """
-        current = self._current
-        until = self.written - current.start + AHEAD_BYTES
-        self._prepare_file(current, until, failed)
-        if until > current.size - AHEAD_BYTES // 2:
-            following = self._make(current.end)
-            self._prepare_file(following, AHEAD_BYTES, failed)
+        with self._preparing:
+            current = self._current
+            until = self.written - current.start + AHEAD_BYTES
+            self._prepare_file(current, until, failed)
+            if until > current.size - AHEAD_BYTES // 2:
+                following = self._make(current.end)
+                self._prepare_file(following, AHEAD_BYTES, failed)
 
     @staticmethod
     def _prepare_file(file: LogFile, until: int, failed: Callable[[BaseException], None]) -> None:

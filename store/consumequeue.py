@@ -243,6 +243,16 @@ class ConsumeQueues:
             else:
                 self._cut(queue, end)
 
+    def cut_queue(self, topic: str, queue_id: int, end: int) -> None:
+        """Make `end` the end of one queue, when it has more."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or queue.end <= end:
+            return
+        if end <= queue.low:
+            self._forget(topic, queue_id)
+        else:
+            self._cut(queue, end)
+
     def delete_below(self, physical: int) -> int:
         """Raise each queue's smallest offset to its first record at or behind `physical`, the head of the log.
 

@@ -7,7 +7,9 @@ from remoting.codes import MessageSysFlag
 from remoting.javahash import java_hash
 from remoting.properties import PROPERTY_DELAY, find_property, indexed_properties
 from remoting.record import BORNHOST_V6, HEADS, MAGIC_V2, STOREHOST_V6, SYSFLAG_AT, RecordError
+from remoting.topics import RAFT_TOPIC
 from store.consumequeue import ConsumeQueues
+from store.controlrecord import control_term
 from store.indexfile import MessageIndex
 from store.types import Dispatched
 
@@ -75,13 +77,17 @@ def dispatched_from_record(
     except UnicodeDecodeError as error:
         raise RecordError("the topic is not UTF-8") from error
     tags, uniq_key, keys = indexed_properties(properties)
+    if topic == RAFT_TOPIC:
+        code = control_term(view, position + head.size, body_size)
+    else:
+        code = queue_code(topic, tags, properties, store_timestamp, levels_ms)
     return Dispatched(
         topic,
         queue_id,
         queue_offset,
         physical,
         total,
-        queue_code(topic, tags, properties, store_timestamp, levels_ms),
+        code,
         store_timestamp,
         uniq_key,
         keys,

@@ -3,6 +3,7 @@
 StoreError
 ├── StoreLocked        another process has the folder: stop it, or give this one another storePathRootDir
 ├── StoreDamaged       the folder must not be opened as it is: the text says what is damaged and what to do
+├── EntryRefused       what another member sent does not continue the log of this one
 └── StoreWriteError    a write failed: nothing put since the last write() is stored; answer SERVICE_NOT_AVAILABLE
 """
 
@@ -21,3 +22,7 @@ class StoreDamaged(StoreError):
 
 class StoreWriteError(StoreError):
     """The records put since the last write could not be written: none of them is stored or dispatched."""
+
+
+class EntryRefused(StoreError):
+    """Entries that a leader sent do not continue this log: wrong position, CRC, chain or index. Nothing was written."""

@@ -31,7 +31,9 @@ class Flusher:
         *,
         on_flushed: Callable[[int], None],
         on_fatal: Callable[[BaseException], None],
+        stepped: bool = False,
     ) -> None:
+        """Make it; with `stepped` it has no thread, and whoever drives the store calls step()."""
         self._log = log
         self._interval_s = config.flushIntervalCommitLog / 1000
         self._least_bytes = config.flushCommitLogLeastPages * PAGE_BYTES
@@ -43,11 +45,27 @@ class Flusher:
         self._closing = False
         self._failure: BaseException | None = None
         self._last_flush = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="store-flusher", daemon=True)
+        # Held while a sync runs: who takes bytes or files out of the log must not meet one.
+        self.syncing = threading.Lock()
+        # Called before a sync; what it returns is called once that sync has succeeded and was told.
+        self.witness: Callable[[], Callable[[], None] | None] | None = None
+        self._thread = None if stepped else threading.Thread(target=self._run, name="store-flusher", daemon=True)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        if self._thread is not None:
+            self._thread.start()
+
+    def step(self) -> bool:
+        """Flush what is written, in the caller's thread; tell whether there was anything."""
+        assert self._thread is None, "the thread flushes"
+        return self._failure is None and self._flush()
+
+    def cut(self, end: int) -> None:
+        """Forget what was asked for behind `end`, a new end of the log; `syncing` is held."""
+        with self._wake:
+            self._wanted = min(self._wanted, end)
+            self._log.flushed = min(self._log.flushed, end)
 
     def ask(self, position: int) -> None:
         """Have everything before `position`, which must be written, made durable as soon as possible."""
@@ -78,7 +96,10 @@ class Flusher:
         with self._wake:
             self._closing = True
             self._wake.notify()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
+        elif self._failure is None:
+            self._flush()
 
     def _run(self) -> None:
         while self._failure is None:
@@ -96,22 +117,30 @@ class Flusher:
         dirty = self._log.written - self._log.flushed
         return dirty >= self._least_bytes or (dirty > 0 and time.monotonic() - self._last_flush >= self._thorough_s)
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
         log = self._log
-        # Read before syncing: what is written meanwhile is the next round's.
-        until = log.written
-        if until <= log.flushed:
-            return
         try:
-            log.sync(log.flushed, until)
+            with self.syncing:
+                follow_up = self.witness() if self.witness is not None else None
+                # Read before syncing: what is written meanwhile is the next round's.
+                until = log.written
+                if until <= log.flushed:
+                    return False
+                log.sync(log.flushed, until)
+                if self._failure is not None:
+                    return False
+                self._last_flush = time.monotonic()
+                log.flushed = until
         except OSError as error:
             self.fail(error)
-            return
-        if self._failure is not None:
-            return
-        self._last_flush = time.monotonic()
-        log.flushed = until
+            return False
         try:
             self._on_flushed(until)
         except Exception:
             _LOG.exception("on_flushed(%d) failed", until)
+        if follow_up is not None:
+            try:
+                follow_up()
+            except OSError as error:
+                self.fail(error)
+        return True

@@ -4,22 +4,26 @@ Damage ends nothing here: messages() goes on at the next intact record and says 
 running broker uses may be read too; what it writes meanwhile may or may not be seen.
 """
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+from zlib import crc32
 
 from remoting.errors import HeaderError
 from remoting.fastjson import loads
 from remoting.message import MessageExt
 from remoting.record import RecordError, decode_record
 from store.checkpoint import Checkpoint, load_checkpoint
+from store.controlrecord import Control, ControlError, decode_control, is_control
 from store.descriptors import Descriptors
 from store.dispatch import dispatched_from_record, is_hidden
 from store.errors import StoreError
+from store.floorfile import Mark, read_floor
 from store.indextable import HEADER_BYTES, read_header
 from store.logscan import Found, LogScan, Span, find_later_record
-from store.mappedfile import NAME_DIGITS
+from store.mappedfile import NAME_DIGITS, read_cold
 from store.queuefile import ENTRY_BYTES, ZEROS, Entry, QueueFiles, entry_end, list_files
 from store.queuescan import find_bounds
 from store.types import Dispatched
@@ -27,6 +31,7 @@ from store.types import Dispatched
 # Differences that check_queues lists; more are only counted.
 PROBLEMS_MAX = 100
 _ENTRIES_AT_ONCE = 1024
+_TORN = "an entry whose records do not match their CRC"
 
 
 @dataclass(frozen=True)
@@ -156,6 +161,33 @@ class StoreFolder:
             except (RecordError, ValueError) as error:
                 yield Gap(found.position, found.position + found.size, str(error))
 
+    def entries(self, start: int = 0) -> Iterator[Control | Gap]:
+        """Yield the control records of Raft entries from the first one at or behind `start`, and gaps.
+
+        A control record that is none, or whose covered records do not match their CRC, is told as a gap.
+        """
+        for found in self.records(start):
+            if isinstance(found, Gap):
+                yield found
+            elif is_control(found.view, found.at):
+                try:
+                    control = decode_control(found.view, found.at)
+                except ControlError as error:
+                    yield Gap(found.position, found.position + found.size, str(error))
+                    continue
+                yield control if self._covers(control) else Gap(control.position, control.end, _TORN)
+
+    def floor(self) -> Mark | None:
+        """Return up to where a group member knows its log as synced; None for a single broker."""
+        return read_floor(self.root)
+
+    def _covers(self, control: Control) -> bool:
+        begin = control.position + control.size
+        for span in self._spans():
+            if span.start <= control.position and control.end <= span.start + span.size:
+                return crc32(read_cold(span.path, begin - span.start, control.covered_bytes)) == control.covered_crc
+        return False
+
     def segments(self) -> list[Segment]:
         """Describe the CommitLog files; reads all of them."""
         spans = self._spans()
@@ -218,10 +250,13 @@ class StoreFolder:
     def check_queues(self) -> Check:
         """Compare every record of the log with its ConsumeQueue entry, and every queue's end with its last record.
 
-        The records of a topic that was deleted, and perhaps made anew, count as wrong while they stay in the log.
+        The records of a topic that was deleted, and perhaps made anew, count as wrong while they stay in the log. What
+        a group has not committed yet, and may be in no queue, does not.
         """
         records = wrong = 0
         problems: list[str] = []
+        # A group's records wait for the commit before they come into a queue.
+        held_from = max(0, self.checkpoint().dispatched) if self.floor() is not None else sys.maxsize
         with _QueueReader(self.root / "consumequeue") as reader:
             ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in reader.summaries()}
             seen: dict[tuple[str, int], int] = {}
@@ -233,6 +268,8 @@ class StoreFolder:
                 if record.queue_offset < ends.get(queue, 0):
                     held = reader.read(*queue, record.queue_offset, 1)[0]
                 expected = (record.physical_offset, record.size, record.tags_code)
+                if held == ZEROS and record.physical_offset >= held_from:
+                    continue
                 if held != expected:
                     wrong += 1
                     if len(problems) < PROBLEMS_MAX:

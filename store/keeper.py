@@ -33,18 +33,32 @@ ROOM_RETRY_SECONDS = 1.0
 class Helper:
     """The thread. Jobs of one kind wait at most once, so the queue is as short as there are kinds."""
 
-    def __init__(self, log: CommitLog, disk: Disk, failed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, log: CommitLog, disk: Disk, failed: Callable[[BaseException], None], *, stepped: bool = False
+    ) -> None:
+        """Make it; with `stepped` it has no thread, and whoever drives the store calls step()."""
         self._log = log
         self._disk = disk
         self._failed = failed
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._making_room = False
         self._room_after = 0.0
-        self._thread = threading.Thread(target=self._run, name="store-helper", daemon=True)
+        self._thread = None if stepped else threading.Thread(target=self._run, name="store-helper", daemon=True)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        if self._thread is not None:
+            self._thread.start()
+
+    def step(self) -> bool:
+        """Do one job in the caller's thread; tell whether there was one."""
+        assert self._thread is None, "the thread does the jobs"
+        if self._jobs.empty():
+            return False
+        job = self._jobs.get()
+        if job is not None:
+            self._do(job)
+        return True
 
     def make_room(self) -> None:
         """Have zeros written ahead of the writing."""
@@ -69,7 +83,11 @@ class Helper:
     def close(self) -> None:
         """Finish what waits and end the thread."""
         self._jobs.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
+            return
+        while self.step():
+            pass
 
     def _prepare(self) -> None:
         try:
@@ -85,10 +103,14 @@ class Helper:
             job = self._jobs.get()
             if job is None:
                 return
-            try:
-                job()
-            except Exception:
-                _LOG.exception("a job of the store's helper failed")
+            self._do(job)
+
+    @staticmethod
+    def _do(job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception:
+            _LOG.exception("a job of the store's helper failed")
 
 
 class Keeper:
@@ -137,7 +159,7 @@ class Keeper:
         if self._syncing or self._broken:
             return
         if self._coming is None:
-            if self._clock.monotonic() >= self._due and self._log.written > self._saved.dispatched:
+            if self._clock.monotonic() >= self._due and self._log.dispatched > self._saved.dispatched:
                 self._mark(timestamp)
             return
         if self._owed <= 0 and self._log.flushed >= self._coming.flushed:
@@ -161,7 +183,8 @@ class Keeper:
             self._write(self._coming)
 
     def _mark(self, timestamp: int) -> None:
-        position = self._log.written
+        # In a group what is not committed yet is in no queue, and may be cut: the checkpoint does not vouch for it.
+        position = self._log.dispatched
         self._owed = self._queues.dirty
         if self._index is not None:
             self._index.persist()

@@ -66,7 +66,7 @@ class LogFile:
         """Whether a descriptor or a mapping is held."""
         return self._fd >= 0 or self._map is not None
 
-    def write(self, data: bytes, position: int) -> None:
+    def write(self, data: bytes | memoryview, position: int) -> None:
         """Write at a position of the log; raises OSError, and then any part may have been written."""
         assert self.start <= position, "before the file"
         assert position + len(data) <= self.end, "behind the file"

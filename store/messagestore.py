@@ -1,22 +1,25 @@
 """The face of the store: one CommitLog, its queues and its index, behind one object."""
 
-import errno
 import logging
 from collections.abc import Callable, Sequence
 
 from runtime.clock import Clock, SystemClock
 from store.assembler import Assembler
+from store.cleaner import Cleaner
 from store.commitlog import CommitLog
 from store.config import StoreConfig
 from store.disk import Disk
 from store.dispatch import Dispatcher, parse_delay_levels
+from store.entrylog import EntryLog, EntryParts
 from store.errors import StoreWriteError
+from store.floorfile import FloorFile
 from store.flusher import Flusher
+from store.groupscan import FoundEntries
+from store.health import Health
 from store.keeper import Helper, Keeper
 from store.lockfile import ABORT_NAME
 from store.opening import Opened, open_folder
 from store.reads import Accepts, Reader
-from store.retention import KeptFile, decide
 from store.types import (
     CleanReport,
     Dispatched,
@@ -32,9 +35,6 @@ _LOG = logging.getLogger(__name__)
 
 # RocketMQ's limit of one answer, whatever the requester says.
 READ_BYTES_MAX = 128 * 1024 * 1024
-# After a full disk refused a write, the next one is let through so much later.
-FULL_DISK_RETRY_SECONDS = 1.0
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class MessageStore:
@@ -52,16 +52,18 @@ class MessageStore:
     assembler's own method, one call less per message.)
     """
 
-    def __init__(self, config: StoreConfig, opened: Opened, *, store_host: bytes, clock: Clock, disk: Disk) -> None:
+    def __init__(
+        self, config: StoreConfig, opened: Opened, *, store_host: bytes, clock: Clock, disk: Disk, stepped: bool
+    ) -> None:
         """Use open()."""
         self._config = config
         self._clock = clock
         self._disk = disk
-        self._lock = opened.lock
+        self._opened = opened
         self._log: CommitLog = opened.log
         self._queues = opened.queues
-        self._index = opened.index
         self._dispatcher = Dispatcher(opened.queues, opened.index)
+        levels_ms = parse_delay_levels(config.messageDelayLevel)
         self._assembler = Assembler(
             opened.log,
             opened.queues,
@@ -69,12 +71,13 @@ class MessageStore:
             store_host=store_host,
             body_bytes_max=config.maxMessageSize,
             last_timestamp=opened.last_timestamp,
-            levels_ms=parse_delay_levels(config.messageDelayLevel),
+            levels_ms=levels_ms,
         )
+        self._health = Health(config, clock, disk, opened.log, self._assembler)
         self.put = self._assembler.put
         self._reader = Reader(opened.log, opened.queues, opened.index, config)
-        self._flusher = Flusher(opened.log, config, on_flushed=self._flushed, on_fatal=self._fatal)
-        self._helper = Helper(opened.log, disk, self._flusher.fail)
+        self._flusher = Flusher(opened.log, config, on_flushed=self._flushed, on_fatal=self._fatal, stepped=stepped)
+        self._helper = Helper(opened.log, disk, self._flusher.fail, stepped=stepped)
         self._keeper = Keeper(
             config.root,
             disk,
@@ -86,31 +89,70 @@ class MessageStore:
             helper=self._helper,
             checkpoint=opened.checkpoint,
         )
-        # Why writes are refused: for good, until a moment, until the disk has room again.
-        self._failed: str | None = None
-        self._retry_at: float | None = None
-        self._disk_full: str | None = None
-        self._disk_ratio = 0.0
+        self._cleaner = Cleaner(
+            opened.log,
+            opened.queues,
+            opened.index,
+            keeper=self._keeper,
+            helper=self._helper,
+            health=self._health,
+            clock=clock,
+        )
         self._closed = False
         self.on_dispatched: Callable[[Sequence[Dispatched]], None] | None = None
         self.on_flushed: Callable[[int], None] | None = None
         self.on_fatal: Callable[[BaseException], None] | None = None
+        self.entries: EntryLog | None = None
+        """The Raft log, when the store is a group member's; then nothing is put or written past it."""
+        if opened.entries is not None:
+            self.entries = self._open_entries(opened.entries, store_host, levels_ms)
+
+    def _open_entries(self, found: FoundEntries, store_host: bytes, levels_ms: tuple[int, ...]) -> EntryLog:
+        self._floor = FloorFile(self._config.root, self._disk)
+        parts = EntryParts(
+            self._log,
+            self._queues,
+            self._assembler,
+            self._flusher,
+            self._health,
+            self._floor,
+            self._deliver,
+            self._helper.make_room,
+            store_host,
+            self._config.mappedFileSizeCommitLog,
+            levels_ms,
+        )
+        return EntryLog(parts, found)
 
     @classmethod
     def open(
-        cls, config: StoreConfig, *, store_host: bytes, clock: Clock | None = None, disk: Disk | None = None
+        cls,
+        config: StoreConfig,
+        *,
+        store_host: bytes,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+        group: bool = False,
+        stepped: bool = False,
+        force: bool = False,
     ) -> "MessageStore":
         """Lock the folder, recover what is in it, begin.
 
-        `store_host`: see remoting.msgid.pack_host. Raises StoreLocked, StoreDamaged (the text says what to do),
-        ConfigError, OSError.
+        `store_host`: see remoting.msgid.pack_host. `group`: as a member of a Raft group, with `entries`; without it a
+        group's folder is refused unless `force` gives up what only the group has. `stepped`: without threads, see
+        step_flush(). Raises StoreLocked, StoreDamaged (the text says what to do), ConfigError, OSError.
         """
         config.validate()
         clock = clock if clock is not None else SystemClock()
         disk = disk if disk is not None else Disk()
-        opened = open_folder(config, disk, clock, parse_delay_levels(config.messageDelayLevel))
-        store = cls(config, opened, store_host=store_host, clock=clock, disk=disk)
-        store._measure_disk()
+        levels_ms = parse_delay_levels(config.messageDelayLevel)
+        opened = open_folder(config, disk, clock, levels_ms, group=group, force=force)
+        try:
+            store = cls(config, opened, store_host=store_host, clock=clock, disk=disk, stepped=stepped)
+            store._health.measure_disk()
+        except BaseException:
+            opened.release()
+            raise
         store._flusher.start()
         store._helper.start()
         store._helper.make_room()
@@ -137,20 +179,24 @@ class MessageStore:
         try:
             log.write()
         except OSError as error:
-            self._undo_write(error)
+            self._health.undo_write(error)
             raise StoreWriteError(f"the CommitLog cannot be written: {error}") from error
-        batch = self._assembler.take_batch()
+        self._deliver(self._assembler.take_batch())
+        log.dispatched = log.written
+        if log.wants_room:
+            self._helper.make_room()
+        return log.written
+
+    def _deliver(self, batch: list[Dispatched]) -> None:
+        """Bring records into queues and index, and tell of them."""
         try:
             self._dispatcher.dispatch(batch)
         except Exception as error:
             # The records are in the log, and will be in the queues after the next start; without them nothing goes on.
-            self._fail(f"queues or index cannot take records: {error}; restart the broker, they will be rebuilt")
+            self._health.fail(f"queues or index cannot take records: {error}; restart the broker, they will be rebuilt")
             raise StoreWriteError(f"records are written but not dispatched: {error}") from error
-        if log.wants_room:
-            self._helper.make_room()
         if self.on_dispatched is not None:
             self.on_dispatched(batch)
-        return log.written
 
     def flush_soon(self, position: int) -> None:
         """Have the flusher make everything before `position` durable; `on_flushed` tells when."""
@@ -173,10 +219,7 @@ class MessageStore:
 
     def writable(self) -> str | None:
         """Return why writes are refused (code SERVICE_NOT_AVAILABLE), None when they are not."""
-        if self._retry_at is not None and self._clock.monotonic() >= self._retry_at:
-            self._retry_at = None
-            self._refuse()
-        return self._assembler.refused
+        return self._health.writable()
 
     # -- reading
 
@@ -238,19 +281,18 @@ class MessageStore:
     def stats(self) -> StoreStats:
         """Return the store's figures."""
         log = self._log
-        # Dispatch happens in write(): what is behind is what it could not dispatch, and then writes are refused.
         return StoreStats(
             written=log.written,
             flushed=log.flushed,
             min_physical=log.min_position,
-            dispatch_behind_bytes=max(0, log.written - self._dispatched_end()),
+            dispatch_behind_bytes=log.written - log.dispatched,
             flush_behind_bytes=max(0, log.written - log.flushed),
             log_files=len(log.files),
             log_bytes=log.written - log.min_position,
             queues=len(self._queues),
             earliest_timestamp=self._reader.earliest_timestamp(),
             latest_timestamp=self._assembler.timestamp,
-            disk_ratio=self._disk_ratio,
+            disk_ratio=self._health.disk_ratio,
             refused=self.writable(),
         )
 
@@ -258,7 +300,7 @@ class MessageStore:
 
     def idle(self) -> None:
         """Persist queue entries and work towards a checkpoint; called every 50 ms or so, takes some ms."""
-        if self._failed is None:
+        if self._health.failed is None:
             try:
                 self._keeper.step(self._assembler.timestamp)
             except OSError as error:
@@ -269,41 +311,38 @@ class MessageStore:
         assert config.mappedFileSizeCommitLog == self._config.mappedFileSizeCommitLog, "sizes of files never change"
         assert config.log_folder == self._config.log_folder, "the folder of a store never changes"
         self._config = config
-        self._measure_disk()
+        self._health.reconfigure(config)
 
     def delete_topic(self, topic: str) -> None:
         """Forget all queues of a topic; its offsets begin at 0 again. Its records stay until their file expires."""
-        if self._failed is None:
+        if self._health.failed is None:
             self.write()
         self._queues.delete_topic(topic)
         self._assembler.forget_topic(topic)
+        if self.entries is not None:
+            self.entries.forget_topic()
         self._keeper.hasten()
 
-    def clean(self, *, now: bool = False) -> CleanReport:
+    def clean(self, *, now: bool = False, keep_from: int | None = None) -> CleanReport:
         """Do a retention pass: called every cleanResourceInterval in the store's thread; the helper removes files.
 
-        `now`: an administrator wants expired files gone at any hour. The reason and what was removed are told.
+        `now`: an administrator wants expired files gone at any hour. `keep_from`: somebody still needs the log from
+        this position on. The reason and what was removed are told.
         """
-        self._measure_disk()
-        log = self._log
-        # Never beyond the checkpoint: a queue whose last entries were lost with a kill must find their records.
-        safe = min(log.flushed, self._keeper.checkpoint.dispatched)
-        files = [
-            KeptFile(file.start, file.size, int(file.path.stat().st_mtime * 1000))
-            for file in log.files
-            if file.start <= log.written
-        ]
-        decision = decide(files, self._config, now_ms=self._clock.now_ms(), disk_ratio=self._disk_ratio, asked=now)
-        removed = [start for start in decision.delete if start + self._config.mappedFileSizeCommitLog <= safe]
-        if removed:
-            self._helper.remove([log.remove_first(start) for start in removed])
-            self._queues.delete_below(log.min_position)
-            if self._index is not None:
-                self._index.delete_below(log.min_position)
-            _LOG.info(
-                "%d CommitLog files removed, %s; it begins at %d now", len(removed), decision.reason, log.min_position
-            )
-        return CleanReport(removed, decision.reason, self._disk_ratio)
+        if self.entries is not None and self.entries.copies.pinned:
+            return CleanReport([], "another member copies the files", self._health.disk_ratio)
+        report = self._cleaner.clean(self._config, now=now, keep_from=keep_from)
+        if self.entries is not None and report.removed:
+            self.entries.trimmed()
+        return report
+
+    def step_flush(self) -> bool:
+        """Without threads: sync what is written, with the callbacks of the flusher; tell whether there was anything."""
+        return self._flusher.step()
+
+    def step_helper(self) -> bool:
+        """Without threads: do one job of the helper; tell whether there was one."""
+        return self._helper.step()
 
     def close(self) -> None:
         """Stop cleanly: write, flush, persist, checkpoint, remove the mark of an unclean stop, unlock.
@@ -315,73 +354,30 @@ class MessageStore:
             return
         self._closed = True
         try:
-            if self._failed is None:
+            if self._health.failed is None:
                 self.write()
         finally:
             self._helper.close()
             self._flusher.close()
             try:
-                if self._failed is None and self._flusher.failure is None:
+                if self._health.failed is None and self._flusher.failure is None:
                     self._keeper.finish(self._assembler.timestamp)
                     self._disk.unlink(self._config.root / ABORT_NAME)
                     self._disk.sync_folder(self._config.root)
             finally:
-                self._release()
+                if self.entries is not None:
+                    self._floor.close()
+                self._opened.release()
 
-    def _release(self) -> None:
-        try:
-            self._queues.close()
-            if self._index is not None:
-                self._index.close()
-        finally:
-            self._log.close()
-            self._lock.release()
-
-    # -- failures
-
-    def _undo_write(self, error: OSError) -> None:
-        """Bring everything back to the last good write, and decide whether there can be another."""
-        _LOG.error("writing the CommitLog failed, what was put is dropped: %s", error)
-        try:
-            self._log.discard()
-        except OSError as worse:
-            self._fail(f"the CommitLog cannot be written ({error}) nor mended ({worse}); restart the broker")
-        else:
-            if error.errno in _FULL:
-                self._retry_at = self._clock.monotonic() + FULL_DISK_RETRY_SECONDS
-                self._refuse()
-            else:
-                self._fail(f"the CommitLog cannot be written: {error}; check the disk and restart the broker")
-        self._assembler.forget_pending()
-
-    def _measure_disk(self) -> None:
-        self._disk_ratio = self._disk.used_ratio(self._config.log_folder)
-        full = self._disk_ratio >= self._config.warning_ratio
-        self._disk_full = (
-            f"the disk of {self._config.log_folder} is {self._disk_ratio:.0%} full, writes are refused from "
-            f"{self._config.warning_ratio:.0%} on (diskSpaceWarningLevelRatio)"
-            if full
-            else None
-        )
-        self._refuse()
-
-    def _fail(self, reason: str) -> None:
-        _LOG.critical("the store takes no more writes: %s", reason)
-        self._failed = reason
-        self._refuse()
-
-    def _refuse(self) -> None:
-        waiting = "the disk is full" if self._retry_at is not None else None
-        self._assembler.refused = self._failed or self._disk_full or waiting
-
-    def _dispatched_end(self) -> int:
-        return self._log.written if self._failed is None else self._queues.max_physical()
+    # -- what the threads tell
 
     def _flushed(self, position: int) -> None:
+        if self.entries is not None and self.entries.on_durable is not None:
+            self.entries.on_durable(position)
         if self.on_flushed is not None:
             self.on_flushed(position)
 
     def _fatal(self, error: BaseException) -> None:
-        self._fail(f"the CommitLog cannot be synced: {error}; restart the broker")
+        self._health.fail(f"the CommitLog cannot be synced: {error}; restart the broker")
         if self.on_fatal is not None:
             self.on_fatal(error)

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from runtime.clock import Clock
@@ -15,8 +15,12 @@ from store.consumequeue import ConsumeQueues, QueueOrderError
 from store.disk import Disk
 from store.dispatch import Dispatcher, dispatched_from_record
 from store.errors import StoreDamaged
+from store.floorfile import read_floor
+from store.grouprecovery import GroupRecovery
+from store.groupscan import FoundEntries, HintedControls
 from store.indexfile import MessageIndex
 from store.lockfile import ABORT_NAME, LockFile
+from store.logscan import Span
 from store.mappedfile import LogFile
 from store.reads import Reader
 from store.recovery import Recovered, Recovery, load_files, scan_start
@@ -37,10 +41,32 @@ class Opened:
     index: MessageIndex | None
     checkpoint: Checkpoint
     last_timestamp: int
+    entries: FoundEntries | None
+    """Of a group member, None for a single broker."""
+
+    def release(self) -> None:
+        """Give everything back."""
+        try:
+            self.queues.close()
+            if self.index is not None:
+                self.index.close()
+        finally:
+            self.log.close()
+            self.lock.release()
 
 
-def open_folder(config: StoreConfig, disk: Disk, clock: Clock, levels_ms: tuple[int, ...]) -> Opened:
+def open_folder(
+    config: StoreConfig,
+    disk: Disk,
+    clock: Clock,
+    levels_ms: tuple[int, ...],
+    *,
+    group: bool = False,
+    force: bool = False,
+) -> Opened:
     """Lock and recover a store folder. Raises StoreError, OSError; then everything is given back.
+
+    `group`: as a member of a Raft group. `force`: as a single broker, although it belongs to a group.
 
     Files and folders of RocketMQ that are not known here (config/, timerwheel, abort.bak, …) are left alone.
     """
@@ -69,15 +95,16 @@ def open_folder(config: StoreConfig, disk: Disk, clock: Clock, levels_ms: tuple[
             undo.callback(index.close)
         if not files:
             files.append(LogFile.create(disk, config.log_folder, 0, config.mappedFileSizeCommitLog))
-        mending = _Mending(config, disk, queues, index, checkpoint, files, levels_ms)
+        mending = _Mending(config, disk, queues, index, checkpoint, files, levels_ms, group=group, force=force)
         found = mending.run(clean=clean)
         log = CommitLog(config.log_folder, config.mappedFileSizeCommitLog, disk, found.files, found.end)
         queues.delete_below(log.min_position)
-        if not clean and not _tails_fit(queues, Reader(log, queues, None, config)):
+        damaged = found.entries is not None and found.entries.damaged is not None
+        if not clean and not damaged and not _tails_fit(queues, Reader(log, queues, None, config)):
             _LOG.warning("the queues do not match the CommitLog: all of them are built anew")
-            mending.rebuild()
+            found = replace(found, entries=mending.rebuild())
         undo.pop_all()
-    return Opened(lock, log, queues, index, checkpoint, found.last_timestamp)
+    return Opened(lock, log, queues, index, checkpoint, found.last_timestamp, found.entries)
 
 
 def _release_all(files: list[LogFile]) -> None:
@@ -110,22 +137,33 @@ class _Mending:
         checkpoint: Checkpoint,
         files: list[LogFile],
         levels_ms: tuple[int, ...],
+        *,
+        group: bool,
+        force: bool,
     ) -> None:
+        self._force = force
         self._config = config
         self._queues = queues
         self._index = index
         self._checkpoint = checkpoint
         self._files = files
         dispatcher = Dispatcher(queues, index)
+        read = partial(dispatched_from_record, levels_ms=levels_ms)
+        dispatch = partial(dispatcher.dispatch, rebuilding=True)
         self._recovery: Callable[[], Recovery] = partial(
-            Recovery,
-            files,
-            checkpoint,
-            disk,
-            check_crc=config.checkCRCOnRecover,
-            read=partial(dispatched_from_record, levels_ms=levels_ms),
-            dispatch=partial(dispatcher.dispatch, rebuilding=True),
+            Recovery, files, checkpoint, disk, check_crc=config.checkCRCOnRecover, read=read, dispatch=dispatch
         )
+        if group:
+            self._recovery = partial(
+                GroupRecovery,
+                files,
+                checkpoint,
+                disk,
+                queues=queues,
+                floor=read_floor(config.root),
+                read=read,
+                dispatch=dispatch,
+            )
 
     def run(self, *, clean: bool) -> Recovered:
         """Read what must be read again, and settle the log."""
@@ -143,11 +181,29 @@ class _Mending:
             _LOG.warning("%s: all queues are built anew", error)
             recovery = self._recovery()
             end = self._feed_all(recovery)
+        if not isinstance(recovery, GroupRecovery):
+            self._check_classic(end)
         return recovery.settle(end)
 
-    def rebuild(self) -> None:
+    def rebuild(self) -> FoundEntries | None:
         """Build all queues and the index anew, from a log that has been settled."""
-        self._feed_all(self._recovery())
+        recovery = self._recovery()
+        self._feed_all(recovery)
+        return recovery.found if isinstance(recovery, GroupRecovery) else None
+
+    def _check_classic(self, end: int) -> None:
+        """Refuse a single broker on a group's log, before a byte of it is changed (R2)."""
+        try:
+            free = HintedControls([Span(file.path, file.start, file.size) for file in self._files], self._queues)
+            if self._force or free.ends_classic():
+                return
+        except QueueOrderError:
+            pass
+        raise StoreDamaged(
+            f"{self._config.root} belongs to a Raft group: as a single broker it would go its own way from {end} on. "
+            f"Let the member leave first (raftmq raft leave), or start with --force, which gives up what the group "
+            f"has acknowledged and this member lacks, and keeps what was never committed"
+        )
 
     def _feed_all(self, recovery: Recovery) -> int:
         self._queues.clear()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from remoting.properties import KEY_SEPARATOR
 from remoting.record import BORNHOST_AT, BORNHOST_V6, MAGIC_V1, MAGIC_V2, SYSFLAG_AT, RecordError
+from remoting.topics import RAFT_TOPIC
 from store.commitlog import CommitLog
 from store.config import QUEUE_ENTRY_BYTES, StoreConfig
 from store.consumequeue import ConsumeQueues
@@ -47,6 +48,9 @@ class Reader:
         self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, accepts: Accepts
     ) -> GetResult:
         """See MessageStore.get."""
+        if topic == RAFT_TOPIC:
+            # Its records are the group's own; consumers never see them.
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         queues = self._queues
         low = queues.min_offset(topic, queue_id)
         end = queues.max_offset(topic, queue_id)

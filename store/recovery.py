@@ -25,6 +25,7 @@ from remoting.record import RecordError
 from store.checkpoint import CHECKPOINT_NAME, Checkpoint
 from store.disk import Disk
 from store.errors import StoreDamaged
+from store.groupscan import FoundEntries
 from store.logscan import LogScan, Span, find_later_record
 from store.mappedfile import NAME_DIGITS, LogFile
 from store.types import Dispatched
@@ -46,6 +47,8 @@ class Recovered:
     files: list[LogFile]
     end: int
     last_timestamp: int
+    entries: FoundEntries | None = None
+    """Of a group member's log."""
 
 
 def load_files(folder: Path, file_bytes: int, disk: Disk) -> list[LogFile]:
@@ -177,6 +180,8 @@ class Recovery:
             _LOG.warning("%s lies behind the end %d of the CommitLog and is removed", file.path, end)
             file.release()
             self._disk.unlink(file.path)
+            # One by one, from the newest on: no crash may leave a gap.
+            self._disk.sync_folder(file.path.parent)
         last = kept[-1]
         for offset, length in _dirty_ranges(last.fd, end - last.start, last.size):
             self._disk.pwrite(last.fd, bytes(length), offset)

@@ -1,4 +1,4 @@
-"""`raftmq bench`: `send`, `pull` and `suite` load a broker with raw frames; `consume` and `latency` use the client."""
+"""`raftmq bench`: raw frames (`send`, `pull`, `suite`, `raft`), the client (`consume`, `latency`), Raft groups."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -25,6 +25,10 @@ Connections = Annotated[int, typer.Option("--connections", min=1, max=1024)]
 Size = Annotated[int, typer.Option("--size", "-s", min=1, max=4 * 1024 * 1024, help="Bytes of a body.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time, after half a second of warm-up.")]
 TopicName = Annotated[str, typer.Option("--topic", "-t", help="Topic; created by the first send.")]
+
+Folder = Annotated[
+    Path | None, typer.Option("--dir", metavar="D", help="Folder for the stores; its disk is what is measured.")
+]
 
 COLUMNS = ("what", "conns", "in flight", "bytes", "msgs/s", "p50 ms", "p99 ms", "max ms", "server µs/msg", "errors")
 
@@ -125,9 +129,7 @@ def latency(
 @app.command()
 def suite(
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each figure.")] = 3.0,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", metavar="D", help="Folder for the store; its disk is what is measured.")
-    ] = None,
+    folder: Folder = None,
     as_json: Json = False,
 ) -> None:
     """Measure the matrix of docs/performance.md: sends by flush type, size and requests in flight, and pulls of 32."""
@@ -151,6 +153,88 @@ def suite(
         print_json(figures)
     else:
         print_table(("flush", *COLUMNS), rows)
+
+
+@app.command()
+def raft(
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each figure.")] = 3.0,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure sends side by side: a single broker and a Raft group of three, each with and without fsync."""
+    from contextlib import aclosing
+
+    from raftmq.bench.group import run_matrix
+
+    figures: list[dict[str, object]] = []
+    rows: list[tuple[object, ...]] = []
+
+    async def work() -> None:
+        async with aclosing(run_matrix(seconds, folder)) as results:
+            async for mode, result in results:
+                figures.append({"mode": mode, **result.as_dict()})
+                rows.append((mode, *_row(result)))
+                if not as_json:
+                    typer.echo(f"{mode}, {result.in_flight} in flight, {result.body_bytes} B …")
+
+    _measured(work)
+    if as_json:
+        print_json(figures)
+    else:
+        print_table(("mode", *COLUMNS), rows)
+
+
+@app.command()
+def failover(
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000)] = 20,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a Raft group's failover (kill -9 to the first acknowledged send) and its start on empty folders."""
+    from raftmq.bench.group import cold_start
+    from raftmq.bench.group import failover as failover_rounds
+
+    found = [
+        _measured(lambda: failover_rounds(rounds, folder)),
+        _measured(lambda: cold_start(max(1, rounds // 4), folder)),
+    ]
+    if as_json:
+        print_json([one.as_dict() for one in found])
+        return
+    print_table(("what", "rounds", "p50 s", "max s"), [(one.what, one.rounds, one.p50_s, one.max_s) for one in found])
+
+
+@app.command()
+def recovery(
+    restart_mib: Annotated[int, typer.Option("--restart-mib", min=64, help="Log of the restarted member.")] = 2048,
+    behind_mib: Annotated[int, typer.Option("--behind-mib", min=64, help="What the follower missed.")] = 1024,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the restart of a member of a Raft group with a long log, and the catch-up of one that fell behind."""
+    from raftmq.bench.group import recovery as recovery_figures
+
+    found = _measured(lambda: recovery_figures(restart_mib, behind_mib, folder))
+    if as_json:
+        print_json(found)
+    else:
+        print_table(("what", "value"), list(found.items()))
+
+
+@app.command()
+def memory(
+    gib: Annotated[int, typer.Option("--gib", min=1, max=100, help="How much is appended.")] = 10,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the memory of a Raft group's members while much is appended; mapped files are not counted."""
+    from raftmq.bench.group import memory as memory_figures
+
+    found = _measured(lambda: memory_figures(gib, folder))
+    if as_json:
+        print_json(found)
+    else:
+        print_table(tuple(found[0]), [tuple(row.values()) for row in found])
 
 
 @app.command()

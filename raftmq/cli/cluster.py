@@ -4,10 +4,16 @@ from typing import Annotated, Any
 
 import typer
 
+from raftmq.cli import raft
 from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, Json, Namesrv, Settings
 from raftmq.cli.output import emit, fail, parse_settings, print_json, run, time_of, with_admin
 
-app = typer.Typer(no_args_is_help=True, help="Brokers and NameServers.")
+app = typer.Typer(no_args_is_help=True, help="Brokers, NameServers and Raft groups.")
+app.command()(raft.raft_status)
+app.command()(raft.transfer_leader)
+app.command()(raft.add_peer)
+app.command()(raft.remove_peer)
+app.command()(raft.leave_raft)
 
 # What `status` shows to people, of the figures that a broker gives: RocketMQ's key → column.
 SHOWN = {

@@ -16,7 +16,7 @@ def demo(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Send real records, kill -9 the broker half way, go on, consume everything and compare it with what was sent."""
+    """Send real records, kill -9 the leader of a three-node group half way, go on, consume all and compare."""
     from raftmq.demo import Demo
     from raftmq.flights import RecordsError, flights, lines_of
     from raftmq.processes import ProcessError

@@ -13,6 +13,7 @@ from raftmq.cli.options import ConfigFile, Settings
 from raftmq.cli.output import fail, one_line_errors, parse_settings, print_json_line
 
 WATCH_S = 0.2
+GROUP_SIZES = (1, 3, 5)
 
 
 def namesrv(
@@ -54,7 +55,7 @@ def broker(
     with one_line_errors():
         from broker.config import load_broker_config
         from broker.configfile import MetadataError
-        from broker.server import run_broker
+        from broker.process import run_broker
         from runtime.config import config_values, format_properties
         from store.errors import StoreError
 
@@ -77,26 +78,26 @@ def local(
     folder: Annotated[
         Path | None, typer.Option("--dir", metavar="D", help="Folder that keeps all data; otherwise a temporary one.")
     ] = None,
-    nodes: Annotated[int, typer.Option("--nodes", help="Brokers; more than one comes with Raft groups.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", help="Brokers: 1, or 3 or 5 that form a Raft group.")] = 1,
     namesrv_port: Annotated[int, typer.Option("--namesrv-port", help="0 takes a free one.")] = 9876,
     broker_port: Annotated[int, typer.Option("--broker-port", help="0 takes a free one.")] = 10911,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
 ) -> None:
-    """Run a NameServer and a broker in the foreground until Ctrl-C, for developing against."""
+    """Run a NameServer and a broker, or a Raft group of brokers, in the foreground until Ctrl-C."""
     from raftmq.local import LocalCluster
     from raftmq.processes import ProcessError
 
-    if nodes != 1:
-        fail(f"--nodes {nodes}: one broker is all there is until Raft groups exist; leave --nodes out", code=2)
+    if nodes not in GROUP_SIZES:
+        fail(f"--nodes {nodes}: it takes 1, 3 or 5; a group of an even size survives no more failures", code=2)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: stop.set())
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raftmq-local-")))
-        cluster = LocalCluster(home.resolve(), namesrv_port=namesrv_port, broker_port=broker_port)
+        cluster = LocalCluster(home.resolve(), nodes=nodes, namesrv_port=namesrv_port, broker_port=broker_port)
         try:
             cluster.start()
-            _announce(cluster.address, cluster.broker.address, home, as_json)
+            _announce(cluster.address, [broker.address for broker in cluster.brokers], home, as_json)
             while not stop.wait(WATCH_S):
                 for server in cluster.servers:
                     if not server.running:
@@ -108,11 +109,12 @@ def local(
             fail(str(error))
 
 
-def _announce(namesrv_address: str, broker_address: str, home: Path, as_json: bool) -> None:
+def _announce(namesrv_address: str, brokers: list[str], home: Path, as_json: bool) -> None:
     if as_json:
-        print_json_line({"namesrv": namesrv_address, "broker": broker_address, "dir": str(home)})
+        print_json_line({"namesrv": namesrv_address, "broker": brokers[0], "brokers": brokers, "dir": str(home)})
         return
-    typer.echo(f"NameServer {namesrv_address}   broker {broker_address}   data in {home}")
+    named = "broker" if len(brokers) == 1 else "brokers"
+    typer.echo(f"NameServer {namesrv_address}   {named} {' '.join(brokers)}   data in {home}")
     typer.echo(f"use it with: export NAMESRV_ADDR={namesrv_address}    (Ctrl-C ends it)")
 
 

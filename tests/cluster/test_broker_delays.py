@@ -101,7 +101,7 @@ async def test_progress_survives_an_orderly_restart(tmp_path: Path, client: Remo
 BROKER = """
 import sys
 from broker.config import load_broker_config
-from broker.server import run_broker
+from broker.process import run_broker
 config, store_config, _ = load_broker_config(dict(pair.split("=", 1) for pair in sys.argv[1:]))
 run_broker(config, store_config)
 """

@@ -206,7 +206,7 @@ async def test_a_disk_that_fails_stops_the_broker_without_a_clean_end(tmp_path: 
 FAILING_DISK = """
 import errno, os, sys
 from broker.config import load_broker_config
-from broker.server import run_broker
+from broker.process import run_broker
 
 def fail(*_):
     raise OSError(errno.EIO, "Input/output error")

@@ -1,4 +1,7 @@
-"""One NameServer and one broker as real processes, and the official C++ client in a process beside them."""
+"""A NameServer and a broker group as real processes, and the official C++ client in a process beside them.
+
+Everything runs against a single broker and against a Raft group of three.
+"""
 
 import json
 import os
@@ -16,9 +19,9 @@ Order = Callable[..., list[dict[str, Any]]]
 PROGRAM = Path(__file__).with_name("cpp_client.py")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("interop")) as running:
+@pytest.fixture(scope="module", params=[1, 3], ids=["single", "raft"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("interop"), nodes=request.param) as running:
         yield running
 
 

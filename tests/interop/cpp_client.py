@@ -1,7 +1,8 @@
 """Drives the official C++ client (PyPI `rocketmq`) in a process of its own: one JSON order in, one JSON answer out.
 
 The library has threads, logs and atexit habits of its own, so it never shares a process with pytest. The order names
-what to do: `send`, `push` or `pull`; the answer is a list of send results or of received messages.
+what to do: `send`, `push`, `pull` or `load`; the answer is a list of send results or of received messages, for `load`
+what was acknowledged and what failed.
 """
 
 import json
@@ -125,9 +126,50 @@ def pull(order: dict[str, Any]) -> list[dict[str, Any]]:
     return messages
 
 
+def load(order: dict[str, Any]) -> dict[str, list[str]]:
+    """Send from several threads until standard input says stop; each acknowledgement is said at once."""
+    producer = Producer(order["group"], timeout=5000)
+    producer.set_namesrv_addr(order["namesrv"])
+    producer.start()
+    stopping = threading.Event()
+    acknowledged: list[str] = []
+    failed: list[str] = []
+    speaking = threading.Lock()
+
+    def work(number: int) -> None:
+        sent = 0
+        while not stopping.is_set():
+            name = f"{number}-{sent}"
+            sent += 1
+            built = Message(order["topic"])
+            built.set_body(name)
+            try:
+                status = int(producer.send_sync(built).status)
+            except Exception as error:
+                failed.append(f"{name}: {error}")
+                continue
+            if status != 0:
+                failed.append(f"{name}: status {status}")
+                continue
+            acknowledged.append(name)
+            with speaking:
+                sys.stdout.write("ok\n")
+                sys.stdout.flush()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(order["threads"])]
+    for thread in threads:
+        thread.start()
+    sys.stdin.readline()
+    stopping.set()
+    for thread in threads:
+        thread.join()
+    producer.shutdown()
+    return {"acknowledged": acknowledged, "failed": failed}
+
+
 def main() -> None:
-    order = json.load(sys.stdin)
-    answer = {"send": send, "push": push, "pull": pull}[order["do"]](order)
+    order = json.loads(sys.stdin.readline())
+    answer = {"send": send, "push": push, "pull": pull, "load": load}[order["do"]](order)
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
     # The library's destructors would shut down a second time; everything is said.

@@ -1,8 +1,19 @@
 """broker/config.py: RocketMQ's keys, honest refusals, and changes while the broker runs."""
 
+from pathlib import Path
+
 import pytest
 
 from broker.config import BrokerConfig, LiveConfig, load_broker_config, outgoing_ip
+from broker.raft_config import (
+    broker_id_of,
+    check_folder,
+    group_settings,
+    group_warnings,
+    raft_bind_address,
+    read_secret,
+    tls_contexts,
+)
 from runtime.config import ConfigError
 
 
@@ -27,7 +38,6 @@ def test_one_file_holds_the_keys_of_both() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("enableDLegerCommitLog", "true"),
         ("brokerRole", "SLAVE"),
         ("brokerRole", "SYNC_MASTER"),
         ("enableControllerMode", "true"),
@@ -92,3 +102,89 @@ def test_a_bad_change_changes_nothing() -> None:
     with pytest.raises(ConfigError, match="flushDiskType"):
         live.update({"brokerPermission": "4", "flushDiskType": "NEVER"})
     assert live.broker is broker
+
+
+GROUP = {
+    "enableDLegerCommitLog": "true",
+    "dLegerGroup": "g",
+    "dLegerPeers": "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913",
+    "dLegerSelfId": "n1",
+}
+FAR = "n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911"
+
+
+def test_a_group_of_rocketmqs_keys() -> None:
+    broker, store, unknown = load_broker_config({**GROUP, "brokerId": "5"})
+    assert unknown == []
+    settings = group_settings(broker, broker.group_name())
+    assert (settings.group, settings.self_id, len(settings.peers)) == ("g", "n1", 3)
+    assert (settings.heartbeat_ms, settings.election_ms_min, settings.election_ms_max) == (100, 500, 1000)
+    assert broker_id_of("n1") == 2
+    assert store.flushDiskType == "SYNC_FLUSH"
+    assert raft_bind_address(broker, settings, "0.0.0.0") == "127.0.0.1"
+
+
+def test_a_group_flushes_before_it_acknowledges_unless_the_file_itself_says_otherwise() -> None:
+    assert load_broker_config({**GROUP, "flushDiskType": "ASYNC_FLUSH"})[1].flushDiskType == "ASYNC_FLUSH"
+    assert load_broker_config({})[1].flushDiskType == "ASYNC_FLUSH"
+    broker = load_broker_config(GROUP)[0]
+    settings = group_settings(broker, "g")
+    assert list(group_warnings(settings, durable=True)) == []
+    assert "ASYNC_FLUSH" in next(group_warnings(settings, durable=False))
+
+
+def test_an_even_number_of_members_is_warned_about() -> None:
+    broker = load_broker_config({**GROUP, "dLegerPeers": "n0-127.0.0.1:1;n1-127.0.0.1:2"})[0]
+    assert "2 members" in next(group_warnings(group_settings(broker, "g"), durable=True))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("dLegerSelfId", "n3", "dLegerSelfId"),
+        ("dLegerSelfId", "", "dLegerSelfId"),
+        ("dLegerPeers", "", "dLegerPeers"),
+        ("dLegerPeers", "n1:127.0.0.1:40911", "dLegerPeers"),
+        ("dLegerPeers", "n1-127.0.0.1:1;n1-127.0.0.1:2", "dLegerPeers"),
+        ("dLegerPeers", FAR, "raftSecretFile"),
+        ("preferredLeaderId", "first", "preferredLeaderId"),
+        ("raftElectionMsMin", "100", "raftElectionMsMin"),
+        ("raftElectionMsMax", "400", "raftElectionMsMax"),
+        ("raftHeartbeatMs", "0", "raftHeartbeatMs"),
+        ("raftTlsCertFile", "cert.pem", "raftTls"),
+        ("shutdownForwardMs", "-1", "shutdownForwardMs"),
+    ],
+)
+def test_a_group_that_could_not_work_is_refused_by_name(key: str, value: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        load_broker_config({**GROUP, key: value})
+
+
+def test_the_secret_is_read_and_neither_short_nor_missing(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    broker = load_broker_config({**GROUP, "dLegerPeers": FAR, "raftSecretFile": str(file)})[0]
+    with pytest.raises(ConfigError, match="raftSecretFile"):
+        read_secret(broker)
+    file.write_text("short\n")
+    with pytest.raises(ConfigError, match="5 bytes"):
+        read_secret(broker)
+    file.write_text("0123456789abcdef\n")
+    assert read_secret(broker) == b"0123456789abcdef"
+    assert read_secret(load_broker_config(GROUP)[0]) is None
+    assert raft_bind_address(broker, group_settings(broker, "g"), "0.0.0.0") == "0.0.0.0"
+
+
+def test_certificates_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    keys = {key: str(tmp_path / key) for key in ("raftTlsCertFile", "raftTlsKeyFile", "raftTlsCaFile")}
+    with pytest.raises(ConfigError, match="raftTlsCertFile"):
+        tls_contexts(load_broker_config({**GROUP, **keys})[0])
+    assert tls_contexts(load_broker_config(GROUP)[0]) is None
+
+
+def test_R17_a_store_of_dledger_is_refused(tmp_path: Path) -> None:
+    check_folder(tmp_path / "none")
+    (tmp_path / "dledger-n0").mkdir()
+    check_folder(tmp_path)
+    (tmp_path / "dledger-n0" / "data").mkdir()
+    with pytest.raises(ConfigError, match="dledger-n0"):
+        check_folder(tmp_path)

@@ -4,13 +4,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import orjson
 import pytest
 
 import broker.http
 from broker.http import BrokerHttp
+from broker.role import Standalone
 from broker.runtime_info import Backlog
 from remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from tests.unit.broker_parts import Parts, Peer, broker_parts
+from tests.unit.raft_parts import SetRole
 
 COMMON = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
 
@@ -24,7 +27,7 @@ def series(name: str, **labels: str) -> str:
 class Face:
     """The face that is asked, and what makes it not ready."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, role: SetRole | None = None) -> None:
         self.parts = parts
         self.reason: str | None = None
         self.pages = BrokerHttp(
@@ -39,6 +42,8 @@ class Face:
             lambda: Backlog(11, 3),
             lambda: self.reason,
             lambda: {"listen": "127.0.0.1:10911"},
+            Standalone() if role is None else role,
+            None if role is None else lambda: {"role": "LEADER", "term": role.term},
         )
         self.http = self.pages.face()
 
@@ -143,3 +148,24 @@ async def test_pages_of_state(face: Face) -> None:
     assert (row["readQueueNums"], row["writeQueueNums"], row["perm"], row["system"]) == (1, 2, 4, False)
     row = next(row for row in groups["groups"] if row["group"] == "g")
     assert (row["clients"], row["subscriptions"]) == (["c"], {"T": "TagA"})
+
+
+async def test_a_member_of_a_group_shows_its_role_and_the_group(tmp_path: Path) -> None:
+    async with broker_parts(tmp_path) as parts:
+        role = SetRole()
+        role.set(4, "n1")
+        face = Face(parts, role)
+        await face.http.start("127.0.0.1", 0)
+        try:
+            status, raft = await face.get("/v1/status"), await face.get("/v1/raft")
+            role.set(5, "n0")
+            later = await face.get("/v1/status")
+        finally:
+            await face.http.close()
+    assert orjson.loads(raft[1]) == {"role": "LEADER", "term": 4}
+    shown = [orjson.loads(text) for _, text in (status, later)]
+    assert [(each["role"], each["brokerId"], each["term"]) for each in shown] == [("LEADER", 0, 4), ("FOLLOWER", 2, 5)]
+
+
+async def test_a_broker_alone_has_no_page_of_a_group(face: Face) -> None:
+    assert (await face.get("/v1/raft"))[0] == 404

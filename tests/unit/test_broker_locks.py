@@ -1,6 +1,6 @@
 """broker/locks.py: one holder a queue, until it lets go, leaves, or 60 s pass."""
 
-from broker.locks import LOCK_SECONDS, LockTable
+from broker.locks import FIRST_TERM, LOCK_SECONDS, TRUSTED_SECONDS, LockTable
 from remoting.bodies import MessageQueue
 from runtime.clock import ManualClock
 
@@ -62,3 +62,57 @@ def test_the_table_has_a_limit() -> None:
     assert table.lock("H", "a", [Q1]) == []
     table.unlock("G", "a", [Q0])
     assert table.lock("H", "a", [Q1]) == [Q1]
+
+
+def test_R14_a_new_leader_grants_nothing_while_clients_trust_the_locks_of_the_old_one() -> None:
+    clock = ManualClock()
+    table = LockTable(clock)
+    table.lead(4)
+    assert table.lock("G", "a", [Q0]) == []
+    clock.advance(TRUSTED_SECONDS - 0.1)
+    assert table.lock("G", "a", [Q0]) == []
+    clock.advance(0.1)
+    assert table.lock("G", "b", [Q0]) == [Q0]
+
+
+def test_R14_locks_of_an_earlier_leadership_count_for_nothing() -> None:
+    clock = ManualClock()
+    table = LockTable(clock)
+    table.lead(FIRST_TERM)
+    assert table.lock("G", "a", [Q0]) == [Q0]
+    table.lead(FIRST_TERM + 2)
+    assert len(table) == 0
+    assert table.lock("G", "a", [Q0]) == []
+
+
+def test_R14_nobody_else_grants_in_the_first_term_nor_between_two_terms_of_one_leader() -> None:
+    table = LockTable(ManualClock())
+    table.lead(FIRST_TERM)
+    assert table.lock("G", "a", [Q0]) == [Q0]
+    table.lead(FIRST_TERM + 1)
+    assert table.holder("G", Q0) == "a"
+    assert table.lock("G", "b", [Q0, Q1]) == [Q1]
+
+
+def test_R14_the_wait_is_not_cut_short_by_an_election_that_changes_nothing() -> None:
+    clock = ManualClock()
+    table = LockTable(clock)
+    table.lead(4)
+    clock.advance(1)
+    table.lead(5)
+    assert table.lock("G", "a", [Q0]) == []
+    clock.advance(TRUSTED_SECONDS - 1)
+    assert table.lock("G", "a", [Q0]) == [Q0]
+
+
+class Grants(LockTable):
+    """A planted bug: a new leader takes the locks that it does not know for free."""
+
+    def may_grant(self) -> bool:
+        return True
+
+
+def test_R14_planted_a_leader_that_grants_at_once_is_caught() -> None:
+    table = Grants(ManualClock())
+    table.lead(4)
+    assert table.lock("G", "a", [Q0]) == [Q0]

@@ -2,104 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import msgspec
 import pytest
 
-from broker.pull import PullHandlers
-from broker.pullcheck import PullChecks
 from remoting.bodies import SubscriptionGroupConfig, TopicConfig
-from remoting.codec import decode
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import ROCKETMQ, Command
-from remoting.errors import CommandError
-from remoting.headers import PullMessageRequestHeader
+from remoting.command import ROCKETMQ
 from remoting.record import decode_records
 from remoting.server import Connection
 from store.types import GetResult, GetStatus
-from tests.unit.broker_parts import Parts, Peer, broker_parts
-
-
-class Consumer(Peer):
-    """A connection that keeps its answers decoded."""
-
-    address = "10.0.0.9:40000"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers: list[Command] = []
-
-    def write(self, *pieces: bytes | memoryview) -> None:
-        self.answers.append(decode(b"".join(pieces)[4:]))
-
-    def reply(self, request: Command, response: Command) -> None:
-        response.opaque = request.opaque
-        self.answers.append(response)
-
-
-class Setting:
-    def __init__(self, parts: Parts, threads: ThreadPoolExecutor) -> None:
-        self.parts = parts
-        self.consumer = Consumer()
-        checks = PullChecks(parts.config, parts.topics, parts.groups, parts.clients)
-        loop = asyncio.get_running_loop()
-        self.pulls = PullHandlers(parts.config, checks, parts.offsets, parts.store, parts.stats, loop, threads)
-        parts.store.on_dispatched = self.pulls.arrived
-
-    def pull(
-        self,
-        offset: int = 0,
-        *,
-        suspend_ms: int = 0,
-        tags: str | None = "*",
-        by: int = RequestCode.PULL_MESSAGE,
-        kind: int = 0,
-        **changed: Any,
-    ) -> None:
-        header = PullMessageRequestHeader(
-            consumerGroup="G",
-            topic="T",
-            queueId=0,
-            queueOffset=offset,
-            maxMsgNums=32,
-            sysFlag=(2 if suspend_ms else 0) | (4 if tags is not None else 0),
-            commitOffset=0,
-            suspendTimeoutMillis=suspend_ms,
-            subVersion=0,
-            subscription=tags,
-        )
-        request = Command.request(by, msgspec.structs.replace(header, **changed))
-        request.opaque, request.serialize_type = 42, kind
-        reply = self.pulls.table()[by](cast("Connection", self.consumer), request)
-        if isinstance(reply, Command):
-            self.consumer.reply(request, reply)
-
-    @property
-    def last(self) -> Command:
-        return self.consumer.answers[-1]
-
-    def refused(self, code: int, match: str, **request: Any) -> None:
-        with pytest.raises(CommandError, match=match) as error:
-            self.pull(**request)
-        assert error.value.code == code
+from tests.unit.broker_parts import Peer
+from tests.unit.pulling import Setting, pulling, turn
 
 
 @pytest.fixture
 async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
-    with ThreadPoolExecutor(1) as threads:
-        async with broker_parts(tmp_path) as parts:
-            parts.topics.update(TopicConfig("T", 4, 4))
-            made = Setting(parts, threads)
-            yield made
-            made.pulls.stop()
-
-
-async def turn() -> None:
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    async with pulling(tmp_path) as made:
+        yield made
 
 
 @pytest.mark.parametrize("kind", [0, ROCKETMQ])

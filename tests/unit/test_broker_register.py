@@ -1,5 +1,6 @@
 """broker/register.py: who is told what, how often, and what is suspicious about an address."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from remoting.command import Command
 from remoting.headers import QueryDataVersionResponseHeader, RegisterBrokerRequestHeader
 from remoting.server import Connection, RemotingServer
 from runtime.clock import ManualClock
+from tests.unit.raft_parts import SetRole
 
 
 class NameServer:
@@ -52,7 +54,11 @@ class Setting:
         self.live = LiveConfig(config, store_config)
         self.topics = TopicTable(folder / "topics.json", self.live, ManualClock())
         self.client = RemotingClient()
-        self.registration = Registration(self.live, self.topics, self.client, "192.0.2.1:10911", "192.0.2.1:10912")
+        self.role = SetRole()
+        self.role.set(1, "n1")
+        self.registration = Registration(
+            self.live, self.role, self.topics, self.client, "192.0.2.1:10911", "192.0.2.1:10912"
+        )
         self.topics.on_change = self.registration.changed
 
     async def close(self) -> None:
@@ -172,3 +178,60 @@ async def test_one_that_does_not_answer_does_not_hold_up_the_start(
 )
 def test_suspicious_addresses(address: str, name_server: str, suspicious: bool) -> None:
     assert bool(address_warnings(address, (name_server,))) is suspicious
+
+
+async def told(name_server: NameServer, count: int) -> None:
+    async with asyncio.timeout(5):
+        while len(name_server.headers) < count:
+            await asyncio.sleep(0.001)
+
+
+async def test_R15_a_change_of_role_is_told_at_once_with_id_and_term(
+    tmp_path: Path, name_servers: list[NameServer]
+) -> None:
+    setting = Setting(tmp_path, name_servers)
+    setting.role.set(2, "n0")
+    await setting.registration.start()
+    for name_server in name_servers:
+        await told(name_server, 1)
+    setting.role.set(7, "n1")
+    for name_server in name_servers:
+        await told(name_server, 2)
+        assert [header.brokerId for header in name_server.headers[-1:]] == [0]
+        assert name_server.bodies[-1].topicConfigSerializeWrapper.dataVersion.stateVersion == 7
+    setting.role.set(8, "n2")
+    for name_server in name_servers:
+        await told(name_server, 3)
+        assert name_server.headers[-1].brokerId == 2
+    await setting.close()
+
+
+async def test_R15_a_term_that_changes_nothing_for_clients_is_not_told_at_once(
+    tmp_path: Path, name_servers: list[NameServer]
+) -> None:
+    setting = Setting(tmp_path, name_servers)
+    setting.role.set(2, "n0")
+    await setting.registration.start()
+    before = [len(name_server.codes) for name_server in name_servers]
+    setting.role.set(3, "n2")
+    await asyncio.sleep(0)
+    assert [len(name_server.codes) for name_server in name_servers] == before
+    await setting.close()
+
+
+async def test_R15_a_leader_without_a_lease_does_not_unregister(tmp_path: Path, name_servers: list[NameServer]) -> None:
+    setting = Setting(tmp_path, name_servers)
+    await setting.registration.start()
+    setting.role.node.lease = False
+    await setting.close()
+    assert all(RequestCode.UNREGISTER_BROKER not in name_server.codes for name_server in name_servers)
+
+
+async def test_the_version_never_falls_when_a_broker_leaves_its_group(
+    tmp_path: Path, name_servers: list[NameServer]
+) -> None:
+    setting = Setting(tmp_path, name_servers)
+    setting.topics.data_version.stateVersion = 9
+    await setting.registration.start()
+    assert name_servers[0].bodies[-1].topicConfigSerializeWrapper.dataVersion.stateVersion == 9
+    await setting.close()

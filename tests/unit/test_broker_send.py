@@ -90,9 +90,18 @@ class Setting:
         self.log, self.topics, self.peer, self.clock = Log(), Topics(), Peer(), ManualClock()
         self.groups = {"G": SubscriptionGroupConfig(groupName="G", retryMaxTimes=2)}
         self.failures = 0
+        self.elsewhere: list[Command] = []
         checks = MessageChecks(self.live, self.topics, self.groups.get, self.clock, lambda below: below - 1)
         host = pack_host("192.0.2.1", 10911)
-        self.send = SendHandlers(self.live, checks, self.log, host, lambda: "NEW", self._failed)
+        self.send = SendHandlers(
+            self.live,
+            checks,
+            self.log,
+            host,
+            lambda: "NEW",
+            self._failed,
+            lambda _peer, send: self.elsewhere.append(send),
+        )
 
     def _failed(self) -> None:
         self.failures += 1
@@ -369,3 +378,14 @@ def test_a_refusal_of_the_store_says_why() -> None:
     assert answer.remark is not None
     assert "disk is full" in answer.remark
     assert setting.failures == 1
+
+
+@pytest.mark.parametrize("by", [RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE])
+@pytest.mark.parametrize("oneway", [False, True])
+def test_R8_what_is_in_no_log_goes_elsewhere_as_it_came(by: int, oneway: bool) -> None:
+    setting = Setting()
+    body = encode_batch([(0, b"1", b""), (0, b"2", b"")]) if by == RequestCode.SEND_BATCH_MESSAGE else b"body"
+    request = setting.do(by=by, body=body, oneway=oneway)
+    setting.log.answers[0](ResponseCode.NOT_LEADER_FOR_QUEUE)
+    assert setting.elsewhere == [request]
+    assert (setting.peer.answers, setting.failures) == ([], 0)

@@ -38,16 +38,25 @@ class Setting:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.peer = Consumer()
-        self.status = PutStatus.PUT_OK
+        self.status, self.code = PutStatus.PUT_OK, ResponseCode.SERVICE_NOT_AVAILABLE
+        self.elsewhere: list[Command] = []
         parts.groups.update(SubscriptionGroupConfig(groupName="G", retryQueueNums=4, retryMaxTimes=2))
         self.handlers = SendBackHandlers(
-            parts.config, parts.topics, parts.groups.find, parts.store, self, HOST, parts.stats, lambda below: below - 1
+            parts.config,
+            parts.topics,
+            parts.groups.find,
+            parts.store,
+            self,
+            HOST,
+            parts.stats,
+            lambda below: below - 1,
+            lambda _peer, request: self.elsewhere.append(request),
         )
 
     def append(self, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
         assert wait
         if self.status is not PutStatus.PUT_OK:
-            done(PutResult(self.status), ResponseCode.SERVICE_NOT_AVAILABLE)
+            done(PutResult(self.status), self.code)
             return
         result = self.parts.store.put(record)
         self.parts.store.write()
@@ -194,3 +203,12 @@ async def test_a_store_that_takes_nothing_is_told(setting: Setting) -> None:
     answer = setting.back(put.physical_offset)
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "disk is full" in (answer.remark or "")
+
+
+async def test_R8_what_is_in_no_log_goes_elsewhere_as_it_came(setting: Setting) -> None:
+    put = setting.parts.put("T", 0)
+    setting.status, setting.code = PutStatus.SERVICE_NOT_AVAILABLE, ResponseCode.NOT_LEADER_FOR_QUEUE
+    with pytest.raises(IndexError):
+        setting.back(put.physical_offset)
+    assert [request.code for request in setting.elsewhere] == [RequestCode.CONSUMER_SEND_MSG_BACK]
+    assert setting.peer.answers == []

@@ -42,8 +42,28 @@ def test_queues_follow_permission_and_master() -> None:
     assert topic_route("T", data(perm=4)).write_queues == ()
     assert topic_route("T", data(perm=2)).read_queues == ()
     follower = topic_route("T", data(addresses={2: "h:2"}))
-    assert (follower.write_queues, len(follower.read_queues)) == ((), 3)
+    assert (follower.write_queues, len(follower.read_queues)) == (route.write_queues, 3)
     assert (follower.master("b"), follower.address("b")) == (None, "h:2")
+    assert topic_route("T", data(addresses={})).write_queues == ()
+
+
+def test_queues_without_a_master_are_written_to_only_when_there_are_no_others() -> None:
+    both = data(addresses={1: "h:2"})
+    both.brokerDatas.append(BrokerData(brokerAddrs={0: "i:1"}, brokerName="a", cluster="c"))
+    both.queueDatas.append(QueueData(brokerName="a", perm=6, readQueueNums=1, writeQueueNums=1))
+    route = topic_route("T", both)
+    assert route.write_queues == (MessageQueue("T", "a", 0),)
+    assert route.masterless
+
+
+def test_where_to_send_prefers_the_master() -> None:
+    route = topic_route("T", data(addresses={3: "h:3", 0: "h:1", 2: "h:2"}))
+    assert route.for_writing("b") == "h:1"
+    assert route.for_writing("b", "h:2") == "h:1"
+    assert route.for_writing("b", "h:1") == "h:2"
+    assert route.for_writing("nobody") is None
+    assert topic_route("T", data()).for_writing("b", "h:1") == "h:1"
+    assert topic_route("T", data(addresses={2: "h:2"})).for_writing("b") == "h:2"
 
 
 async def test_questions_asked_at_the_same_time_are_one() -> None:
@@ -87,14 +107,30 @@ async def test_the_old_route_is_kept_when_nobody_knows_better() -> None:
         await table.find("Other")
 
 
-async def test_a_group_without_master_is_asked_for_again() -> None:
-    server = NameServer(T=data(addresses={1: "h:2"}))
+async def test_a_topic_that_nobody_takes_is_asked_for_again() -> None:
+    server = NameServer(T=data(perm=4))
     table = routes(server)
-    with pytest.raises(RouteError, match="have no master") as caught:
+    with pytest.raises(RouteError, match="no write permission") as caught:
         await table.find_for_send("T", 4)
     assert caught.value.retriable
     server.topics = {"T": data(addresses={0: "h:2"})}
     assert (await table.find_for_send("T", 4)).master("b") == "h:2"
+
+
+async def test_the_elected_one_is_sought_with_one_question_at_a_time() -> None:
+    server = NameServer(T=data(addresses={2: "h:2"}), U=data(addresses={2: "h:2"}), V=data())
+    table = routes(server)
+    for topic in "TUV":
+        await table.find(topic)
+    server.asked.clear()
+    assert not await table.seek_masters()
+    assert server.asked == ["T"]
+    assert server.topics is not None
+    server.topics.update(T=data(), U=data())
+    assert await table.seek_masters()
+    assert server.asked == ["T", "T", "U"]
+    assert await table.seek_masters()
+    assert server.asked == ["T", "T", "U"]
 
 
 async def test_changes_are_told_once() -> None:

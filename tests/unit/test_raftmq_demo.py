@@ -7,7 +7,7 @@ RECORDS = Records("letters", [Record("a", b"a"), Record("b", b"b"), Record("c", 
 
 
 def verdict(acknowledged: set[int], received: dict[int, list[bytes]]) -> Verdict:
-    return judge(RECORDS, acknowledged, received, back_s=0.5, seconds=2.0)
+    return judge(RECORDS, acknowledged, received, leaderless_s=0.5, seconds=2.0)
 
 
 def test_all_came_back() -> None:

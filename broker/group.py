@@ -1,0 +1,250 @@
+"""A broker as member of a Raft group: vote file, node and links around the store's log, and what a commit causes here.
+
+The only place that sees raft/ and store/ together. A commit goes, in the order of the log: queues and index
+(`EntryLog.release`), metadata (`GroupMeta.apply`), then the role is looked at, so that a new leader serves only when
+its own no-op and everything before it has got where clients can see it.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+from broker.config import LiveConfig
+from broker.configfile import MetadataError
+from broker.meta import GroupMeta
+from broker.raft_admin import told
+from broker.raft_config import (
+    group_settings,
+    group_warnings,
+    raft_bind_address,
+    read_secret,
+    tls_contexts,
+)
+from broker.raft_log import WrittenLog
+from broker.raft_role import GroupRole
+from broker.raftgroup import RaftReplication
+from raft.driver import DrivenLog, RaftDriver
+from raft.group import GroupConfig, Member
+from raft.hello import Hello
+from raft.transport import Tls
+from raft.types import EntryRefused, Fate, Refusal, Role
+from raft.votefile import STORE_ID_BYTES, VoteFile
+from runtime.clock import Clock
+from store.config import SYNC_FLUSH
+from store.controlrecord import EntryKind
+from store.entrylog import EntryLog
+from store.messagestore import MessageStore
+
+_log = logging.getLogger(__name__)
+
+RAFT_FOLDER = "raft"
+VOTE_FILE = "vote"
+# Seconds that a stop waits for another member to take the lead, beyond what one attempt may take.
+HAND_OVER_SECONDS = 2.0
+# Seconds that a new member may take to be linked to.
+MEET_SECONDS = 4.0
+
+
+class RaftGroup:
+    """A broker's part in its group. Made when the store is open; `start` when everything else is built."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        clock: Clock,
+        *,
+        address: str,
+        on_fatal: Callable[[BaseException], None],
+        on_reset: Callable[[str, str], None],
+    ) -> None:
+        """`address` is where this broker's clients find it; `on_reset` gets the member to copy from, and why.
+
+        Raises ConfigError, VoteFileDamaged, VoteFileMissing, OSError.
+        """
+        config, entries = live.broker, store.entries
+        assert entries is not None, "the store was opened as a group member's"
+        self.settings = group_settings(config, config.group_name())
+        self._live = live
+        self._store = store
+        self._entries: EntryLog = entries
+        self._clock = clock
+        self._address = address
+        self._on_fatal = on_fatal
+        self._on_reset = on_reset
+        self._sync = live.store.flushDiskType == SYNC_FLUSH
+        for warning in group_warnings(self.settings, durable=self._sync):
+            _log.warning("%s", warning)
+        self._votes = VoteFile.open(
+            live.store.root / RAFT_FOLDER / VOTE_FILE,
+            has_log=entries.last.index > 0,
+            new_id=lambda: os.urandom(STORE_ID_BYTES),
+        )
+        entries.refused = EntryRefused
+        entries.ends_group = lambda payload: GroupConfig.decode(payload).classic
+        loop = asyncio.get_running_loop()
+        self.role = GroupRole(self.settings.self_id)
+        self.meta = GroupMeta(self.role, loop.call_later, clock)
+        self.replication = RaftReplication(
+            entries,
+            self.role,
+            loop,
+            writable=store.writable,
+            flush_metadata=self.meta.flush,
+            pending_bytes_max=config.pendingBytesMax,
+        )
+        self.role.subscribe(self.replication.role_changed)
+        self._applied = entries.commit
+        self._loop = loop
+        tls = tls_contexts(config)
+        self._driver = RaftDriver(
+            self.settings,
+            # Its marks, entries and types are store/'s own, equal to raft/'s by field and number.
+            cast("DrivenLog", entries if self._sync else WrittenLog(entries)),
+            self._votes,
+            hello=self._hello,
+            events=self,
+            secret=read_secret(config),
+            tls=None if tls is None else Tls(tls.server, tls.client),
+            on_linked=lambda member_id, hello: self.role.introduced(member_id, hello.broker_address),
+        )
+        self.node = self._driver.node
+
+    def replay(self) -> None:
+        """Bring the tables, which are attached by now, up to what the log is known to have committed (R3).
+
+        Raises MetadataError when the log no longer has what they lack: the member must be reset.
+        """
+        entries = self._entries
+        at = entries.last_config()
+        if at == 0:
+            return
+        config = GroupConfig.decode(entries.payload(at))
+        began = config.base_index + 1
+        if config.classic or began > entries.commit:
+            # No group yet, or none any more: its first entry stamps the tables when it is committed.
+            return
+        why = self.meta.load_stamps(config.group_id, entries.base.index + 1)
+        if why is not None:
+            if entries.base.index >= began:
+                raise MetadataError(why)
+            # A stop between the commit of the first entry and the stamps: from here on all of it is in the log.
+            _log.warning("%s: the metadata is taken from the log, from entry %d on", why, began)
+            self.meta.stamp_all(config.group_id, began)
+        for index in range(self.meta.replay_from(), entries.commit + 1):
+            if entries.kind(index) is EntryKind.META:
+                self.meta.apply(index, entries.payload(index))
+        self.meta.advance(entries.commit)
+
+    # -- what the node tells
+
+    def on_commit(self, index: int) -> None:
+        """Take everything up to an entry into queues, index and tables, in the order of the log."""
+        entries, meta = self._entries, self.meta
+        entries.release(index)
+        for at in range(self._applied + 1, index + 1):
+            kind = entries.kind(at)
+            if kind is EntryKind.META:
+                meta.apply(at, entries.payload(at))
+            elif kind is EntryKind.CONFIG:
+                config = GroupConfig.decode(entries.payload(at))
+                if config.base_index + 1 == at:
+                    meta.stamp_all(config.group_id, at)
+        self._applied = index
+        meta.advance(index)
+        if not self.role.leads and self.node.role is Role.LEADER:
+            # Only when this returns is all of it applied, and may it lead.
+            self._loop.call_soon(self.role.refresh)
+
+    def on_role(self, role: Role, term: int) -> None:
+        """Follow the node: what only a leader may do ends in this very moment."""
+        _log.info("raft: %s is %s in term %d", self.settings.self_id, role.name.lower(), term)
+        self.role.refresh()
+
+    def on_leader(self, member_id: str | None) -> None:
+        """Follow the node: clients are sent to another member now."""
+        _log.info("raft: %s", "no leader is known" if member_id is None else f"{member_id} leads")
+        self.role.refresh()
+
+    def on_config(self, config: GroupConfig) -> None:
+        """Say who the members are now."""
+        voters, learners = ", ".join(config.voters), ", ".join(config.learners)
+        _log.info("raft: voters are %s%s", voters, f"; {learners} learn" if learners else "")
+
+    def on_fatal(self, error: BaseException) -> None:
+        """End the process."""
+        self._on_fatal(error)
+
+    def reset_wanted(self, member_id: str) -> None:
+        """Copy the store of the leader, which no longer keeps what this member lacks (R13)."""
+        self._on_reset(member_id, "the leader no longer keeps what this member lacks")
+
+    # -- for the broker
+
+    async def start(self) -> None:
+        """Listen for the other members and take part. Raises OSError."""
+        self.meta.attach_node(self.node)
+        self.replication.attach(self.node)
+        self.role.attach(self.node)
+        host = raft_bind_address(self._live.broker, self.settings, self._live.broker.bindAddress)
+        await self._driver.start(host, self.settings.own.port)
+
+    async def hand_over(self) -> bool:
+        """Give the lead to another member; tell whether this one leads no more."""
+        return await self._driver.hand_over(self.settings.transfer_ms / 1000 + HAND_OVER_SECONDS)
+
+    async def close(self) -> None:
+        """Take part no more."""
+        await self._driver.close()
+
+    def status(self) -> dict[str, Any]:
+        """Return what this member knows of its group, for people."""
+        return {
+            **self._driver.status(),
+            "leads": self.role.leads,
+            "lease": self.role.lease(),
+            "brokerId": self.role.broker_id,
+            "brokerAddress": self._address,
+            "leaderAddress": self._address if self.role.leads else self.role.leader_address,
+            "flushDiskType": self._live.store.flushDiskType,
+            "pendingBytes": self.replication.pending_bytes,
+            "warnings": list(group_warnings(self.settings, durable=self._sync)),
+        }
+
+    async def add_learner(self, member_id: str, address: str) -> Refusal | Fate:
+        """Meet a new member and make it a learner; it votes once it has caught up.
+
+        Raises ConfigRefused, TimeoutError.
+        """
+        host, _, port = address.rpartition(":")
+        hello = await self._driver.meet(member_id, (host.strip("[]"), int(port)), MEET_SECONDS)
+        fate: asyncio.Future[Fate] = self._loop.create_future()
+        refusal = self.node.add_learner(Member(member_id, address, hello.store_id, voter=False), told(fate))
+        return await fate if refusal is None else refusal
+
+    def _hello(self) -> Hello:
+        """Return what this member says of itself to another one."""
+        entries, node = self._entries, self.node
+        config = node.config
+        in_group = config is not None and not config.classic
+        return Hello(
+            group=self.settings.group,
+            self_id=self.settings.self_id,
+            store_id=self._votes.store_id,
+            group_id=config.group_id if config is not None and in_group else b"",
+            last_index=entries.last.index,
+            last_term=entries.last.term,
+            base_index=config.base_index if config is not None and in_group else 0,
+            base_position=config.base_position if config is not None and in_group else 0,
+            empty=self._store.written == 0,
+            has_log=entries.last.index > 0,
+            log_file_bytes=self._live.store.mappedFileSizeCommitLog,
+            flush_sync=self._sync,
+            clock_ms=self._clock.now_ms(),
+            broker_address=self._address,
+            base_digest=config.base_digest if config is not None and in_group else 0,
+            config_index=node.config_index,
+            peer_ids=tuple(peer.id for peer in self.settings.peers),
+        )

@@ -1,0 +1,68 @@
+"""A broker as a process: runs until a signal or until its disk fails, and begins anew where only that helps."""
+
+import asyncio
+import gc
+import logging
+import os
+
+from broker.config import BrokerConfig
+from broker.server import Broker
+from runtime.loop import run, stop_event
+from store.config import StoreConfig
+
+_log = logging.getLogger(__name__)
+
+# Objects made between two rounds of the garbage collector: some thousand messages.
+GC_ALLOCATIONS = 50_000
+
+
+def run_broker(broker_config: BrokerConfig, store_config: StoreConfig) -> None:
+    """Run a broker until SIGTERM or SIGINT; raises what Broker.start raises when it cannot start.
+
+    A disk that fails ends the process at once with exit code 1: nothing may touch the store any more, and a thread
+    may hang in the kernel. A member of a group that must be reset closes everything and starts again in this process.
+    """
+    run(_serve_until_stopped(broker_config, store_config))
+
+
+async def _serve_until_stopped(broker_config: BrokerConfig, store_config: StoreConfig) -> None:
+    stop = stop_event()
+    while True:
+        broker = Broker(broker_config, store_config)
+        await _start(broker, stop)
+        await _first(stop, broker.stopped)
+        if broker.failure is not None:
+            logging.shutdown()
+            os._exit(1)
+        _log.info("broker %s stops", broker_config.name())
+        await broker.close()
+        if stop.is_set() or not broker.restarts:
+            return
+        gc.unfreeze()
+
+
+async def _start(broker: Broker, stop: asyncio.Event) -> None:
+    """Start, unless a signal comes first: a member that is reset may be at it for long."""
+    starting = asyncio.create_task(broker.start(), name="start")
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+        if starting.cancelled():
+            return
+    starting.result()
+    # What has been made so far lives as long as the process, and messages leave no cycles behind: without this, large
+    # tables are looked through again and again, which stops the traffic each time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_ALLOCATIONS, 20, 50)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Return when one of the events is set."""
+    waiters = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+    for waiter in waiters:
+        waiter.cancel()

@@ -1,0 +1,77 @@
+"""How a group begins (R1): who writes entry 1, and who waits. Pure: hellos in, a decision out.
+
+Nobody begins before everybody was heard. Otherwise two members with empty stores could form a group and outvote the
+third, which has the messages.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from raft.group import member_number
+from raft.hello import Hello
+
+
+class Move(Enum):
+    """What a member without a CONFIG entry does."""
+
+    WAIT = "wait"
+    """For answers, for the member that forms the group, or for a leader that adds this one."""
+    FORM = "form"
+    """Write entry 1 with all peers as voters: all stores are empty and this is the lowest id."""
+    ALONE = "alone"
+    """Write entry 1 with this member as the one voter, then add the others as learners: it has the messages."""
+    REFUSE = "refuse"
+    """A person must decide; `why` says what."""
+
+
+class Decision(NamedTuple):
+    """What to do, and why, in words for the log and the status."""
+
+    kind: Move
+    why: str
+
+
+def decide(own: Hello, others: Mapping[str, Hello | None], self_id: str) -> Decision:
+    """Return what a member does that is in no group.
+
+    A log whose group has ended (R2) counts as messages, its control records as the group's being none.
+    `others` holds every other member of dLegerPeers, None while it was not heard, or was refused by `judge`.
+    """
+    assert own.self_id == self_id, f"the hello of {own.self_id} is not that of {self_id}"
+    assert self_id not in others, f"{self_id} is no other member"
+    if own.group_id:
+        return Decision(Move.WAIT, "this member has a group already")
+    hellos = {name: hello for name, hello in others.items() if hello is not None}
+    grouped = _names(name for name, hello in hellos.items() if hello.group_id)
+    if grouped:
+        return Decision(Move.WAIT, f"a group lives already, at {grouped}: waiting for its leader")
+    differing = _names(name for name, hello in hellos.items() if _lists_differ(own, hello))
+    if differing:
+        return Decision(Move.REFUSE, f"dLegerPeers of {differing} names other members than this member's")
+    filled = {name for name, hello in hellos.items() if not hello.empty} | (set() if own.empty else {self_id})
+    if len(filled) > 1:
+        return Decision(
+            Move.REFUSE,
+            f"the stores of {_names(filled)} all hold messages, and a group has one log: keep the folder whose"
+            " messages count, empty the others (or give them another brokerName), and start again",
+        )
+    missing = _names(others.keys() - hellos.keys())
+    if missing:
+        return Decision(Move.WAIT, f"nothing heard of {missing} yet: a group begins when all are there")
+    if filled == {self_id}:
+        return Decision(Move.ALONE, "only this member holds messages: it begins alone, the others learn from it")
+    if filled:
+        return Decision(Move.WAIT, f"{_names(filled)} holds messages and begins the group")
+    first = min((self_id, *others), key=member_number)
+    if first != self_id:
+        return Decision(Move.WAIT, f"all stores are empty: {first} begins the group")
+    return Decision(Move.FORM, "all stores are empty, and this member has the lowest id")
+
+
+def _names(ids: Iterable[str]) -> str:
+    return ", ".join(sorted(ids, key=member_number))
+
+
+def _lists_differ(own: Hello, other: Hello) -> bool:
+    return bool(own.peer_ids and other.peer_ids) and set(own.peer_ids) != set(other.peer_ids)

@@ -1,0 +1,235 @@
+"""One member's Raft: its part in elections (Voting), PySyncObj's commit rule, and our replication.
+
+Nothing here knows proposals, membership changes or transfers: those are RaftNode's. Each decision is a method of its
+own.
+"""
+
+import random
+from typing import Any
+
+from raft.follower import Follower
+from raft.group import GroupConfig
+from raft.lease import Lease
+from raft.messages import Kind, Message
+from raft.progress import Replication
+from raft.settings import RaftSettings
+from raft.types import EntryType, Log
+from raft.votefile import VoteFile
+from raft.voting import Outside, Voting
+
+
+class Core(Voting):
+    """Election, votes, replication and commit of one member. Every method is called inside `library.entered`.
+
+    OSError from log or vote file passes through: the member must then stop.
+    """
+
+    follower_class = Follower
+    replication_class = Replication
+    lease_class = Lease
+
+    def __init__(self, settings: RaftSettings, log: Log, votes: VoteFile, outside: Outside, rng: random.Random) -> None:
+        self._outside = outside
+        self.lease = self.lease_class(outside.monotonic, settings.lease_s)
+        self.replication = self.replication_class(settings, log, self.lease, outside.monotonic, outside.send)
+        self.follower = self.follower_class(log)
+        super().__init__(settings, log, votes, outside, rng, self)
+        self.applied = self.election.applied
+        self._config_cuts = 0
+        self.refresh_config()
+        if log.durable < log.last.index:
+            log.sync_soon()
+
+    # -- what the library asks (library.Hooks) --
+
+    def countable(self) -> int:
+        """Return the index up to which this member counts itself: what is on its own disk, never more."""
+        return self.log.durable
+
+    def append_noop(self, term: int) -> int:
+        """Append the no-op that begins this member's term as leader."""
+        index = self.log.append(EntryType.NOOP, term, b"", self.election.commit)
+        self.log.sync_soon()
+        return index
+
+    def beat(self) -> None:
+        """Send the heartbeat, with what is new."""
+        self.replication.beat(self.election.commit)
+
+    def applying(self, index: int) -> None:
+        """Let the broker apply everything up to `index`; callbacks of proposals follow."""
+        self._outside.apply(index)
+        self.applied = index
+
+    def leading(self) -> None:
+        """Begin a term as its leader."""
+        self.note("elected")
+        self.lease.begin()
+        self.replication.begin(self.election.term, self._others())
+
+    def carry(self, peer: str, message: dict[str, Any]) -> None:
+        """Send what the library says to a peer."""
+        fields: dict[str, Any] = {"term": message["term"]}
+        if message["type"] == "request_vote":
+            fields |= {"last_index": message["last_log_index"], "last_term": message["last_log_term"]}
+            fields |= {"config": self.config_index, "transfer": self._by_transfer}
+            self.send(peer, Message(Kind.VOTE, fields))
+        elif message["type"] == "response_vote":
+            self.send(peer, Message(Kind.VOTE_REPLY, {**fields, "granted": True}))
+        else:
+            assert message["type"] == "timeout_now", f"the library sends {message['type']}"
+            self.send(peer, Message(Kind.TIMEOUT_NOW, fields))
+
+    # -- what it may say --
+
+    def may_serve(self) -> bool:
+        """Whether it leads, and its own no-op, so everything before it, is committed and applied."""
+        return self.leads and self.applied >= self.election.noop > 0
+
+    def has_lease(self) -> bool:
+        """Whether no other can have been elected up to this moment (R7)."""
+        return self.leads and self.config is not None and self.lease.valid(self.config, self.self_id)
+
+    def has_quorum(self) -> bool:
+        """Whether a majority answers this leader, or a leader is followed."""
+        if not self.leads or self.config is None:
+            return self.election.leader is not None
+        since = self.now() - self.settings.quorum_s
+        answering = [peer.member for peer in self.replication.peers.values() if peer.answered_at > since]
+        return self.config.majority([*answering, self.self_id])
+
+    # -- links and time --
+
+    def relinked(self, peer: str) -> None:
+        """Note that a link came or went: what was under way may not have arrived."""
+        self.replication.lost(peer)
+
+    def settle(self) -> None:
+        """Forget what only a leader has, once this member leads no more."""
+        if not self.leads and self.replication.term:
+            self.lease.drop()
+            self.replication.end()
+
+    def tick(self) -> None:
+        """Stand if it is time; commit, apply, beat and send what is new."""
+        if self.disk_stuck() and self.leads:
+            self.note("its disk takes nothing")
+            self.election.follow(self.election.term, None)
+        if self.leads:
+            self._count()
+        else:
+            self.gate()
+        self.election.tick()
+        if self.leads:
+            self.replication.pump(self.election.commit)
+        else:
+            self.close_gate()
+
+    def next_at(self) -> float:
+        """Return when tick() is due, in monotonic seconds."""
+        if self.applied < min(self.election.commit, self.countable()) or self.replication.more:
+            return self.now()
+        if self.leads:
+            return min(self.election.next_beat, self.replication.push_at or self.election.next_beat)
+        return self.election.deadline
+
+    def _count(self) -> None:
+        """Show the commit rule what voters have on disk, never more than this member has itself."""
+        own = self.countable()
+        assert self.config is not None
+        for voter in self.config.voters:
+            peer = self.replication.peers.get(voter)
+            if peer is not None:
+                self.election.counted(voter, min(peer.match, own), peer.answered_at)
+
+    # -- replication --
+
+    def append(self, peer: str, message: Message) -> None:
+        """Take a leader's APPEND, and answer."""
+        fields = message.fields
+        if not self.trusts(peer):
+            return
+        if fields["term"] < self.election.term:
+            self.send(peer, self.follower.refusal(self.election.term, fields["seq"]))
+            return
+        if self.config is None and self.log.last.end > 0:
+            # Its store holds messages and no entry: only a person can say whose log counts (R1).
+            return
+        self._heard(peer, fields["term"])
+        if not self.log.whole:
+            self.send(peer, self.follower.unready(fields["seq"]))
+            return
+        answer = self.follower.append(message, self.election.commit)
+        self.refresh_config()
+        if self.log.durable < self.log.last.index:
+            self.log.sync_soon()
+        self.advance()
+        if answer is not None:
+            self.send(peer, answer)
+
+    def behind(self, peer: str, message: Message) -> bool:
+        """Take a leader's word that it no longer keeps what this member needs; whether that is so (R13)."""
+        fields = message.fields
+        if not self.trusts(peer) or fields["term"] < self.election.term:
+            return False
+        self._heard(peer, fields["term"])
+        base_index: int = fields["base_index"]
+        return self.log.base.index < base_index and self.log.term(base_index) != fields["base_term"]
+
+    def append_reply(self, peer: str, message: Message) -> None:
+        """Take a peer's answer, if it is of this member's term as leader."""
+        fields = message.fields
+        if not self.trusts(peer):
+            return
+        if fields["term"] > self.election.term:
+            self.step_down(fields["term"])
+        elif self.leads and fields["term"] == self.election.term:
+            self.replication.reply(peer, fields)
+
+    def durable(self) -> None:
+        """More is on disk: say so to the leader; a leader counts itself at the next tick."""
+        if self.leads:
+            return
+        self.advance()
+        answer = self.follower.acknowledge() if self.election.leader == self.follower.leader else None
+        if answer is not None and self.follower.leader is not None:
+            self.send(self.follower.leader, answer)
+
+    def lacks_base(self, peer: str, message: Message) -> bool:
+        """Whether a leader's entries stand behind bytes that this member, whose log is empty, does not have (R13)."""
+        if not self.trusts(peer) or message.fields["term"] < self.election.term:
+            return False
+        return self.follower.lacks_base(message)
+
+    def advance(self) -> None:
+        """Move a follower's commit index to what it may believe."""
+        self.election.commit = max(self.election.commit, self.follower.committed())
+
+    def refresh_config(self) -> None:
+        """Put the last CONFIG entry of the log in force: after an append, and after a cut (R9)."""
+        index = self.log.last_config()
+        if (index, self.follower.cuts) == (self.config_index, self._config_cuts):
+            return
+        # After a cut another CONFIG may stand at the same index.
+        self.config_index, self._config_cuts = index, self.follower.cuts
+        self.config = GroupConfig.decode(self.log.payload(index)) if index else None
+        self._trusted.clear()
+        voters = self.config.voters if self.config is not None else ()
+        self.election.set_voters(voters, self.now())
+        if self.leads:
+            self.replication.set_members(self._others())
+
+    def _others(self) -> list[str]:
+        members = self.config.members if self.config is not None else ()
+        return [member.id for member in members if member.id != self.self_id]
+
+    def _heard(self, leader: str, term: int) -> None:
+        """Note that a leader of this term, or a higher one, spoke."""
+        known = self.election.leader if term == self.election.term else None
+        assert known in {None, leader}, f"two leaders in term {term}: {leader} and {known}"
+        if (leader, term) != (self.election.leader, self.election.term):
+            self.stood = (self.now(), term, f"{leader} leads")
+        self._appended_at = self.now()
+        self.prevote.cancel()
+        self.election.follow(term, leader)
+        self.follower.follow(leader, term)

@@ -1,0 +1,144 @@
+"""Finds entries by their index: in memory, else by the ConsumeQueue of RMQ_SYS_RAFT, which is a hint and no more (R10).
+
+Every use of the hint reads the control record there and believes that alone; where the hint misleads, the log is walked
+from the nearest entry that is found.
+"""
+
+import struct
+from typing import NamedTuple
+
+from remoting.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES
+from remoting.topics import RAFT_TOPIC
+from store.commitlog import CommitLog
+from store.consumequeue import ConsumeQueues
+from store.controlrecord import Control, ControlError, decode_control
+from store.entrycache import EntryCache
+from store.logscan import check_record
+
+_SIZE_AND_MAGIC = struct.Struct(">iI")
+
+
+class Entry(NamedTuple):
+    """An entry as it stands in the log and travels between members: `data` is all its bytes, verbatim."""
+
+    index: int  # type: ignore[assignment] # the position in a log hides tuple.index, which nobody needs here
+    term: int
+    position: int
+    """Where it begins in the log, bytes; equal on every member."""
+    data: bytes | memoryview
+
+
+class EntryFinder:
+    """Reads of entries below `last`. For the loop; may wait for the disk when an entry has long been written."""
+
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, cache: EntryCache, *, file_bytes: int) -> None:
+        self._log = log
+        self._queues = queues
+        self._cache = cache
+        self._file_bytes = file_bytes
+
+    def control(self, index: int) -> Control | None:
+        """Return the control record of an entry that is kept; None when it cannot be read."""
+        known = self._cache.control(index)
+        if known is not None:
+            return known
+        return self._by_hint(index) or self._walk(index)
+
+    def kept(self, index: int) -> Control:
+        """Return the control record of an entry that must be there; LookupError when it cannot be read."""
+        control = self.control(index)
+        if control is None:
+            raise LookupError(f"entry {index} cannot be read")
+        return control
+
+    def read(self, index: int, last: int, bytes_max: int) -> list[Entry]:
+        """Return entries from `index` to at most `last`: the first whatever its size, more while they fit."""
+        found: list[Entry] = []
+        room = bytes_max
+        while index <= last:
+            control, data = self._cache.control(index), self._cache.data(index)
+            if control is None or data is None:
+                part = self._window(index, last, room, first=not found)
+            elif len(data) <= room or not found:
+                part = [Entry(index, control.term, control.position, data)]
+            else:
+                break
+            if not part:
+                break
+            found += part
+            index += len(part)
+            room -= sum([len(entry.data) for entry in part])
+        return found
+
+    def data(self, control: Control) -> bytes | memoryview:
+        """Return all bytes of an entry. Raises OSError."""
+        data = self._cache.data(control.index)
+        return data if data is not None else self.bytes_at(control.position, control.entry_bytes)
+
+    def bytes_at(self, position: int, size: int) -> bytes | memoryview:
+        """Return written bytes of one file. Raises OSError."""
+        data = self._log.read(position, size)
+        return self._log.read_blocking(position, size) if data is None else data
+
+    def control_at(self, position: int) -> Control | None:
+        """Return the control record that begins at a position, None when none does."""
+        if not self._log.contains(position, FIXED_BYTES):
+            return None
+        size = _SIZE_AND_MAGIC.unpack(self.bytes_at(position, _SIZE_AND_MAGIC.size))[0]
+        if not self._log.contains(position, size):
+            return None
+        return _decoded(memoryview(self.bytes_at(position, size)), 0, position)
+
+    def next_position(self, end: int) -> int:
+        """Return where the entry behind `end`, which is not the log's end, begins: there or in the next file."""
+        _, magic = _SIZE_AND_MAGIC.unpack(self.bytes_at(end, BLANK_BYTES))
+        return end if magic != BLANK_MAGIC else end + self._file_bytes - end % self._file_bytes
+
+    def _by_hint(self, index: int) -> Control | None:
+        for position, _, _ in self._queues.entries(RAFT_TOPIC, 0, index, 1):
+            found = self.control_at(position)
+            if found is not None and found.index == index:
+                return found
+        return None
+
+    def _walk(self, index: int) -> Control | None:
+        """Go forward from the nearest earlier entry that its hint leads to."""
+        low = self._queues.min_offset(RAFT_TOPIC, 0)
+        back = 1
+        control = None
+        while control is None and index - back >= low:
+            control = self._by_hint(index - back)
+            back *= 2
+        while control is not None and control.index < index and control.end < self._log.written:
+            following = self.control_at(self.next_position(control.end))
+            control = following if following is not None and following.index == control.index + 1 else None
+        return control if control is not None and control.index == index else None
+
+    def _window(self, index: int, last: int, room: int, *, first: bool) -> list[Entry]:
+        """Read entries that stand side by side in one file, in one read."""
+        control = self.control(index)
+        if control is None or (control.entry_bytes > room and not first):
+            return []
+        start = control.position
+        file_end = start + self._file_bytes - start % self._file_bytes
+        size = max(control.entry_bytes, min(room, file_end - start, self._log.written - start))
+        view = memoryview(self.bytes_at(start, size))
+        found: list[Entry] = []
+        at = 0
+        while control is not None and at + control.entry_bytes <= size:
+            found.append(Entry(control.index, control.term, start + at, view[at : at + control.entry_bytes]))
+            at += control.entry_bytes
+            if control.index == last:
+                break
+            following = _decoded(view, at, start + at)
+            control = following if following is not None and following.index == control.index + 1 else None
+        return found
+
+
+def _decoded(view: memoryview, at: int, position: int) -> Control | None:
+    if isinstance(check_record(view, at, position, check_crc=True), str):
+        return None
+    try:
+        return decode_control(view, at)
+    except ControlError:
+        return None

@@ -1,0 +1,121 @@
+"""The floor: the entry up to which this member has synced its log, kept beside the log (raft-rules R4).
+
+``raft/floor``: two sectors, written in turn, so that one of them is whole whatever a crash does to the other. A sector
+holds mark, sequence number, index, term, position behind the entry, chain and a CRC-32; the higher number counts. Below
+the floor nothing is ever cut at a start, however damaged it looks: it may have been acknowledged.
+"""
+
+import struct
+import threading
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+from store.disk import Disk
+from store.errors import StoreDamaged
+
+FLOOR_NAME = "raft/floor"
+# Sectors stand a page apart: no disk writes both at once.
+SECTOR_STRIDE = 4096
+_FILE_BYTES = 2 * SECTOR_STRIDE
+_SECTOR_BYTES = 512
+_SECTOR = struct.Struct(">8sQqqqI")
+_MARK = b"RAFTFLR1"
+_CRC = struct.Struct(">I")
+
+
+class Mark(NamedTuple):
+    """A point of the log: the entry, where it ends, and the CRC chained up to it."""
+
+    index: int  # type: ignore[assignment] # the position in a log hides tuple.index, which nobody needs here
+    term: int
+    end: int
+    chain: int
+
+
+def read_floor(root: Path) -> Mark | None:
+    """Return the floor of a store folder, None when there is none. Raises StoreDamaged, OSError."""
+    found = _read(root / FLOOR_NAME)
+    return found[1] if found is not None else None
+
+
+class FloorFile:
+    """Raised by the flusher's thread, lowered by the loop; both may call at the same time."""
+
+    def __init__(self, root: Path, disk: Disk) -> None:
+        """Open or make the file. Raises StoreDamaged when neither sector is whole, OSError."""
+        path = root / FLOOR_NAME
+        self._disk = disk
+        self._lock = threading.Lock()
+        found = _read(path)
+        self._sequence = found[0] if found is not None else 0
+        self._mark: Mark | None = found[1] if found is not None else None
+        # Moved by every lowering: a mark that was taken before it must not be written after it.
+        self.epoch = 0
+        if path.exists() and path.stat().st_size == _FILE_BYTES:
+            self._fd = disk.open(path)
+            return
+        path.parent.mkdir(exist_ok=True)
+        self._fd = disk.create(path, _FILE_BYTES)
+        disk.fdatasync(self._fd)
+        disk.sync_folder(path.parent)
+        disk.sync_folder(root)
+
+    @property
+    def mark(self) -> Mark | None:
+        """The floor; None before anything was synced."""
+        return self._mark
+
+    def advance(self, mark: Mark, epoch: int) -> None:
+        """Raise the floor to what has just been synced; nothing happens when it was lowered since `epoch`.
+
+        Raises OSError.
+        """
+        with self._lock:
+            if epoch == self.epoch and (self._mark is None or mark.index > self._mark.index):
+                self._write(mark)
+
+    def lower(self, mark: Mark) -> None:
+        """Bring the floor down before entries behind `mark` are cut. Raises OSError; then nothing may be cut."""
+        with self._lock:
+            self.epoch += 1
+            if self._mark is not None and mark.end < self._mark.end:
+                self._write(mark)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        with self._lock:
+            if self._fd >= 0:
+                self._disk.close(self._fd)
+                self._fd = -1
+
+    def _write(self, mark: Mark) -> None:
+        sequence = self._sequence + 1
+        packed = _SECTOR.pack(_MARK, sequence, *mark)
+        packed += _CRC.pack(zlib.crc32(packed))
+        self._disk.pwrite(self._fd, packed.ljust(_SECTOR_BYTES, b"\0"), sequence % 2 * SECTOR_STRIDE)
+        self._disk.fdatasync(self._fd)
+        self._sequence = sequence
+        self._mark = mark
+
+
+def _read(path: Path) -> tuple[int, Mark] | None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    best: tuple[int, Mark] | None = None
+    for at in (0, SECTOR_STRIDE):
+        packed = content[at : at + _SECTOR.size]
+        stored = content[at + _SECTOR.size : at + _SECTOR.size + _CRC.size]
+        if len(stored) < _CRC.size or zlib.crc32(packed) != _CRC.unpack(stored)[0]:
+            continue
+        mark, sequence, index, term, end, chain = _SECTOR.unpack(packed)
+        if mark == _MARK and (best is None or sequence > best[0]):
+            best = sequence, Mark(index, term, end, chain)
+    if best is None and any(content):
+        raise StoreDamaged(
+            f"{path} is damaged: it says up to where this member must not lose its log. Restore it, or remove this "
+            f"member from the group and add it again with an empty store"
+        )
+    return best

@@ -1,0 +1,123 @@
+"""A NameServer and a Raft group of brokers in this process, on free ports, with stores of small files."""
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from broker.config import load_broker_config
+from broker.server import Broker
+from namesrv.config import NamesrvConfig
+from namesrv.server import NameServer
+
+FAST = {"raftHeartbeatMs": "50", "raftElectionMsMin": "300", "raftElectionMsMax": "600", "shutdownForwardMs": "200"}
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody has at the moment."""
+    holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(holder.getsockname()[1]) for holder in holders]
+    for holder in holders:
+        holder.close()
+    return ports
+
+
+class RaftCluster:
+    """`brokers` by member id; a stopped one is not among them."""
+
+    def __init__(self, folder: Path, size: int = 3, values: Mapping[str, str] | None = None) -> None:
+        self._folder = folder
+        self._values = dict(values or {})
+        self.ids = [f"n{number}" for number in range(size)]
+        self._raft_ports = free_ports(size)
+        self._ports = dict.fromkeys(self.ids, 0)
+        self.name_server = NameServer(
+            NamesrvConfig(
+                bindAddress="127.0.0.1",
+                listenPort=0,
+                httpEnable=False,
+                kvConfigPath=str(folder / "namesrv" / "kvConfig.json"),
+                configStorePath=str(folder / "namesrv" / "namesrv.properties"),
+            )
+        )
+        self.brokers: dict[str, Broker] = {}
+        self.namesrv = ""
+
+    async def start(self) -> None:
+        """Start everything; returns when all brokers are up, elected or not."""
+        await self.name_server.start()
+        self.namesrv = f"127.0.0.1:{self.name_server.port}"
+        await asyncio.gather(*(self.start_broker(member) for member in self.ids))
+
+    def add(self, member: str) -> str:
+        """Name one more member, to be started; returns the address of its Raft port."""
+        self.ids.append(member)
+        self._raft_ports += free_ports(1)
+        self._ports[member] = 0
+        return f"127.0.0.1:{self._raft_ports[-1]}"
+
+    @property
+    def peers(self) -> str:
+        """dLegerPeers."""
+        return ";".join(f"{member}-127.0.0.1:{port}" for member, port in zip(self.ids, self._raft_ports, strict=True))
+
+    async def start_broker(self, member: str, **changes: str) -> Broker:
+        """Start a member, on the ports that it had before."""
+        config, store_config, unknown = load_broker_config(
+            {
+                "brokerName": "broker-a",
+                "brokerIP1": "127.0.0.1",
+                "bindAddress": "127.0.0.1",
+                "listenPort": str(self._ports[member]),
+                "namesrvAddr": self.namesrv,
+                "httpEnable": "false",
+                "vipPortEnable": "false",
+                "enableDLegerCommitLog": "true",
+                "dLegerGroup": "g",
+                "dLegerPeers": self.peers,
+                "dLegerSelfId": member,
+                "storePathRootDir": str(self._folder / member),
+                "mappedFileSizeCommitLog": str(4 << 20),
+                "mappedFileSizeConsumeQueue": "20000",
+                "maxHashSlotNum": "1000",
+                "maxIndexNum": "4000",
+                "messageDelayLevel": "1s 1s 1s 1s 1s",
+                "diskMaxUsedSpaceRatio": "97",
+                "diskSpaceCleanForciblyRatio": "98",
+                "diskSpaceWarningLevelRatio": "99",
+                **FAST,
+                **self._values,
+                **changes,
+            }
+        )
+        assert unknown == []
+        broker = Broker(config, store_config)
+        await broker.start()
+        self._ports[member] = broker.port
+        self.brokers[member] = broker
+        return broker
+
+    async def stop_broker(self, member: str) -> None:
+        """Stop a member in good order."""
+        await self.brokers.pop(member).close()
+
+    def leaders(self) -> list[str]:
+        """Return the members that lead and serve."""
+        return [member for member, broker in self.brokers.items() if broker.role.leads]
+
+    async def leader(self, within: float = 10.0) -> str:
+        """Return the one that leads, once there is one that all others know."""
+        async with asyncio.timeout(within):
+            while True:
+                leaders = self.leaders()
+                if len(leaders) == 1:
+                    address = self.brokers[leaders[0]].address
+                    others = [broker for member, broker in self.brokers.items() if member != leaders[0]]
+                    if all(broker.role.leader_address == address for broker in others):
+                        return leaders[0]
+                await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        """Stop everything."""
+        await asyncio.gather(*(broker.close() for broker in self.brokers.values()))
+        await self.name_server.close()

@@ -1,0 +1,144 @@
+"""What an administrator does with a Raft group: status, transfer, members that come and go, and the group's end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from broker.config import load_broker_config
+from broker.server import Broker
+from client.message import Message
+from client.producer import Producer
+from remoting.client import RemotingClient
+from remoting.codes import RaftCode, ResponseCode
+from remoting.command import Command
+from store.errors import StoreDamaged
+from tests.cluster.broker_peer import SMALL
+from tests.cluster.raft_cluster import RaftCluster
+from tests.cluster.test_client_producer import everything
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[RaftCluster]:
+    running = RaftCluster(tmp_path)
+    try:
+        await running.start()
+        yield running
+    finally:
+        await running.close()
+
+
+async def ask(broker: Broker, code: RaftCode, **fields: str) -> Command:
+    client = RemotingClient()
+    try:
+        return await client.invoke(broker.address, Command.request(code, body=orjson.dumps(fields)), 10.0)
+    finally:
+        await client.close()
+
+
+async def done(broker: Broker, code: RaftCode, **fields: str) -> dict[str, Any]:
+    answer = await ask(broker, code, **fields)
+    assert answer.code == ResponseCode.SUCCESS, answer
+    said: dict[str, Any] = orjson.loads(answer.body)
+    return said
+
+
+async def until_voting(group: RaftCluster, voters: set[str]) -> None:
+    """Wait until the leader's list of voters is this one, and the change is over."""
+    async with asyncio.timeout(10):
+        while True:
+            status = await done(group.brokers[await group.leader()], RaftCode.STATUS)
+            named = {member["id"] for member in status["members"] if member["voter"]}
+            if named == voters and status["commit"] >= status["config_index"]:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_every_member_tells_what_it_knows(group: RaftCluster) -> None:
+    leader = await group.leader()
+    for member, broker in group.brokers.items():
+        status = await done(broker, RaftCode.STATUS)
+        assert (status["self"], status["group"], status["leader"]) == (member, "g", leader)
+        assert status["leads"] == (member == leader)
+        assert status["leaderAddress"] == group.brokers[leader].address
+        assert (status["flushDiskType"], status["warnings"]) == ("SYNC_FLUSH", [])
+
+
+async def test_the_lead_goes_where_it_is_told_to(group: RaftCluster) -> None:
+    leader = await group.leader()
+    to = next(member for member in group.ids if member != leader)
+    said = await done(group.brokers[leader], RaftCode.TRANSFER_LEADER, to=to)
+    assert said == {"leader": to, "address": group.brokers[to].address}
+    assert await group.leader() == to
+
+
+async def test_what_makes_no_sense_is_refused_in_words(group: RaftCluster) -> None:
+    leader = await group.leader()
+    follower = next(member for member in group.ids if member != leader)
+    answer = await ask(group.brokers[follower], RaftCode.TRANSFER_LEADER)
+    assert (answer.code, leader in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+    for code, fields in (
+        (RaftCode.ADD_PEER, {"id": "n3"}),
+        (RaftCode.ADD_PEER, {"id": "x", "address": "127.0.0.1:1"}),
+        (RaftCode.REMOVE_PEER, {"id": "n7"}),
+        (RaftCode.REMOVE_PEER, {"id": leader}),
+        (RaftCode.LEAVE, {}),
+    ):
+        answer = await ask(group.brokers[leader], code, **fields)
+        assert answer.code == ResponseCode.INVALID_PARAMETER, (code, answer.remark)
+
+
+async def test_R9_a_member_comes_learns_votes_and_goes_while_the_group_serves(group: RaftCluster) -> None:
+    leader = await group.leader()
+    async with Producer("producers", group.namesrv) as producer:
+        for number in range(20):
+            await producer.send(Message("T", b"%d" % number))
+        address = group.add("n3")
+        newcomer = await group.start_broker("n3")
+        await done(group.brokers[leader], RaftCode.ADD_PEER, id="n3", address=address)
+        await until_voting(group, {"n0", "n1", "n2", "n3"})
+        async with asyncio.timeout(5):
+            while newcomer.role.leader_address is None:
+                await asyncio.sleep(0.01)
+        gone = next(member for member in ("n0", "n1", "n2") if member != leader)
+        await done(group.brokers[leader], RaftCode.REMOVE_PEER, id=gone)
+        await until_voting(group, {"n0", "n1", "n2", "n3"} - {gone})
+        await group.stop_broker(gone)
+        for number in range(20, 40):
+            await producer.send(Message("T", b"%d" % number))
+    found = await everything(group.namesrv, "T", 40)
+    assert sorted(int(message.body) for message in found) == list(range(40))
+
+
+async def test_R2_a_group_is_left_by_a_committed_act_and_its_store_becomes_a_single_brokers(
+    group: RaftCluster, tmp_path: Path
+) -> None:
+    leader = await group.leader()
+    async with Producer("producers", group.namesrv) as producer:
+        for number in range(10):
+            await producer.send(Message("T", b"%d" % number))
+    for member in group.ids:
+        if member != leader:
+            await done(group.brokers[leader], RaftCode.REMOVE_PEER, id=member)
+            await group.stop_broker(member)
+    values = {**SMALL, "brokerName": "broker-a", "namesrvAddr": group.namesrv, "mappedFileSizeCommitLog": str(4 << 20)}
+    config, store_config, _ = load_broker_config({**values, "storePathRootDir": str(tmp_path / leader)})
+    await group.stop_broker(leader)
+    with pytest.raises(StoreDamaged):
+        await Broker(config, store_config).start()
+    last = await group.start_broker(leader)
+    await group.leader()
+    await done(last, RaftCode.LEAVE)
+    await group.stop_broker(leader)
+    alone = Broker(config, store_config)
+    await alone.start()
+    try:
+        async with Producer("producers", group.namesrv) as producer:
+            await producer.send(Message("T", b"10"))
+        found = await everything(group.namesrv, "T", 11)
+        assert sorted(int(message.body) for message in found) == list(range(11))
+    finally:
+        await alone.close()

@@ -1,0 +1,304 @@
+"""A random life for a world: load, faults, changes of membership; then everything heals and the books are closed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from raft.group import Member as Listed
+from raft.types import Fate
+from tests.simulation.books import check_books
+from tests.simulation.ledger import Attempt
+from tests.simulation.member import FILE_BYTES, Member, Parts
+from tests.simulation.network import Weather
+from tests.simulation.world import Shape, World
+
+# Seconds of load and faults; then as long as it takes to be whole again, up to SETTLE_SECONDS.
+STORM_SECONDS = 7.0
+SETTLE_SECONDS = 30.0
+START_SECONDS = 20.0
+
+
+class Storm:
+    """What a seed does to a group of three or five."""
+
+    def __init__(
+        self, folder: Path, seed: int, *, parts: Parts | None = None, trace: Callable[[str], None] | None = None
+    ) -> None:
+        self.world = World(folder, seed, shape_of(seed), parts=parts, trace=trace)
+        rng = self.rng = self.world.rng
+        weather = self.world.network.weather
+        kind = rng.randrange(4)
+        if kind:
+            weather.jitter = rng.choice((0.002, 0.02, 0.1))
+            weather.loss = rng.choice((0.0, 0.01, 0.1))
+            weather.double = rng.choice((0.0, 0.05))
+            weather.late = rng.choice((0.0, 0.02, 0.1))
+        self.send_gap = rng.choice((0.02, 0.05, 0.15))
+        self.fault_gap = rng.choice((0.15, 0.4, 0.8))
+        self._raging = True
+        self._last: list[Attempt] = []
+        # The one machine whose disk was replaced and which is not a whole voter again.
+        self._renewing: Member | None = None
+        # Spoiled, and not yet whole again.
+        self._rotten: Member | None = None
+
+    # -- the whole run
+
+    def run(self) -> None:
+        """Live through it; Failure when anything that must hold does not."""
+        world, rng = self.world, self.rng
+        for member in world.members.values():
+            world.after(rng.random() * 0.5, lambda member=member: world.start(member))  # type: ignore[misc]  # a bound default
+        world.run_until("the first leader serves", lambda: world.leader() is not None, START_SECONDS)
+        world.after(0.0, self._send)
+        world.after(0.0, self._read)
+        world.after(rng.random(), self._fault)
+        world.after(1.0, self._upkeep)
+        world.run(STORM_SECONDS)
+        self._raging = False
+        self.close()
+
+    def close(self) -> None:
+        """Heal everything, wait until all are whole and equal, close the books."""
+        world = self.world
+        world.network.heal()
+        world.network.weather = Weather()
+        for member in world.members.values():
+            world.resume(member)
+            member.fsync_s = world.shape.fsync_s
+            member.disk.fuse = None
+            member.disk.failing_syncs = 0
+            member.boot_fuse = None
+            if not member.alive:
+                world.start(member)
+        world.run_until("a leader serves and all have its log", self._whole, SETTLE_SECONDS)
+        self._send_last()
+        world.run_until("one more record is acknowledged", self._last_is_stored, SETTLE_SECONDS)
+        world.run_until("all have it", self._whole, SETTLE_SECONDS)
+        try:
+            check_books(world)
+        except AssertionError as error:
+            world.fail(str(error), error)
+
+    def _send_last(self) -> None:
+        """Send until one is acknowledged: the leader may be about to hand over."""
+        world = self.world
+        leader = world.leader()
+        if leader is not None and not self._last_is_stored():
+            world.run_on(leader, lambda: self._last.append(world.clients.send(leader, records=1)))
+        if not self._last_is_stored():
+            world.after(0.2, self._send_last)
+
+    def _last_is_stored(self) -> bool:
+        return any(attempt.fate is Fate.COMMITTED for attempt in self._last)
+
+    def _whole(self) -> bool:
+        return self._renewing is None and self.world.settled()
+
+    # -- load
+
+    def _send(self) -> None:
+        if not self._raging:
+            return
+        world, rng = self.world, self.rng
+        living = world.living()
+        if living:
+            member = rng.choice(living)
+            leading = [one for one in living if one.leads]
+            if leading and rng.random() < 0.95:
+                member = rng.choice(leading)
+            event = world.clients.send_meta if rng.random() < 0.1 else world.clients.send
+            world.run_on(member, lambda: event(member))  # type: ignore[operator]  # both take a member alone
+        world.after(self.send_gap * rng.random() * 2, self._send)
+
+    def _read(self) -> None:
+        if not self._raging:
+            return
+        for member in list(self.world.living()):
+            self.world.clients.read(member)
+        self.world.after(0.02 + self.rng.random() * 0.1, self._read)
+
+    def _upkeep(self) -> None:
+        for member in self.world.members.values():
+            if not member.alive:
+                self.world.start(member)
+            elif not member.paused:
+                self.world.run_on(member, member.idle)
+        self.world.after(1.0, self._upkeep)
+
+    # -- faults
+
+    def _fault(self) -> None:
+        if not self._raging:
+            return
+        kinds: list[tuple[int, Callable[[], None]]] = [
+            (6, self._kill), (4, self._power), (1, self._power_all), (4, self._pause), (3, self._cut_one_way),
+            (4, self._isolate), (3, self._transfer), (2, self._fail_sync), (4, self._light_fuse), (3, self._slow_disk),
+            (2, self._cut_leader), (1, self._rot), (1, self._renew),
+        ]  # fmt: skip
+        self.rng.choices([event for _, event in kinds], [weight for weight, _ in kinds])[0]()
+        self.world.after(self.fault_gap * (0.2 + self.rng.random() * 1.6), self._fault)
+
+    def _pick(self) -> Member | None:
+        living = self.world.living()
+        if not living:
+            return None
+        leading = [one for one in living if one.leads]
+        return self.rng.choice(leading if leading and self.rng.random() < 0.4 else living)
+
+    def _back(self, member: Member, most: float = 2.0) -> None:
+        if self.rng.random() < 0.1:
+            # The power goes again while it starts.
+            member.boot_fuse = self.rng.randint(1, 20)
+        self.world.after(0.02 + self.rng.random() * most, lambda: self.world.start(member))
+
+    def _kill(self) -> None:
+        member = self._pick()
+        if member is not None:
+            self.world.kill(member)
+            self._back(member)
+
+    def _power(self) -> None:
+        member = self._pick()
+        if member is not None:
+            self.world.power(member)
+            self._back(member)
+
+    def _power_all(self) -> None:
+        members = [member for member in self.world.members.values() if member.alive]
+        self.world.power(*members)
+        for member in members:
+            self._back(member, 0.5)
+
+    def _pause(self) -> None:
+        member = self._pick()
+        if member is not None:
+            self.world.pause(member)
+            seconds = self.rng.choice((0.1, 0.5, 1.2, 2.5)) * (0.5 + self.rng.random())
+            first = self.rng.random() < 0.5
+            self.world.after(seconds, lambda: self.world.resume(member, tick_first=first))
+
+    def _notice(self) -> float | None:
+        return self.rng.choice((None, 0.1, 1.0))
+
+    def _heal_soon(self) -> None:
+        self.world.after(0.1 + self.rng.random() * 2.5, self.world.network.heal)
+
+    def _cut_one_way(self) -> None:
+        if len(self.world.members) < 2:
+            return
+        source, target = self.rng.sample(sorted(self.world.members), 2)
+        self.world.say(lambda: f"{source}→{target} cut")
+        self.world.network.cut(source, target, notice_s=self._notice())
+        self._heal_soon()
+
+    def _isolate(self) -> None:
+        members = list(self.world.members.values())
+        if len(members) < 2:
+            return
+        chosen = self.rng.sample(members, self.rng.randint(1, len(members) // 2))
+        self.world.say(lambda: f"{[member.name for member in chosen]} cut off")
+        self.world.isolate(*chosen, notice_s=self._notice())
+        self._heal_soon()
+
+    def _cut_leader(self) -> None:
+        leader = self.world.leader()
+        if leader is None:
+            return
+        self.world.say(lambda: f"nothing leaves {leader.name}")
+        inwards = self.rng.random() < 0.5
+        for name in self.world.members:
+            if name != leader.name:
+                pair = (name, leader.name) if inwards else (leader.name, name)
+                self.world.network.cut(*pair, notice_s=self._notice())
+        self._heal_soon()
+
+    def _transfer(self) -> None:
+        leader = self.world.leader()
+        if leader is not None:
+            target = self.rng.choice([None, *sorted(self.world.members)])
+            if target != leader.name:
+                self.world.say(lambda: f"{leader.name} hands over to {target}")
+                self.world.run_on(leader, lambda: leader.raft.transfer(target))
+
+    def _fail_sync(self) -> None:
+        member = self._pick()
+        if member is not None:
+            self.world.say(lambda: f"the next fdatasync of {member.name} fails")
+            member.disk.failing_syncs = 1
+
+    def _light_fuse(self) -> None:
+        member = self._pick()
+        if member is not None:
+            operations = member.disk.fuse = self.rng.randint(1, 30)
+            self.world.say(lambda: f"the power of {member.name} goes in {operations} operations")
+
+    def _slow_disk(self) -> None:
+        member = self._pick()
+        if member is not None:
+            member.fsync_s = self.rng.choice((0.03, 0.2, 0.6))
+            self.world.after(self.rng.random() * 2, lambda: setattr(member, "fsync_s", self.world.shape.fsync_s))
+
+    def _rot(self) -> None:
+        """Spoil an entry that a member had on its disk, while its process is down."""
+        member = self._pick() if len(self.world.members) > 1 else None
+        if member is None or self._rotten is not None or self._renewing is not None or not self._calm():
+            return
+        floor = member.log.floor
+        known = [entry for index, entry in self.world.watch.ledger.entries.items() if 1 < index <= floor]
+        if not known:
+            return
+        entry = self.rng.choice(known).entry
+        self.world.kill(member)
+        start = entry.position - entry.position % FILE_BYTES
+        path = member.disk.root / "commitlog" / f"{start:020d}"
+        offset = entry.position - start + self.rng.randrange(len(entry.data))
+        self.world.say(lambda: f"{member.name}: entry {entry.index} rots")
+        member.disk.rot(path, offset, 1)
+        self._rotten = member
+        self._back(member)
+        self._await_health(member)
+
+    def _await_health(self, member: Member) -> None:
+        if member.alive and member.log.whole and member.log.damaged is None:
+            self._rotten = None
+        else:
+            self.world.after(0.1, lambda: self._await_health(member))
+
+    def _calm(self) -> bool:
+        """Whether nothing else is amiss: what spoils a disk for good may happen to one machine at a time."""
+        return self.world.settled()
+
+    # -- a new disk: remove, add, promote
+
+    def _renew(self) -> None:
+        member = self._pick() if len(self.world.members) > 1 else None
+        if member is None or self._rotten is not None or self._renewing is not None or not self._calm():
+            return
+        self._renewing = member
+        self.world.wipe(member)
+        self._back(member, 0.5)
+        self.world.after(0.3, lambda: self._renew_on(member))
+
+    def _renew_on(self, member: Member) -> None:
+        """Take the next step whenever the last one is committed, like a patient administrator."""
+        leader = self.world.leader()
+        if leader is not None and leader is not member and member.alive and not member.paused:
+            config = leader.raft.config
+            assert config is not None
+            listed = config.member(member.name)
+            if listed is not None and listed.store_id != member.votes.store_id:
+                self.world.run_on(leader, lambda: leader.raft.remove(member.name, lambda fate: None))
+            elif listed is None:
+                address = self.world.peers[int(member.name[1:])].address
+                entry = Listed(member.name, address, member.votes.store_id, voter=False)
+                self.world.run_on(leader, lambda: leader.raft.add_learner(entry, lambda fate: None))
+            elif listed.voter and leader.raft.commit_index >= leader.raft.config_index:
+                self._renewing = None
+                return
+        self.world.after(0.1, lambda: self._renew_on(member))
+
+
+def shape_of(seed: int) -> Shape:
+    """Return the kind of world that a seed gets: mostly three members, some five, some alone."""
+    voters = 5 if seed % 7 == 3 else 1 if seed % 29 == 5 else 3
+    return Shape(voters=voters, clock_skew=(0.0, 5.0)[seed % 2], drift=seed % 3 == 0)

@@ -1,0 +1,405 @@
+"""What must always hold (design.md, "What must always hold"), one class each, looked at after every event.
+
+Every check is incremental: it looks at what the event touched. Breaking one raises Violation.
+"""
+
+from collections.abc import Mapping
+
+from raft.messages import Kind, Message
+from raft.types import Entry, Fate, Role
+from tests.simulation.ledger import QUEUES, Attempt, Ledger
+from tests.simulation.member import FILE_BYTES, Member
+
+# More than any entry: read() gives one entry a call, or as many as fit.
+READ_BYTES = 1 << 20
+
+
+class Violation(AssertionError):
+    """An invariant is broken; the text says which, where, and how."""
+
+
+class Invariant:
+    """One thing that must hold. It is told of everything; most methods do nothing here."""
+
+    def __init__(self, members: Mapping[str, Member], ledger: Ledger) -> None:
+        self.members = members
+        self.ledger = ledger
+
+    def check(self, holds: bool, what: str) -> None:
+        """Raise Violation unless it holds."""
+        if not holds:
+            self.ledger.broken.append(f"{type(self).__name__}: {what}")
+            raise Violation(self.ledger.broken[-1])
+
+    def booted(self, member: Member) -> None:
+        """A process has read its disk."""
+
+    def wiped(self, member: Member) -> None:
+        """A machine has an empty disk."""
+
+    def committed(self, member: Member, index: int) -> None:
+        """A member's commit point moves."""
+
+    def role(self, member: Member, role: Role, term: int) -> None:
+        """A member's role changes."""
+
+    def sent(self, member: Member, target: str, message: Message) -> None:
+        """A member sends a message."""
+
+    def cut(self, member: Member, last: int) -> None:
+        """A member is about to cut its log."""
+
+    def acknowledged(self, member: Member, attempt: Attempt) -> None:
+        """A producer is told that its records are stored."""
+
+    def touched(self, member: Member) -> None:
+        """Something happened in a member's process."""
+
+
+class CommittedBytesAreTheSameEverywhere(Invariant):
+    """Whoever calls entry n committed has the same bytes at the same position (3); keeps the ledger."""
+
+    def __init__(self, members: Mapping[str, Member], ledger: Ledger) -> None:
+        super().__init__(members, ledger)
+        self._known: dict[str, int] = {}
+
+    def booted(self, member: Member) -> None:
+        self._known[member.name] = 0
+
+    def committed(self, member: Member, index: int) -> None:
+        at = max(self._known[member.name], member.log.base.index) + 1
+        self.check(index <= member.log.last.index, f"{member.name} commits {index}, its log ends at {member.log.last}")
+        while at <= index:
+            for entry in member.log.read(at, READ_BYTES):
+                if entry.index <= index:
+                    self._compare(member, entry)
+                at = entry.index + 1
+        self._known[member.name] = max(self._known[member.name], index)
+
+    def _compare(self, member: Member, entry: Entry) -> None:
+        index = entry.index
+        known = self.ledger.entries.get(index)
+        if known is None:
+            self.check(index == self.ledger.last + 1, f"{member.name} commits {index} before {self.ledger.last + 1}")
+            wrong = self.ledger.add(entry)
+            self.check(wrong is None, f"{member.name}: {wrong}")
+            return
+        self.check(
+            (known.entry.term, known.entry.position, known.entry.data)
+            == (entry.term, entry.position, bytes(entry.data)),
+            f"{member.name} commits entry {index} of term {entry.term} at {entry.position}, "
+            f"others committed one of term {known.entry.term} at {known.entry.position}",
+        )
+
+
+class AcknowledgedIsOnAMajoritysDisk(Invariant):
+    """What is acknowledged is committed, and would survive a loss of power on a majority of the voters (1)."""
+
+    def acknowledged(self, member: Member, attempt: Attempt) -> None:
+        if attempt.meta:
+            attempt.index = self.ledger.metas.get(attempt.bodies[0], -1)
+        known = self.ledger.entries.get(attempt.index)
+        self.check(
+            known is not None and (attempt.meta or known.entry.term == attempt.term),
+            f"{member.name} acknowledges entry {attempt.index} of term {attempt.term}, which is not committed",
+        )
+        assert known is not None
+        if not attempt.meta:
+            self.check(known.bodies == attempt.bodies, f"entry {attempt.index} does not hold what was acknowledged")
+        config = member.raft.config
+        assert config is not None, "who acknowledges has a CONFIG"
+        holding = [name for name in config.voters if self._holds(self.members[name], known.entry)]
+        self.check(
+            config.majority(holding),
+            f"{member.name} acknowledges entry {attempt.index}, which is on the disks of {holding} only, "
+            f"voters are {config.voters}",
+        )
+
+    @staticmethod
+    def _holds(member: Member, entry: Entry) -> bool:
+        position, data = entry.position, entry.data
+        start = position - position % FILE_BYTES
+        return member.disk.holds(member.disk.root / "commitlog" / f"{start:020d}", position - start, data)
+
+
+class LeadersHaveAllThatIsCommitted(Invariant):
+    """Everything committed stands in every later leader's log, at its place (1)."""
+
+    def role(self, member: Member, role: Role, term: int) -> None:
+        if role != Role.LEADER or not self.ledger.last:
+            return
+        # The chain over all entries is in the last one's bytes.
+        known = self.ledger.entries[self.ledger.last]
+        self.check(
+            member.log.last.index >= self.ledger.last,
+            f"{member.name} leads term {term}, its log ends at {member.log.last.index}, committed is {self.ledger.last}",
+        )
+        found = member.log.read(self.ledger.last, 1)[0]
+        self.check(
+            bytes(found.data) == known.entry.data and found.position == known.entry.position,
+            f"{member.name} leads term {term} with another entry {self.ledger.last} than the committed one",
+        )
+
+
+class OneLeaderATerm(Invariant):
+    """A term has at most one leader (2)."""
+
+    def __init__(self, members: Mapping[str, Member], ledger: Ledger) -> None:
+        super().__init__(members, ledger)
+        self._leaders: dict[int, tuple[str, int]] = {}
+
+    def role(self, member: Member, role: Role, term: int) -> None:
+        if role == Role.LEADER:
+            who = self._leaders.setdefault(term, (member.name, member.life))
+            self.check(who == (member.name, member.life), f"{member.name} leads term {term}, so does {who[0]}")
+
+    def touched(self, member: Member) -> None:
+        if member.raft.role == Role.LEADER:
+            self.role(member, Role.LEADER, member.raft.term)
+
+
+class TermsAndVotesNeverGoBack(Invariant):
+    """A disk's term only grows, and it votes once in each, over any crash (2)."""
+
+    def __init__(self, members: Mapping[str, Member], ledger: Ledger) -> None:
+        super().__init__(members, ledger)
+        self._seen: dict[str, tuple[int, str]] = {}
+        # (member, term) → who got its vote; a vote that left the machine binds, whatever the disk says later.
+        self._given: dict[tuple[str, int], str] = {}
+
+    def wiped(self, member: Member) -> None:
+        self._seen.pop(member.name, None)
+
+    def booted(self, member: Member) -> None:
+        self.touched(member)
+
+    def touched(self, member: Member) -> None:
+        term, vote = member.votes.term, member.votes.voted_for
+        old_term, old_vote = self._seen.get(member.name, (0, ""))
+        if (term, vote) == (old_term, old_vote):
+            return
+        self.check(term >= old_term, f"the term of {member.name} goes back from {old_term} to {term}")
+        self.check(
+            term > old_term or old_vote in {"", vote},
+            f"{member.name} voted for {old_vote} in term {term}, and now for {vote or 'nobody'}",
+        )
+        self._seen[member.name] = (term, vote)
+
+    def sent(self, member: Member, target: str, message: Message) -> None:
+        if message.kind is Kind.VOTE_REPLY and message.fields["granted"]:
+            self._vote(member, message.fields["term"], target)
+        elif message.kind is Kind.VOTE:
+            self._vote(member, message.fields["term"], member.name)
+
+    def _vote(self, member: Member, term: int, target: str) -> None:
+        before = self._given.setdefault((member.name, term), target)
+        self.check(before == target, f"{member.name} votes for {target} in term {term}, it had voted for {before}")
+
+
+class CommitNeverGoesBack(Invariant):
+    """In the life of a process its commit point only grows, and never lies behind the log's end."""
+
+    def __init__(self, members: Mapping[str, Member], ledger: Ledger) -> None:
+        super().__init__(members, ledger)
+        self._seen: dict[str, int] = {}
+
+    def booted(self, member: Member) -> None:
+        self._seen[member.name] = 0
+
+    def touched(self, member: Member) -> None:
+        commit = member.raft.commit_index
+        before = self._seen[member.name]
+        self.check(commit >= before, f"the commit point of {member.name} goes back from {before} to {commit}")
+        self.check(commit <= member.log.last.index, f"{member.name} commits {commit} of {member.log.last.index}")
+        self._seen[member.name] = commit
+
+
+class OneLeaseAtATime(Invariant):
+    """Two members never both hold a lease, and nobody holds one who is behind a later leader's commit (R7)."""
+
+    def touched(self, member: Member) -> None:
+        if not member.raft.has_lease():
+            return
+        term = member.raft.term
+        committed = self.ledger.entries.get(self.ledger.last)
+        self.check(
+            committed is None or committed.entry.term <= term,
+            f"{member.name} holds a lease in term {term}, committed is entry {self.ledger.last} of a later term",
+        )
+        for other in self.members.values():
+            if other is not member and other.alive and not other.paused and other.raft.role == Role.LEADER:
+                self.check(
+                    not other.raft.has_lease(),
+                    f"{member.name} (term {term}) and {other.name} (term {other.raft.term}) hold a lease at once",
+                )
+
+
+class QueuesAreAFunctionOfTheLog(Invariant):
+    """A ConsumeQueue holds the records of the committed log and nothing else, dense and in order (4, R12)."""
+
+    def touched(self, member: Member) -> None:
+        for queue in QUEUES:
+            end = member.store.max_offset(*queue)
+            due = self.ledger.end_of(queue, member.log.released)
+            self.check(
+                end == due,
+                f"queue {queue} of {member.name} ends at {end}, its log up to {member.log.released} makes {due}",
+            )
+
+    def whole(self, member: Member) -> None:
+        """Compare every entry of every queue."""
+        for queue, places in self.ledger.queues.items():
+            end = self.ledger.end_of(queue, member.log.released)
+            entries = member.store.queue_entries(*queue, 0, end + 1)
+            found = [(entry.physical_offset, entry.size) for entry in entries]
+            self.check(found == places[:end], f"queue {queue} of {member.name} holds other entries than its log makes")
+        known = {*(topic for topic, _ in self.ledger.queues), "RMQ_SYS_RAFT"}
+        self.check(set(member.store.topics()) <= known, f"{member.name} has queues of {member.store.topics()}")
+
+
+class ReadersSeeAllThatWasAcknowledged(Invariant):
+    """Whoever serves under a lease shows everything that was acknowledged before it was asked."""
+
+    def read(self, member: Member) -> None:
+        """Ask a member that serves under a lease for the ends of queues."""
+        for queue, promised in self.ledger.promised.items():
+            end = member.store.max_offset(*queue)
+            self.check(
+                end >= promised,
+                f"{member.name} (term {member.raft.term}) says that queue {queue} ends at {end}, "
+                f"records up to {promised} were acknowledged",
+            )
+
+
+class TheFloorIsNeverCut(Invariant):
+    """What a member said is on its disk is there after any crash, or the member knows that it is not whole (R4)."""
+
+    def __init__(self, members: Mapping[str, Member], ledger: Ledger) -> None:
+        super().__init__(members, ledger)
+        # Member → the last entry that it told a leader it holds durably, as (index, term).
+        self._told: dict[str, tuple[int, int]] = {}
+
+    def wiped(self, member: Member) -> None:
+        self._told.pop(member.name, None)
+
+    def sent(self, member: Member, target: str, message: Message) -> None:
+        if message.kind is not Kind.APPEND_REPLY or not message.fields["ok"]:
+            return
+        index = min(message.fields["match"], message.fields["durable"])
+        term = member.log.term(index)
+        self.check(term is not None, f"{member.name} acknowledges entry {index} and does not have it")
+        assert term is not None
+        if index > self._told.get(member.name, (0, 0))[0]:
+            self._told[member.name] = (index, term)
+
+    def booted(self, member: Member) -> None:
+        index, term = self._told.get(member.name, (0, 0))
+        if member.log.whole and index:
+            self.check(
+                member.log.term(index) == term,
+                f"{member.name} starts with {member.log.last}, it had acknowledged entry {index} of term {term}",
+            )
+
+    def cut(self, member: Member, last: int) -> None:
+        if last < self._told.get(member.name, (0, 0))[0]:
+            self._told[member.name] = (last, member.log.term(last) or 0)
+        for gone in range(last + 1, member.log.last.index + 1):
+            known = self.ledger.entries.get(gone)
+            self.check(
+                known is None or known.entry.term != member.log.term(gone),
+                f"{member.name} cuts entry {gone}, which is committed",
+            )
+
+
+class EveryAttemptHasOneFate(Invariant):
+    """Acknowledged is stored once, refused and overwritten never, nothing twice (R8)."""
+
+    def refused(self, attempt: Attempt) -> None:
+        """A proposal was refused: nothing of it is in any log."""
+        self.check(attempt.index < 0 and attempt.fate is None, f"{attempt} was refused and is appended")
+
+    def fated(self, attempt: Attempt, fate: Fate) -> None:
+        """A producer is told what became of it."""
+        self.check(attempt.fate is None, f"{attempt} is told {fate.name} after that")
+        if fate is Fate.OVERWRITTEN:
+            known = self.ledger.entries.get(attempt.index)
+            self.check(
+                attempt.bodies[0] not in self.ledger.metas
+                if attempt.meta
+                else known is not None and known.entry.term != attempt.term,
+                f"{attempt} is told OVERWRITTEN, no other entry is committed there",
+            )
+
+    def told(self, attempt: Attempt, copies: int) -> None:
+        """In the end a body stands in the log so often."""
+        wanted = {Fate.COMMITTED: (1,), Fate.OVERWRITTEN: (0,)}.get(attempt.fate) if attempt.fate is not None else None
+        if attempt.refused:
+            wanted = (0,)
+        self.check(
+            copies in (wanted if wanted is not None else (0, 1)),
+            f"attempt {attempt.number} at {attempt.member}, told {attempt.fate!r}, stands {copies} times in the log",
+        )
+
+
+class Invariants:
+    """All of them, told of everything."""
+
+    def __init__(self, members: Mapping[str, Member]) -> None:
+        self.ledger = Ledger()
+        self.members = members
+        self.queues = QueuesAreAFunctionOfTheLog(members, self.ledger)
+        self.attempts = EveryAttemptHasOneFate(members, self.ledger)
+        self.readers = ReadersSeeAllThatWasAcknowledged(members, self.ledger)
+        # The first one keeps the ledger, so it comes first.
+        self.all: list[Invariant] = [
+            CommittedBytesAreTheSameEverywhere(members, self.ledger),
+            AcknowledgedIsOnAMajoritysDisk(members, self.ledger),
+            LeadersHaveAllThatIsCommitted(members, self.ledger),
+            OneLeaderATerm(members, self.ledger),
+            TermsAndVotesNeverGoBack(members, self.ledger),
+            CommitNeverGoesBack(members, self.ledger),
+            OneLeaseAtATime(members, self.ledger),
+            TheFloorIsNeverCut(members, self.ledger),
+            self.queues,
+            self.attempts,
+            self.readers,
+        ]
+        self.refused = self.attempts.refused
+        self.fated = self.attempts.fated
+        self.told = self.attempts.told
+
+    def booted(self, member: Member) -> None:
+        for invariant in self.all:
+            invariant.booted(member)
+
+    def wiped(self, member: Member) -> None:
+        for invariant in self.all:
+            invariant.wiped(member)
+
+    def committed(self, member: Member, index: int) -> None:
+        for invariant in self.all:
+            invariant.committed(member, index)
+
+    def role(self, member: Member, role: Role, term: int) -> None:
+        for invariant in self.all:
+            invariant.role(member, role, term)
+
+    def sent(self, member: Member, target: str, message: Message) -> None:
+        for invariant in self.all:
+            invariant.sent(member, target, message)
+
+    def cut(self, member: Member, last: int) -> None:
+        for invariant in self.all:
+            invariant.cut(member, last)
+
+    def acknowledged(self, member: Member, attempt: Attempt) -> None:
+        for invariant in self.all:
+            invariant.acknowledged(member, attempt)
+        if not attempt.meta:
+            end = self.ledger.end_of(attempt.queue, attempt.index)
+            self.ledger.promised[attempt.queue] = max(end, self.ledger.promised.get(attempt.queue, 0))
+        self.ledger.acknowledged.append(attempt)
+
+    def touched(self, member: Member) -> None:
+        for invariant in self.all:
+            invariant.touched(member)

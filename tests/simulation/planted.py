@@ -1,0 +1,225 @@
+"""Planted bugs: each the product's own part with one decision taken wrongly. They live here and nowhere else."""
+
+from collections.abc import Callable
+from typing import Any
+
+from raft.core import Core
+from raft.follower import Follower
+from raft.group import GroupConfig
+from raft.hello import Hello
+from raft.lease import Lease
+from raft.messages import Kind, Message
+from raft.node import RaftNode
+from raft.prevote import PreVote
+from raft.types import Entry, Fate
+from raft.votefile import VoteFile
+from store.config import StoreConfig
+from store.messagestore import MessageStore
+from tests.simulation.member import Member, Parts
+
+
+def with_core(core: type[Core]) -> type[Parts]:
+    """Return parts whose nodes have another core."""
+
+    class PlantedNode(RaftNode):
+        core_class = core
+
+    class PlantedParts(Parts):
+        node_class = PlantedNode
+
+    return PlantedParts
+
+
+# -- acknowledging
+
+
+class _EagerFollower(Follower):
+    def on_disk(self) -> int:
+        return self._log.last.index
+
+
+class _EagerCore(Core):
+    follower_class = _EagerFollower
+
+
+ack_before_fsync = with_core(_EagerCore)
+
+
+class _AloneCore(Core):
+    def _count(self) -> None:
+        assert self.config is not None
+        for voter in self.config.voters:
+            if voter in self.replication.peers:
+                self.election.counted(voter, self.countable(), self.now())
+
+
+ack_before_quorum = with_core(_AloneCore)
+
+
+# -- votes
+
+
+class _ForgetfulVotes(VoteFile):
+    def save(self, term: int, voted_for: str) -> None:
+        self._term, self._voted_for = term, voted_for
+
+
+class forget_the_vote(Parts):  # noqa: N801  # named like the other bugs
+    def open_votes(self, member: Member) -> VoteFile:
+        honest = super().open_votes(member)
+        return _ForgetfulVotes(honest._path, honest.store_id, honest.term, honest.voted_for)
+
+
+class _CountingPreVote(PreVote):
+    """Every answer counts, whoever gave it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers = 1
+
+    def begin(self, term: int) -> int:
+        self._answers = 1
+        return super().begin(term)
+
+    def granted(self, peer: str, round_: int) -> bool:
+        self._answers += 1
+        return super().granted(peer, round_)
+
+    def won(self, config: GroupConfig, self_id: str) -> bool:
+        return self._running and self._answers >= config.majority_size
+
+
+class _GullibleCore(Core):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.prevote = _CountingPreVote()
+
+    def vote_counts(self, peer: str) -> bool:
+        return True
+
+
+count_every_vote = with_core(_GullibleCore)
+
+
+class _TrustingCore(Core):
+    def judge_sender(self, peer: str) -> bool:
+        return True
+
+    def _other_disk(self) -> bool:
+        return False
+
+
+class trust_a_wiped_disk(with_core(_TrustingCore)):  # type: ignore[misc]  # noqa: N801  # a class made by a function
+    def judge(self, own: Hello, other: Hello, config: GroupConfig | None) -> str | None:
+        return None
+
+
+# -- the log
+
+
+class _CuttingFollower(Follower):
+    def matches(self, entry: Entry) -> bool:
+        return False
+
+    def _cut(self, last: int, commit: int) -> None:
+        self._log.cut(last)
+
+
+class _CuttingCore(Core):
+    follower_class = _CuttingFollower
+
+
+truncate_what_matches = with_core(_CuttingCore)
+
+
+class _CountingCore(Core):
+    """Commits whatever a majority has, of any term."""
+
+    def tick(self) -> None:
+        if self.leads:
+            self._count()
+            assert self.config is not None
+            have = sorted(
+                self.countable() if voter == self.self_id else self.replication.peers[voter].match
+                for voter in self.config.voters
+            )
+            counted = min(have[len(have) - self.config.majority_size], self.countable())
+            self.election.commit = max(self.election.commit, counted)
+        super().tick()
+
+
+commit_old_terms_by_count = with_core(_CountingCore)
+
+
+class believe_the_cache(Parts):  # noqa: N801  # named like the other bugs
+    """What was read back counts as on the disk: nothing is synced at a start."""
+
+    def open_store(self, config: StoreConfig, member: Member) -> MessageStore:
+        member.disk.deaf = True
+        try:
+            return super().open_store(config, member)
+        finally:
+            member.disk.deaf = False
+
+
+# -- leases and reads
+
+
+class _ReceiptLease(Lease):
+    def acked(self, peer: str, seq: int) -> None:
+        if self._sent_at(seq) is not None:
+            self._answered[peer] = self._clock()
+
+
+class _ReceiptCore(Core):
+    lease_class = _ReceiptLease
+
+
+lease_from_receipt = with_core(_ReceiptCore)
+
+
+class _HastyNode(RaftNode):
+    @property
+    def serving(self) -> bool:
+        return self._core.leads
+
+
+class serve_before_dispatch(Parts):  # noqa: N801  # named like the other bugs
+    node_class = _HastyNode
+
+
+def _tells_when_deposed(fate: Fate) -> type[Parts]:
+    class TellingNode(RaftNode):
+        """Has an answer for everything that is open when it leads no more."""
+
+        def settle(self) -> None:
+            super().settle()
+            if not self._core.leads:
+                open_, self._open = self._open, {}
+                for on_fate in open_.values():
+                    on_fate(fate)
+
+    class TellingParts(Parts):
+        node_class = TellingNode
+
+    return TellingParts
+
+
+acknowledge_when_deposed = _tells_when_deposed(Fate.COMMITTED)
+overwritten_when_deposed = _tells_when_deposed(Fate.OVERWRITTEN)
+
+
+Taking = Callable[[str, str, Message], bool]
+
+
+def appends_above(index: int, source: str, target: str) -> Taking:
+    """Return what chooses appends on one link that carry entries above an index."""
+
+    def wanted(one: str, other: str, message: Message) -> bool:
+        return (
+            (one, other) == (source, target)
+            and message.kind is Kind.APPEND
+            and any(row[0] > index for row in message.fields["entries"])
+        )
+
+    return wanted

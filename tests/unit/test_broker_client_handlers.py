@@ -1,0 +1,106 @@
+"""broker/client_handlers.py: what a member of a group that follows takes note of, and what only a leader makes."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from broker.client_handlers import ClientHandlers
+from broker.locks import LockTable
+from remoting import topics as names
+from remoting.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    LockBatchBody,
+    LockBatchResponseBody,
+    MessageQueue,
+    SubscriptionData,
+)
+from remoting.codes import RequestCode
+from remoting.command import Command
+from remoting.errors import CommandError
+from remoting.server import Connection
+from tests.unit.broker_parts import Parts, Peer, broker_parts
+
+Q0 = MessageQueue("T", "broker-a", 0)
+
+
+class Role:
+    def __init__(self) -> None:
+        self.leads, self.term, self.broker_id = False, 0, 2
+        self.leader_address: str | None = None
+        self.callbacks: list[Callable[[], None]] = []
+
+    def lease(self) -> bool:
+        return self.leads
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def become(self, *, leads: bool, term: int) -> None:
+        self.leads, self.term = leads, term
+        for callback in self.callbacks:
+            callback()
+
+
+class Setting:
+    def __init__(self, parts: Parts) -> None:
+        self.parts, self.role, self.peer = parts, Role(), Peer()
+        handlers = ClientHandlers(parts.clients, parts.topics, parts.groups, LockTable(parts.clock), self.role)
+        self.table = handlers.table()
+
+    def beat(self, group: str) -> Command:
+        data = HeartbeatData(
+            clientID="c",
+            consumerDataSet=[ConsumerData(groupName=group, subscriptionDataSet=[SubscriptionData(topic="T")])],
+        )
+        return self.ask(RequestCode.HEART_BEAT, data.encode())
+
+    def lock(self, client_id: str) -> list[MessageQueue]:
+        body = LockBatchBody(clientId=client_id, consumerGroup="G", mqSet=[Q0]).encode()
+        return LockBatchResponseBody.decode(self.ask(RequestCode.LOCK_BATCH_MQ, body).body).lockOKMQSet
+
+    def ask(self, code: int, body: bytes) -> Command:
+        answer = self.table[code](cast("Connection", self.peer), Command(code, body=body))
+        assert isinstance(answer, Command)
+        return answer
+
+
+@pytest.fixture
+async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
+    async with broker_parts(tmp_path) as parts:
+        yield Setting(parts)
+
+
+async def test_a_follower_knows_the_consumers_and_makes_nothing(setting: Setting) -> None:
+    assert setting.beat("New").code == 0
+    assert setting.parts.clients.consumer_ids("New") == ["c"]
+    assert setting.parts.groups.get("New") is None
+    assert setting.parts.topics.get(names.retry_topic("New")) is None
+    setting.beat("no group name")
+    assert setting.parts.clients.consumer_ids("no group name") == []
+
+
+async def test_a_leader_makes_the_group_and_its_retry_topic(setting: Setting) -> None:
+    setting.role.become(leads=True, term=1)
+    setting.beat("New")
+    assert setting.parts.clients.consumer_ids("New") == ["c"]
+    assert setting.parts.groups.get("New") is not None
+    assert setting.parts.topics.get(names.retry_topic("New")) is not None
+
+
+async def test_R14_a_takeover_grants_no_locks_for_a_while(setting: Setting) -> None:
+    setting.role.become(leads=True, term=5)
+    # An error and no empty grant: that would be taken for a lock lost to another client.
+    with pytest.raises(CommandError, match="this leader is new"):
+        setting.lock("a")
+    setting.parts.clock.advance(31)
+    assert setting.lock("a") == [Q0]
+    # News that change nothing about who leads begin no new wait.
+    setting.role.become(leads=True, term=5)
+    assert setting.lock("a") == [Q0]
+    setting.role.become(leads=False, term=6)
+    setting.role.become(leads=True, term=7)
+    with pytest.raises(CommandError, match="this leader is new"):
+        setting.lock("a")

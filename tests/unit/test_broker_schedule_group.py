@@ -1,0 +1,185 @@
+"""Delay levels of a Raft group: the leader delivers, all know how far it got, the next one goes on from there."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from broker.delayed import waiting
+from broker.meta_delay import PROGRESS_SECONDS
+from broker.replication import Done
+from broker.schedule import ScheduleService
+from remoting.msgid import pack_host
+from remoting.properties import encode_properties
+from store.dispatch import DELAY_LEVELS_MS
+from store.types import PendingRecord
+from tests.unit.broker_parts import Parts, broker_parts
+from tests.unit.meta_parts import Member, leader
+
+HOST = pack_host("192.0.2.7", 5000)
+
+
+class Timer:
+    def __init__(self, at: float, call: Callable[[], None]) -> None:
+        self.at = at
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Setting:
+    """The service over a real store and a member's log of metadata; appends are acknowledged when the test says so."""
+
+    def __init__(self, parts: Parts, folder: Path) -> None:
+        self.parts = parts
+        self.member = Member(folder, parts.clock)
+        # The member's own table of progress gives way to the service's.
+        self.member.meta._routes._of.pop(4)
+        self.member.meta._routes.tables.remove(self.member.delay)
+        self.timers: list[Timer] = []
+        self.acks: list[Callable[[], None]] = []
+        path = folder / "delayOffset.json"
+        path.unlink()
+        self.service = ScheduleService(
+            path, parts.store, self, parts.clock, self.later, DELAY_LEVELS_MS, self.member.meta
+        )
+        parts.store.on_dispatched = self.service.arrived
+        self.member.role.become(2)
+        self.member.settle()
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Timer:
+        self.timers.append(Timer(self.parts.clock.monotonic() + seconds, call))
+        return self.timers[-1]
+
+    def append(self, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
+        assert wait
+        result = self.parts.store.put(record)
+        self.parts.store.write()
+        self.acks.append(lambda: done(result, 0))
+
+    def append_batch(self, *_: object, **__: object) -> None:
+        raise AssertionError("deliveries stand alone")
+
+    def send(self, count: int, level: int = 1) -> None:
+        for _ in range(count):
+            record = PendingRecord("T", 0, 0, 0, 99, HOST, 0, 0, b"body", encode_properties({"UNIQ_KEY": "U"}))
+            self.parts.store.put(waiting(record, level))
+            self.parts.store.write()
+
+    def pass_time(self, seconds: float) -> None:
+        self.parts.clock.advance(seconds)
+        while due := [timer for timer in self.timers if timer.at <= self.parts.clock.monotonic()]:
+            self.timers = [timer for timer in self.timers if timer not in due]
+            for timer in due:
+                if not timer.cancelled:
+                    timer.call()
+
+    def acknowledge(self, count: int) -> None:
+        for ack in [self.acks.pop(0) for _ in range(count)]:
+            ack()
+
+    def delivered(self) -> int:
+        return self.parts.store.max_offset("T", 0)
+
+
+@pytest.fixture
+async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
+    async with broker_parts(tmp_path) as parts:
+        made = Setting(parts, tmp_path / "member")
+        yield made
+        made.parts.store.on_dispatched = None
+
+
+async def test_a_follower_delivers_nothing(setting: Setting) -> None:
+    setting.send(3)
+    setting.pass_time(10)
+    assert setting.delivered() == 0
+    assert setting.timers == []
+
+
+async def test_progress_is_proposed_once_a_second_and_counts_when_applied(setting: Setting) -> None:
+    setting.service.start()
+    setting.send(5)
+    setting.pass_time(1)
+    setting.acknowledge(5)
+    assert [seconds for seconds, _ in setting.member.timers] == [PROGRESS_SECONDS]
+    assert setting.service.progress() == {}
+    setting.member.wait()
+    assert len(setting.member.proposed) == 1
+    setting.member.commit()
+    assert setting.service.progress() == {1: 5}
+    assert setting.service.figures() == {"scheduleMessageOffset_1": "5,5"}
+    assert json.loads(setting.service.encode())["offsetTable"] == {"1": 5}
+
+
+async def test_stopping_hands_on_what_was_reached(setting: Setting) -> None:
+    setting.service.start()
+    setting.send(2)
+    setting.pass_time(1)
+    setting.service.stop()
+    setting.acknowledge(2)
+    await setting.service.persist()
+    setting.member.turn()
+    setting.member.commit()
+    assert setting.service.progress() == {1: 2}
+
+
+async def test_a_new_leader_goes_on_from_the_agreed_progress(setting: Setting) -> None:
+    setting.service.start()
+    setting.send(4)
+    setting.pass_time(1)
+    assert setting.delivered() == 4
+    setting.acknowledge(2)
+    setting.member.settle()
+    assert setting.service.progress() == {1: 2}
+    setting.service.stop()
+    setting.service.start()
+    setting.pass_time(0)
+    assert setting.delivered() == 6, "what was not agreed upon is delivered once more, and nothing is lost"
+    setting.acknowledge(2)
+    assert setting.member.settle() == [], "what belongs to the time before counts no more"
+    setting.acknowledge(2)
+    setting.member.settle()
+    assert setting.service.progress() == {1: 4}
+
+
+async def test_refused_deliveries_of_an_earlier_time_are_not_tried_again(setting: Setting) -> None:
+    setting.service.start()
+    setting.send(1)
+    setting.pass_time(1)
+    stale = setting.service._levels[0]
+    setting.service.stop()
+    setting.service.start()
+    setting.service._ring(stale)
+    setting.service._set_timer(stale, 1)
+    setting.service._advance(stale)
+    setting.pass_time(5)
+    assert setting.delivered() == 2, "the first delivery, and the new leader's"
+
+
+def test_progress_never_goes_back(tmp_path: Path) -> None:
+    member = leader(tmp_path)
+    member.reached = {1: 5}
+    member.delay.note()
+    member.settle()
+    member.reached = {1: 3, 2: 1}
+    member.delay.note()
+    member.settle()
+    assert member.delay.offsets == {1: 5, 2: 1}
+    member.delay.note()
+    assert member.settle() == [], "nothing new: no entry"
+
+
+def test_progress_that_is_not_taken_now_comes_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = leader(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("broker.meta.PENDING_BYTES_MAX", 5)
+        member.reached = {1: 5}
+        member.delay.note()
+        member.wait()
+    assert member.delay.offsets == {}
+    member.settle()
+    assert member.delay.offsets == {1: 5}

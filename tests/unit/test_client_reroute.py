@@ -1,0 +1,225 @@
+"""How soon a client finds the leader of a Raft group: brokers that play their part, and a NameServer with a script."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from client.errors import SendFailed
+from client.message import Message, SendResult
+from client.producer import Producer
+from remoting.bodies import BrokerData, QueueData, TopicRouteData
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.headers import SendMessageResponseHeader
+from remoting.server import Connection, Handler, RemotingServer, Reply
+
+
+class Member:
+    """A broker that answers sends as it was told."""
+
+    def __init__(self) -> None:
+        self.sends: list[float] = []
+        self.refuses: int | None = None
+        self.silent = False
+        self._server: RemotingServer | None = None
+        self._port = 0
+
+    async def start(self) -> None:
+        ok: Handler = lambda _connection, _request: Command.response(0)  # noqa: E731 # twice the same answer
+        table: dict[int, Handler] = {
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.HEART_BEAT: ok,
+            RequestCode.UNREGISTER_CLIENT: ok,
+        }
+        self._server = RemotingServer(table, name="member")
+        await self._server.start("127.0.0.1", self._port)
+        self._port = self._server.port
+
+    async def kill(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            for connection in list(server.connections):
+                connection.abort()
+            await server.close()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def _send(self, _connection: Connection, _request: Command) -> Reply:
+        self.sends.append(time.monotonic())
+        if self.silent:
+            return None
+        if self.refuses is not None:
+            return Command.response(self.refuses, "no")
+        header = SendMessageResponseHeader(msgId="1", queueId=0, queueOffset=len(self.sends))
+        return Command.response(0, header=header)
+
+
+class Group:
+    """Three members, and a NameServer that knows which of them leads: `leader` is its number, None for nobody."""
+
+    def __init__(self) -> None:
+        self.members = [Member() for _ in range(3)]
+        self.leader: int | None = 0
+        self.alive = {0, 1, 2}
+        self.asked = 0
+        self._server = RemotingServer({RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route}, name="name server")
+
+    async def start(self) -> None:
+        for member in self.members:
+            await member.start()
+        await self._server.start("127.0.0.1", 0)
+
+    async def close(self) -> None:
+        for member in self.members:
+            await member.kill()
+        await self._server.close()
+
+    async def kill(self, number: int) -> None:
+        """End a member; the NameServer notices at once."""
+        self.alive.discard(number)
+        if self.leader == number:
+            self.leader = None
+        await self.members[number].kill()
+
+    def producer(self, **options: float) -> Producer:
+        return Producer("P", f"127.0.0.1:{self._server.port}", send_timeout=options.get("timeout", 3.0))
+
+    def sends(self) -> list[int]:
+        return [len(member.sends) for member in self.members]
+
+    def _route(self, _connection: Connection, _request: Command) -> Reply:
+        self.asked += 1
+        addresses = {
+            0 if number == self.leader else number + 1: self.members[number].address for number in sorted(self.alive)
+        }
+        data = TopicRouteData(
+            brokerDatas=[BrokerData(brokerAddrs=addresses, brokerName="b", cluster="c")],
+            queueDatas=[QueueData(brokerName="b", perm=6, readQueueNums=1, writeQueueNums=1)],
+        )
+        return Command.response(0, body=data.encode())
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[Group]:
+    made = Group()
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.close()
+
+
+def later(seconds: float, act: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(seconds, act)
+
+
+async def test_a_killed_leader_costs_no_send(group: Group) -> None:
+    async with group.producer() as producer:
+        await producer.send(Message("T", b"x"))
+        await group.kill(0)
+        for member in group.members[1:]:
+            member.refuses = ResponseCode.SERVICE_NOT_AVAILABLE
+        elected = 0.0
+
+        def elect() -> None:
+            nonlocal elected
+            group.leader, elected = 2, time.monotonic()
+            group.members[2].refuses = None
+
+        later(0.5, elect)
+        results = await asyncio.gather(*(producer.send(Message("T", b"%d" % number)) for number in range(20)))
+        assert all(isinstance(result, SendResult) for result in results)
+        assert time.monotonic() - elected < 0.4
+        assert group.members[2].sends[-1] >= elected
+
+
+async def test_a_leader_killed_with_sends_under_way(group: Group) -> None:
+    async with group.producer() as producer:
+        await producer.send(Message("T", b"x"))
+        group.members[0].silent = True
+        sending = [asyncio.ensure_future(producer.send(Message("T", b"x"))) for _ in range(5)]
+        async with asyncio.timeout(5):
+            while len(group.members[0].sends) < 6:
+                await asyncio.sleep(0.001)
+        await group.kill(0)
+        group.leader = 1
+        assert len(await asyncio.gather(*sending)) == 5
+        assert group.sends()[1] == 5
+
+
+async def test_without_a_master_a_follower_takes_the_send_and_passes_it_on(group: Group) -> None:
+    async with group.producer() as producer:
+        await producer.send(Message("T", b"x"))
+        await group.kill(0)
+        await producer.send(Message("T", b"x"))
+        assert sum(group.sends()[1:]) >= 1
+
+
+async def test_a_dead_leader_in_the_route_is_gone_round(group: Group) -> None:
+    async with group.producer() as producer:
+        await producer.send(Message("T", b"x"))
+        # The NameServer has not noticed.
+        await group.members[0].kill()
+        began = time.monotonic()
+        await producer.send(Message("T", b"x"))
+        assert time.monotonic() - began < 1
+        assert sum(group.sends()[1:]) == 1
+
+
+async def test_a_refusal_asks_for_the_route_at_once(group: Group) -> None:
+    async with group.producer() as producer:
+        await producer.send(Message("T", b"x"))
+        group.members[0].refuses = ResponseCode.SERVICE_NOT_AVAILABLE
+        group.leader = 2
+        asked = group.asked
+        await producer.send(Message("T", b"x"))
+        assert group.asked > asked
+        assert group.sends() == [2, 0, 1]
+
+
+async def test_refusals_of_everybody_end_with_the_deadline(group: Group) -> None:
+    for member in group.members:
+        member.refuses = ResponseCode.SERVICE_NOT_AVAILABLE
+    async with group.producer(timeout=0.4) as producer:
+        began = time.monotonic()
+        with pytest.raises(SendFailed, match="was not stored") as failed:
+            await producer.send(Message("T", b"x"))
+        assert not failed.value.sent
+        assert 0.3 < time.monotonic() - began < 2
+        # Never more often than the pauses allow, whoever is asked.
+        assert sum(group.sends()) < 12
+
+
+async def test_who_was_elected_is_known_soon_after_without_any_send(group: Group) -> None:
+    async with group.producer() as producer:
+        await producer.send(Message("T", b"x"))
+        await group.kill(0)
+        routes = producer.instance.routes
+        async with asyncio.timeout(5):
+            while (route := routes.cached("T")) is None or not route.masterless:
+                await asyncio.sleep(0.005)
+        group.leader = 1
+        began = time.monotonic()
+        async with asyncio.timeout(5):
+            while (route := routes.cached("T")) is None or route.masterless:
+                await asyncio.sleep(0.005)
+        assert time.monotonic() - began < 1
+        assert route.master("b") == group.members[1].address
+
+
+async def test_a_leader_that_comes_back_at_the_same_address_is_found_soon(group: Group) -> None:
+    for number in (1, 2):
+        await group.kill(number)
+    async with group.producer() as producer:
+        await producer.send(Message("T", b"x"))
+        await group.members[0].kill()
+        sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
+        await asyncio.sleep(0.8)
+        await group.members[0].start()
+        began = time.monotonic()
+        await sending
+        assert time.monotonic() - began < 0.6
