@@ -23,11 +23,14 @@ from broker.raft_config import (
     tls_contexts,
 )
 from broker.raft_log import WrittenLog
+from broker.raft_reset import MARKER, VOTE, StoreSource
 from broker.raft_role import GroupRole
 from broker.raftgroup import RaftReplication
 from raft.driver import DrivenLog, RaftDriver
 from raft.group import GroupConfig, Member
 from raft.hello import Hello
+from raft.reset import Marker, write_marker
+from raft.reset_server import ResetServer
 from raft.transport import Tls
 from raft.types import EntryRefused, Fate, Refusal, Role
 from raft.votefile import STORE_ID_BYTES, VoteFile
@@ -39,8 +42,6 @@ from store.messagestore import MessageStore
 
 _log = logging.getLogger(__name__)
 
-RAFT_FOLDER = "raft"
-VOTE_FILE = "vote"
 # Seconds that a stop waits for another member to take the lead, beyond what one attempt may take.
 HAND_OVER_SECONDS = 2.0
 # Seconds that a new member may take to be linked to.
@@ -58,10 +59,11 @@ class RaftGroup:
         *,
         address: str,
         on_fatal: Callable[[BaseException], None],
-        on_reset: Callable[[str, str], None],
+        on_reset: Callable[[str], None],
     ) -> None:
-        """`address` is where this broker's clients find it; `on_reset` gets the member to copy from, and why.
+        """`address` is where this broker's clients find it; `on_reset` is told whom to copy from.
 
+        By then the marker is written: this broker must be closed and started again.
         Raises ConfigError, VoteFileDamaged, VoteFileMissing, OSError.
         """
         config, entries = live.broker, store.entries
@@ -78,7 +80,7 @@ class RaftGroup:
         for warning in group_warnings(self.settings, durable=self._sync):
             _log.warning("%s", warning)
         self._votes = VoteFile.open(
-            live.store.root / RAFT_FOLDER / VOTE_FILE,
+            live.store.root / VOTE,
             has_log=entries.last.index > 0,
             new_id=lambda: os.urandom(STORE_ID_BYTES),
         )
@@ -98,6 +100,7 @@ class RaftGroup:
         self.role.subscribe(self.replication.role_changed)
         self._applied = entries.commit
         self._loop = loop
+        self._copies = ResetServer(StoreSource(live.store, entries, self._no_copy))
         tls = tls_contexts(config)
         self._driver = RaftDriver(
             self.settings,
@@ -108,6 +111,7 @@ class RaftGroup:
             events=self,
             secret=read_secret(config),
             tls=None if tls is None else Tls(tls.server, tls.client),
+            copies=self._copies,
             on_linked=lambda member_id, hello: self.role.introduced(member_id, hello.broker_address),
         )
         self.node = self._driver.node
@@ -129,7 +133,8 @@ class RaftGroup:
         why = self.meta.load_stamps(config.group_id, entries.base.index + 1)
         if why is not None:
             if entries.base.index >= began:
-                raise MetadataError(why)
+                self._mark("", config.group_id.hex())
+                raise MetadataError(f"{why}: this member copies the leader's store at its next start")
             # A stop between the commit of the first entry and the stamps: from here on all of it is in the log.
             _log.warning("%s: the metadata is taken from the log, from entry %d on", why, began)
             self.meta.stamp_all(config.group_id, began)
@@ -179,7 +184,11 @@ class RaftGroup:
 
     def reset_wanted(self, member_id: str) -> None:
         """Copy the store of the leader, which no longer keeps what this member lacks (R13)."""
-        self._on_reset(member_id, "the leader no longer keeps what this member lacks")
+        config = self.node.config
+        self._mark(member_id, "" if config is None else config.group_id.hex())
+        # It says nothing more to anybody: what it holds is about to go.
+        self._loop.call_soon(self.node.stop)
+        self._on_reset(member_id)
 
     # -- for the broker
 
@@ -189,7 +198,7 @@ class RaftGroup:
         self.replication.attach(self.node)
         self.role.attach(self.node)
         host = raft_bind_address(self._live.broker, self.settings, self._live.broker.bindAddress)
-        await self._driver.start(host, self.settings.own.port)
+        await self._driver.start(host, self._live.broker.raftListenPort or self.settings.own.port)
 
     async def hand_over(self) -> bool:
         """Give the lead to another member; tell whether this one leads no more."""
@@ -197,6 +206,7 @@ class RaftGroup:
 
     async def close(self) -> None:
         """Take part no more."""
+        self._copies.close()
         await self._driver.close()
 
     def status(self) -> dict[str, Any]:
@@ -223,6 +233,14 @@ class RaftGroup:
         fate: asyncio.Future[Fate] = self._loop.create_future()
         refusal = self.node.add_learner(Member(member_id, address, hello.store_id, voter=False), told(fate))
         return await fate if refusal is None else refusal
+
+    def _mark(self, leader: str, group_id: str) -> None:
+        """Note on disk that this store is to be replaced by a copy before it is opened again (R13)."""
+        why = "it was behind what the group retains"
+        write_marker(self._live.store.root / MARKER, Marker(leader=leader, group_id=group_id, why=why))
+
+    def _no_copy(self) -> str | None:
+        return None if self.role.leads else f"this member does not lead; {self.node.leader_id or 'nobody known'} does"
 
     def _hello(self) -> Hello:
         """Return what this member says of itself to another one."""

@@ -83,7 +83,7 @@ class Member(Alone):
         clock: Clock,
         address: str,
         on_fatal: Callable[[BaseException], None],
-        on_reset: Callable[[str, str], None],
+        on_reset: Callable[[str], None],
     ) -> None:
         """See RaftGroup."""
         self._live = live

@@ -34,7 +34,10 @@ class RaftKeys:
     raftElectionMsMin: int = 500
     raftElectionMsMax: int = 1000
     raftSecretFile: str = ""  # required as soon as a member is not on loopback
-    raftBindAddress: str = ""  # empty: loopback when all members are there, else bindAddress
+    raftBindAddress: str = (
+        ""  # empty: loopback when all members are there, else bindAddress; members are dialled from it too
+    )
+    raftListenPort: int = 0  # 0: the port of this member in dLegerPeers; another one behind a port mapping
     raftTlsCertFile: str = ""
     raftTlsKeyFile: str = ""
     raftTlsCaFile: str = ""
@@ -58,6 +61,7 @@ def group_settings(keys: RaftKeys, name: str) -> RaftSettings:
         election_ms_min=keys.raftElectionMsMin,
         election_ms_max=keys.raftElectionMsMax,
         preferred_leader=keys.preferredLeaderId,
+        dial_from=_dial_from(keys.raftBindAddress),
     )
     settings.validate()
     return settings
@@ -102,6 +106,14 @@ def raft_bind_address(keys: RaftKeys, settings: RaftSettings, bind_address: str)
         return keys.raftBindAddress
     local = all(is_loopback(peer.host) for peer in settings.peers)
     return settings.own.host if local else bind_address
+
+
+def _dial_from(bind_address: str) -> str:
+    """Return the address that links come from: the one that the port is bound to, when it is a certain one."""
+    try:
+        return "" if ipaddress.ip_address(bind_address).is_unspecified else bind_address
+    except ValueError:
+        return ""
 
 
 def is_loopback(host: str) -> bool:

@@ -37,7 +37,8 @@ from broker.periodic import Upkeep
 from broker.ports import reserved_port, resolved
 from broker.pull import PullHandlers
 from broker.pullcheck import PullChecks
-from broker.raft_config import check_folder
+from broker.raft_config import check_folder, group_settings
+from broker.raft_reset import copy_from_leader, is_marked
 from broker.register import Registration
 from broker.role import BrokerRole
 from broker.runtime_info import Backlog, RuntimeInfo
@@ -89,6 +90,7 @@ class Broker:
         self._exit = contextlib.AsyncExitStack()
         # What it is to its clients; from start() on.
         self.role: BrokerRole
+        self.store: MessageStore
         self._mode: Alone
         self._leads = False
         self._servers: list[RemotingServer] = []
@@ -127,8 +129,12 @@ class Broker:
             store_host = pack_host(await resolved(ip), port)
             grouped = config.enableDLegerCommitLog
             check_folder(self.live.store.root)
+            if grouped and is_marked(self.live.store.root):
+                self._not_ready = "copying the leader's store"
+                settings = group_settings(config, config.group_name())
+                await copy_from_leader(self.live.store, config, settings, store_host)
             store = MessageStore.open(self.live.store, store_host=store_host, clock=self._clock, group=grouped)
-            self._store = store
+            self.store = store
             self._exit.callback(self._close_store)
             self._loop = asyncio.get_running_loop()
             store.on_fatal = self._fail_in_thread
@@ -141,7 +147,7 @@ class Broker:
         self._exit.push_async_callback(self._quiesce)
         self.role.subscribe(self._role_changed)
         self._role_changed()
-        self._upkeep.start(self._tasks, self._persist_offsets)
+        self._upkeep.start(self._tasks, self.persist)
         _log.info("broker %s serves at %s", config.name(), self.address)
 
     def _mode_of(self, store: MessageStore) -> Alone:
@@ -305,23 +311,23 @@ class Broker:
     def _close_store(self) -> None:
         """Close the store, unless it has failed: its folder then stays marked as not stopped cleanly."""
         if self.failure is None:
-            self._store.close()
+            self.store.close()
 
     def _fail_in_thread(self, error: BaseException) -> None:
         """Carry the bad news from the store's threads into the loop."""
         self._loop.call_soon_threadsafe(self._fail, error)
 
     def _fail(self, error: BaseException) -> None:
-        """Note that the disk has failed: what was acknowledged may not be on it, so nothing may go on."""
+        """Note that disk or log has failed: what was acknowledged may not be on it, so nothing may go on."""
         _log.critical("the store failed, the broker must stop: %s", error)
         self.failure = error
         self._not_ready = f"the store failed: {error}"
         self.stopped.set()
 
-    def _restart(self, leader: str, why: str) -> None:
+    def _restart(self, leader: str) -> None:
         """Have this broker closed, and another one started in its place."""
-        _log.warning("the broker starts again, to copy the store of %s: %s", leader, why)
-        self._not_ready = why
+        _log.warning("the broker starts again, to copy the store of %s", leader)
+        self._not_ready = f"the store is to be replaced by a copy of {leader}'s"
         self.restarts = True
         self.stopped.set()
 
@@ -329,7 +335,8 @@ class Broker:
         self._pull.on_close(connection)
         self._clients.on_close(connection)
 
-    async def _persist_offsets(self) -> None:
+    async def persist(self) -> None:
+        """Write the tables that are written only now and then."""
         await self._offsets.persist()
         await self._mode.persist()
 

@@ -133,6 +133,7 @@ class RaftDriver:
             tls=tls,
             copies=copies,
             rng=rng,
+            dial_from=settings.dial_from,
         )
         self.node = self.node_class(
             settings,

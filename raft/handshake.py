@@ -50,6 +50,8 @@ class Identity(NamedTuple):
     secret: bytes
     hello: Callable[[], bytes]
     """Made anew for each link: it tells what this member's log looks like now."""
+    dial_from: str = ""
+    """Address of this machine that links are dialled from; empty: the system's choice."""
 
 
 class Step(NamedTuple):

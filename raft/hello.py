@@ -16,7 +16,7 @@ from raft.messages import HELLO_BYTES_MAX
 VERSION = 1
 VERSION_OLDEST = 1
 VERSION_MAX = 65_535
-# What this program can do beyond the version's least; both sides use what both have.
+# What this program can do beyond the least of its version; a member uses with another what both name (R15).
 FEATURES: tuple[str, ...] = ()
 FEATURES_MAX = 64
 FEATURE_CHARS_MAX = 32
@@ -116,11 +116,6 @@ class Hello(NamedTuple):
 
 def _texts(value: Any, name: str, count_max: int, chars_max: int) -> tuple[str, ...]:
     return tuple(text(item, name, chars_max) for item in sequence(value, name, count_max))
-
-
-def common_features(own: Hello, other: Hello) -> frozenset[str]:
-    """Return what both can do, and may therefore use with each other (R15)."""
-    return frozenset(own.features) & frozenset(other.features)
 
 
 def judge(own: Hello, other: Hello, config: GroupConfig | None) -> str | None:

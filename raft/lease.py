@@ -59,10 +59,6 @@ class Lease:
         """Whether a read may be answered now from what is committed here. Ask at each answer, not before."""
         return self._held and self._clock() < self._until(config, self_id)
 
-    def remaining(self, config: GroupConfig, self_id: str) -> float:
-        """Return for how many seconds it would last if nobody answered any more; 0 when there is none."""
-        return max(0.0, self._until(config, self_id) - self._clock()) if self._held else 0.0
-
     def _until(self, config: GroupConfig, self_id: str) -> float:
         """When the newest round that a majority of the voters answered stops counting."""
         now = self._clock()

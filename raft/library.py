@@ -12,7 +12,9 @@ with its own clock, may live in one process.
 
 # ruff: noqa: SLF001  # the private names of the library have their one place here
 
+import _socket
 import contextlib
+import socket
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +30,9 @@ from pysyncobj.version import VERSION
 from raft.hooks import Hooks, Votes
 from raft.types import Log, Role
 
+# At import the library replaces this function by one that works on Windows only.
+socket.inet_ntop = _socket.inet_ntop
+
 VERSION_WANTED = "0.3.17"
 # Entries answered in one tick: the library's loop costs microseconds for each, and nobody else runs meanwhile.
 APPLY_ENTRIES_MAX = 1024
@@ -36,21 +41,19 @@ APPLY_ENTRIES_MAX = 1024
 PRIVATE_METHODS = {
     "_SyncObj__generateRaftTimeout": "o: our range, our random numbers",
     "_SyncObj__sendAppendEntries": "o: the append path is ours",
-    "_SyncObj__getEntries": "o: nothing above what is durable counts as committed; bounded batches",
+    "_SyncObj__getEntries": "o: nothing above what is durable is committed; bounded batches",
     "_SyncObj__applyLogEntries": "o, c: the whole batch is applied before its callbacks are called",
     "_SyncObj__doApplyCommand": "o: applying is the broker's",
     "_SyncObj__tryLogCompaction": "o: no dumps",
     "_SyncObj__onBecomeLeader": "o, c: progress of the peers begins anew before the no-op",
     "_SyncObj__onMessageReceived": "c: votes and TimeoutNow, when our gates have let them pass",
-    "_SyncObj__onNodeConnected": "c, by the transport",
-    "_SyncObj__onNodeDisconnected": "c, by the transport",
+    "_SyncObj__onNodeConnected": "c, by the transport, as __onNodeDisconnected is",
     "_SyncObj__setCurrentTerm": "c: term and vote go to the vote file before anything is sent",
     "_SyncObj__setState": "c",
     "_checkCommandsToApply": "o: the queue of commands is not used",
 }
 PRIVATE_STATE = {
     "_SyncObj__raftState": "role",
-    "_SyncObj__raftCurrentTerm": "term",
     "_SyncObj__votedForNodeId": "vote in the term",
     "_SyncObj__raftLeader": "whose appends are followed",
     "_SyncObj__raftElectionDeadline": "when the candidate code runs; gated by the pre-vote",
@@ -216,7 +219,8 @@ class _Sync(stock.SyncObj):  # type: ignore[misc]  # the library carries no type
     def __init__(self, self_id: str, conf: Any, journal: JournalView, hooks: Hooks) -> None:
         self._hooks = hooks
         self._journal = journal
-        super().__init__(_Peer(self_id), [], conf, transport=Bridge(hooks))
+        self.bridge = Bridge(hooks)
+        super().__init__(_Peer(self_id), [], conf, transport=self.bridge)
         self._poller = _NoPoller()
 
     def _SyncObj__generateRaftTimeout(self) -> float:
@@ -293,7 +297,7 @@ class Election:
     @property
     def term(self) -> int:
         """The current term."""
-        return int(self._sync._SyncObj__raftCurrentTerm)
+        return int(self._sync.raftCurrentTerm)
 
     @property
     def leader(self) -> str | None:
@@ -388,7 +392,7 @@ class Election:
 
     def joined(self, peer: str, connected: bool) -> None:
         """Note that a peer can be reached, or cannot."""
-        self._sync._SyncObj__transport.joined(self._node(peer), connected)
+        self._sync.bridge.joined(self._node(peer), connected)
 
     def hand_over(self, peer: str) -> bool:
         """Tell a voter that holds the whole log to stand; False when it does not."""

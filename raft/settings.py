@@ -72,10 +72,11 @@ class RaftSettings:
     """Own entries whose fate is open; beyond it a proposal is refused as BUSY."""
     catch_up_entries: int = 64
     """A learner this close to the leader's end may be promoted."""
-    catch_up_bytes: int = 4 * MIB
     preferred_leader: str = ""
     """The member that is handed the lead whenever it has the whole log; "" for none."""
     preferred_check_ms: int = 2000
+    dial_from: str = ""
+    """Address of this machine that the other members are dialled from; "": the system's choice."""
 
     @property
     def lease_s(self) -> float:
@@ -107,7 +108,6 @@ class RaftSettings:
             ("window_bytes", self.window_bytes, KIB, 1024 * MIB),
             ("proposals_max", self.proposals_max, 1, 1_000_000),
             ("catch_up_entries", self.catch_up_entries, 0, 1_000_000),
-            ("catch_up_bytes", self.catch_up_bytes, 0, 1024 * MIB),
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{key} is {value}: it takes {low} to {high}")

@@ -101,8 +101,9 @@ class PeerTransport:
         tls: Tls | None = None,
         copies: CopyDesk | None = None,
         rng: random.Random | None = None,
+        dial_from: str = "",
     ) -> None:
-        self._identity = Identity(group, self_id, secret or b"", lambda: hello().encode())
+        self._identity = Identity(group, self_id, secret or b"", lambda: hello().encode(), dial_from)
         self._events = events
         self._limits = limits
         self._tls = tls
@@ -356,6 +357,7 @@ async def open_link(
         _, link = await loop.create_connection(
             lambda: Link(Dialler(identity, peer, purpose, secrets.token_bytes(NONCE_BYTES)), limits, owner),
             *address,
+            local_addr=(identity.dial_from, 0) if identity.dial_from else None,
             ssl=tls.client if tls else None,
             ssl_handshake_timeout=limits.handshake_seconds if tls else None,
         )

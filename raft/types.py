@@ -17,7 +17,7 @@ class EntryType(IntEnum):
 class Entry(NamedTuple):
     """An entry as it stands in the log and travels between members: `data` is all its bytes, verbatim."""
 
-    index: int
+    index: int  # type: ignore[assignment] # Raft's own word; nobody searches these tuples
     term: int
     position: int
     """Where it begins in the log, bytes; equal on every member."""
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 class Mark(NamedTuple):
     """A point of the log: the entry, where it ends, and the CRC chained up to it."""
 
-    index: int
+    index: int  # type: ignore[assignment] # as above
     term: int
     end: int
     chain: int

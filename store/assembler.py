@@ -231,6 +231,9 @@ class Assembler:
         return None
 
     def _learn_topic(self, topic: str) -> tuple[int, bytes] | None:
+        if "\0" in topic:
+            # Recovery takes it for a torn one.
+            return None
         try:
             named = topic_field(topic.encode("utf-8"))
         except (RecordError, UnicodeEncodeError):

@@ -8,17 +8,15 @@ import struct
 
 from remoting.javahash import java_hash
 from remoting.properties import indexed_properties
-from remoting.record import BORNHOST_V6, FIXED_BYTES, HEADS, MAGIC_V1, MAGIC_V2, STOREHOST_V6, RecordError
+from remoting.record import BORNHOST_V6, FIXED_BYTES, HEADS, MAGIC_V1, MAGIC_V2, STOREHOST_V6, SYSFLAG_AT, RecordError
 from store.dispatch import SCHEDULE_TOPIC, queue_code
 from store.types import Dispatched
 
 _HOST_BITS = BORNHOST_V6 | STOREHOST_V6
 # Size, magic, CRC, queue id, flag, queue offset, physical offset, sysFlag: at the same place in all records.
 _FRAME = struct.Struct(">iIIiiqqi")
-# Store timestamp behind the born host, and body length at the end of each kind of head.
-_TIMESTAMP = struct.Struct(">q")
-_LENGTH = struct.Struct(">i")
-_PLACES = {bits: (48 + (20 if bits & BORNHOST_V6 else 8), head.size) for bits, head in HEADS.items()}
+# The byte of the sysFlag that holds the host bits.
+_FLAGS_AT = SYSFLAG_AT + 3
 _new = tuple.__new__
 # Topics whose names are kept; when they are that many, the table starts anew.
 NAMES_MAX = 65_536
@@ -51,15 +49,15 @@ class CoveredReader:
         """Return what is dispatched of the `count` records in `data` from `start` on. Raises RecordError."""
         data = bytes(data)
         batch: list[Dispatched] = []
-        topics, places = self._topics, _PLACES
-        unpack, timestamp_of, length_of = _FRAME.unpack_from, _TIMESTAMP.unpack_from, _LENGTH.unpack_from
+        topics, heads = self._topics, HEADS
         at = start
         try:
             for _ in range(count):
-                size, magic, _, queue_id, _, offset, physical, sys_flag = unpack(data, at)
-                timestamp_at, head = places[sys_flag & _HOST_BITS]
-                (timestamp,) = timestamp_of(data, at + timestamp_at)
-                name_at = at + head + length_of(data, at + head - 4)[0]
+                head = heads[data[at + _FLAGS_AT] & _HOST_BITS]
+                size, magic, _, queue_id, _, offset, physical, sys_flag, _, _, timestamp, _, _, _, body_size = (
+                    head.unpack_from(data, at)
+                )
+                name_at = at + head.size + body_size
                 if magic == MAGIC_V1:
                     name_end = name_at + 1 + data[name_at]
                     name = data[name_at + 1 : name_end]

@@ -78,6 +78,9 @@ def check_record(view: memoryview, at: int, position: int, *, check_crc: bool) -
     if check_crc and end > topic_end + 2 and view[end - 1] == 0:
         # No CRC covers them. A page that was not written in time leaves zeros, which put() lets nobody end with.
         return "properties that end in zeros"
+    if check_crc and not (view[body_end + wide] and view[topic_end - 1]):
+        # Nor the topic, which begins or ends in zeros when one of the two sectors that it lies in is missing.
+        return "a topic with zeros"
     return total, fields[10]
 
 

@@ -38,8 +38,8 @@ COMMIT_EVERY_S = 0.1
 class History:
     """What clients saw. Index of `queue` and `offset`: the number of the attempt; -1: not acknowledged."""
 
-    queue: array[int] = field(default_factory=lambda: array("b"))
-    offset: array[int] = field(default_factory=lambda: array("q"))
+    queue: "array[int]" = field(default_factory=lambda: array("b"))
+    offset: "array[int]" = field(default_factory=lambda: array("q"))
     acknowledged: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     # (queue, offset) → number, as pulls of any member gave it.

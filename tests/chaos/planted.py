@@ -10,4 +10,4 @@ def ack_before_fsync() -> None:
         return int(self.last.index)
 
     # A property in place of an attribute: whoever asks is told what is in the page cache.
-    EntryLog.durable = property(written, lambda _self, _value: None)  # type: ignore[assignment,method-assign]
+    EntryLog.durable = property(written, lambda _self, _value: None)  # type: ignore[assignment]

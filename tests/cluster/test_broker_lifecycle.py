@@ -192,7 +192,7 @@ async def test_a_disk_that_fails_stops_the_broker_without_a_clean_end(tmp_path: 
     broker = Broker(config, store_config)
     await broker.start()
     await send(client, broker)
-    store = broker._store
+    store = broker.store
     assert store.on_fatal is not None
     store.on_fatal(OSError(5, "Input/output error"))
     await asyncio.wait_for(broker.stopped.wait(), 5)

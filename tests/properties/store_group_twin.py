@@ -53,6 +53,8 @@ class GroupTwin:
         self.entries: list[Entry] = []
         # Indexes that the log under test has reported durable, and that the group has committed.
         self.durable = self.commit = 0
+        # The last entry that stays, while others are being cut.
+        self._cutting: int | None = None
         self._disk = self._new_disk()
         self._open()
         self.leader.append(EntryKind.CONFIG, 1, b"the first", 0)
@@ -97,7 +99,9 @@ class GroupTwin:
         if common < self.log.last.index:
             # Before it is called: a crash in the middle may leave either.
             self.durable = min(self.durable, common)
+            self._cutting = common
             self.log.cut(common)
+            self._cutting = None
             del self.entries[common:]
         if common < self.leader.last.index:
             sent = self.leader.read(common + 1, bytes_max)
@@ -140,7 +144,9 @@ class GroupTwin:
 
     def crash(self, seed: int, *, power: bool, again_after: int = 0) -> None:
         """End without a stop, by a kill or by the loss of power; perhaps once more in the middle of the next start."""
-        kept = self.durable if power else min(len(self.entries), self.log.last.index)
+        kept = self.durable if power else len(self.entries)
+        if self._cutting is not None:
+            kept, self._cutting = min(kept, self._cutting), None
         self._disk.dead = True
         with suppress(StoreError, OSError):
             self.store.close()

@@ -27,7 +27,7 @@ class Clients:
         self._numbers: Iterator[int] = count(1)
         self.attempts: list[Attempt] = []
         # A gateway that is asked what to do with a fate; planted bugs put a worse one here.
-        self.on_fate: Callable[[Member, Attempt, Fate], None] = lambda member, attempt, fate: None
+        self.on_fate: Callable[[Member, Attempt, Fate], None] = _accept
 
     # -- writing
 
@@ -122,3 +122,7 @@ class Clients:
         for attempt in self.attempts:
             for body in attempt.bodies:
                 self._watch.told(attempt, stored[body])
+
+
+def _accept(_member: Member, _attempt: Attempt, _fate: Fate) -> None:
+    """Do nothing more than being told."""

@@ -7,7 +7,7 @@ from raft.group import Member as Listed
 from raft.types import Fate
 from tests.simulation.books import check_books
 from tests.simulation.ledger import Attempt
-from tests.simulation.member import FILE_BYTES, Member, Parts
+from tests.simulation.member import Member, Parts
 from tests.simulation.network import Weather
 from tests.simulation.world import Shape, World
 
@@ -107,7 +107,7 @@ class Storm:
             if leading and rng.random() < 0.95:
                 member = rng.choice(leading)
             event = world.clients.send_meta if rng.random() < 0.1 else world.clients.send
-            world.run_on(member, lambda: event(member))  # type: ignore[operator]  # both take a member alone
+            world.run_on(member, lambda: event(member))
         world.after(self.send_gap * rng.random() * 2, self._send)
 
     def _read(self) -> None:
@@ -249,11 +249,8 @@ class Storm:
             return
         entry = self.rng.choice(known).entry
         self.world.kill(member)
-        start = entry.position - entry.position % FILE_BYTES
-        path = member.disk.root / "commitlog" / f"{start:020d}"
-        offset = entry.position - start + self.rng.randrange(len(entry.data))
         self.world.say(lambda: f"{member.name}: entry {entry.index} rots")
-        member.disk.rot(path, offset, 1)
+        member.spoil(entry.position + self.rng.randrange(len(entry.data)))
         self._rotten = member
         self._back(member)
         self._await_health(member)
@@ -287,11 +284,11 @@ class Storm:
             assert config is not None
             listed = config.member(member.name)
             if listed is not None and listed.store_id != member.votes.store_id:
-                self.world.run_on(leader, lambda: leader.raft.remove(member.name, lambda fate: None))
+                self.world.run_on(leader, lambda: leader.raft.remove(member.name, _ignore))
             elif listed is None:
                 address = self.world.peers[int(member.name[1:])].address
                 entry = Listed(member.name, address, member.votes.store_id, voter=False)
-                self.world.run_on(leader, lambda: leader.raft.add_learner(entry, lambda fate: None))
+                self.world.run_on(leader, lambda: leader.raft.add_learner(entry, _ignore))
             elif listed.voter and leader.raft.commit_index >= leader.raft.config_index:
                 self._renewing = None
                 return
@@ -302,3 +299,7 @@ def shape_of(seed: int) -> Shape:
     """Return the kind of world that a seed gets: mostly three members, some five, some alone."""
     voters = 5 if seed % 7 == 3 else 1 if seed % 29 == 5 else 3
     return Shape(voters=voters, clock_skew=(0.0, 5.0)[seed % 2], drift=seed % 3 == 0)
+
+
+def _ignore(_fate: Fate) -> None:
+    """An administrator looks at the list of members, not at answers."""

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raft.types import Entry, EntryType, Fate
+from raft.types import Entry, Fate
 from remoting.record import decode_record
 from remoting.topics import RAFT_TOPIC
-from store.controlrecord import Control, decode_control
+from store.controlrecord import Control, EntryKind, decode_control
 
 Queue = tuple[str, int]
 # All that producers write to.
@@ -65,17 +65,17 @@ class Ledger:
         """Take the next committed entry; return what is wrong with it, if anything."""
         data = bytes(entry.data)
         control = decode_control(data)
-        made = CommittedEntry(entry._replace(data=data), control)
+        made = CommittedEntry(Entry(entry.index, entry.term, entry.position, data), control)
         if control.index != entry.index or control.term != entry.term or control.position != entry.position:
             return f"entry {entry} says of itself {control}"
         before = self.entries.get(entry.index - 1)
         if before is not None and control.previous_term != before.control.term:
             return f"entry {entry.index} follows term {control.previous_term}, not {before.control.term}"
-        if control.kind == EntryType.MESSAGES:
+        if control.kind is EntryKind.MESSAGES:
             wrong = self._take_records(made, data)
             if wrong is not None:
                 return wrong
-        if control.kind == EntryType.META:
+        if control.kind is EntryKind.META:
             self.metas[control.payload] = entry.index
         self.entries[entry.index] = made
         self.last = entry.index

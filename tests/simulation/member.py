@@ -94,7 +94,7 @@ class Member:
         self.paused = False
         self.life = 0
         # What waited while the process was stopped.
-        self.inbox: list[Callable[[], None]] = []
+        self.inbox: list[Callable[[], object]] = []
         self.fsync_s = 0.002
         self.fatal: BaseException | None = None
         # The power went in the middle of the last start.
@@ -167,6 +167,11 @@ class Member:
             with suppress(OSError, StoreError):
                 store.close()
             del self.store
+
+    def spoil(self, position: int) -> None:
+        """Let the byte at a position of the log go bad on the disk."""
+        start = position - position % FILE_BYTES
+        self.disk.rot(self.disk.root / "commitlog" / f"{start:020d}", position - start, 1)
 
     @property
     def leads(self) -> bool:

@@ -1,8 +1,9 @@
 """Planted bugs: each the product's own part with one decision taken wrongly. They live here and nowhere else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from raft.bootstrap import Decision, Move, decide
 from raft.core import Core
 from raft.follower import Follower
 from raft.group import GroupConfig
@@ -14,6 +15,7 @@ from raft.prevote import PreVote
 from raft.types import Entry, Fate
 from raft.votefile import VoteFile
 from store.config import StoreConfig
+from store.grouprecovery import GroupRecovery
 from store.messagestore import MessageStore
 from tests.simulation.member import Member, Parts
 
@@ -223,3 +225,23 @@ def appends_above(index: int, source: str, target: str) -> Taking:
         )
 
     return wanted
+
+
+class cut_below_the_floor(Parts):  # noqa: N801  # named like the other bugs
+    """At a start the log ends at the first damage, as if nobody had ever acknowledged what stands behind it."""
+
+    def open_store(self, config: StoreConfig, member: Member) -> MessageStore:
+        honest = GroupRecovery._behind_damage
+        GroupRecovery._behind_damage = lambda self, last, end, damage: (None, last, end)  # type: ignore[method-assign]  # for this start only
+        try:
+            return super().open_store(config, member)
+        finally:
+            GroupRecovery._behind_damage = honest  # type: ignore[method-assign]  # given back
+
+
+def begin_without_those_who_have_the_data(own: Hello, others: Mapping[str, Hello | None], self_id: str) -> Decision:
+    """Stand in for raft.bootstrap.decide: a majority of empty stores begins a group."""
+    empty = {name for name, hello in others.items() if hello is not None and hello.empty} | {self_id}
+    if own.empty and None not in others.values() and len(empty) > len(others) // 2 and min(empty) == self_id:
+        return Decision(Move.FORM, "most stores are empty")
+    return decide(own, others, self_id)

@@ -124,6 +124,11 @@ class Script:
     def power(self, *names: str) -> None:
         self.world.power(*(self.member(name) for name in names))
 
+    def rot(self, name: str, index: int) -> None:
+        """Spoil an entry on a member's disk."""
+        entry = self.world.watch.ledger.entries[index].entry
+        self.member(name).spoil(entry.position + len(entry.data) // 2)
+
     def start(self, *names: str) -> None:
         for name in names:
             self.world.after(0.0, lambda name=name: self.world.start(self.member(name)))  # type: ignore[misc]  # a bound default
@@ -169,14 +174,17 @@ class Script:
             self.world.fail(str(error), error)
 
 
-def play(schedule: Schedule, parts: Parts | None = None, *, voters: int = 3, spares: int = 0) -> None:
-    """Play a schedule to its end; Failure when anything that must hold does not."""
+def play(
+    schedule: Schedule, parts: Parts | None = None, *, voters: int = 3, spares: int = 0, finish: bool = True
+) -> None:
+    """Play a schedule and, with `finish`, heal and check the books; Failure when anything that must hold does not."""
     with scratch() as folder:
         name = getattr(schedule, "__name__", "schedule")
         script = Script(Path(folder), parts or Parts(), name, voters=voters, spares=spares)
         try:
             schedule(script)
-            script.finish()
+            if finish:
+                script.finish()
         except Failure as failure:
             # What led to it, for whoever has to understand it.
             failure.add_note("\n".join(script.told[-STORY_LINES:]))

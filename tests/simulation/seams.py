@@ -44,7 +44,7 @@ class Surroundings(Protocol):
         """Whoever looks on."""
         ...
 
-    def after(self, delay: float, event: Callable[[], None], *, on: Any = None) -> None:
+    def after(self, delay: float, event: Callable[[], object], *, on: Any = None) -> None:
         """Have something happen in a while; with `on` in that member's present life only."""
         ...
 

@@ -147,7 +147,7 @@ class SimDisk(Disk):
     def holds(self, path: Path, offset: int, data: bytes | memoryview) -> bool:
         """Tell whether these bytes would be there after a loss of power at this moment, whatever is torn."""
         content = self._durable.get(path)
-        if content is None or path not in self._names or content[offset : offset + len(data)] != data:
+        if content is None or path not in self._names or bytes(content[offset : offset + len(data)]) != data:
             return False
         # Rewritten with the same bytes is as good as synced; with others it is not.
         fd_bytes = path.read_bytes()[offset : offset + len(data)] if self._dirty.get(path) else data

@@ -1,4 +1,8 @@
-"""For each planted bug a schedule in which it does harm: the invariant that it breaks, and the real code living through it."""
+"""For each planted bug a schedule in which it does harm: the invariant that it breaks, and the real code living through it.
+
+R14 (a member that does not lead answers "offset moved") is a decision of one handler about one request, and needs no
+schedule: it stands with the unit tests of the broker's pulls.
+"""
 
 import logging
 import re
@@ -127,17 +131,17 @@ def test_R9_counting_every_vote_is_caught() -> None:
 
 def a_wiped_disk_under_an_old_name(script: Script) -> None:
     """n0 and n2 have what n1 lacks; n2 loses its disk, learns the CONFIG again, and is asked for its vote by n1."""
-    script.begin()
+    leader = script.begin()
+    noop = leader.raft.config_index + 1
     script.isolate("n1")
     script.write("n0", b"1" + BIG, b"2" + BIG)
-    n2 = script.member("n2")
-    script.world.wipe(n2)
-    script.world.network.heal()
-    for pair in (("n0", "n1"), ("n1", "n0")):
-        script.cut(*pair)
-    noop = script.member("n0").raft.config_index + 1
-    script.drop(planted.appends_above(noop, "n0", "n2"))
-    script.start("n2")
+    script.kill("n0")
+    script.world.wipe(script.member("n2"))
+    to_n1, to_n2 = planted.appends_above(noop, "n0", "n1"), planted.appends_above(noop, "n0", "n2")
+    script.drop(lambda *sent: to_n1(*sent) or to_n2(*sent))
+    script.heal()
+    script.start("n0", "n2")
+    script.until("n0 leads by the vote of n1", lambda: leader.leads)
     script.run(0.4)
     script.kill("n0")
     script.drop_nothing()
@@ -250,6 +254,47 @@ def an_fdatasync_failed_before_the_kill(script: Script) -> None:
 
 def test_R5_what_a_failed_fdatasync_left_is_written_again() -> None:
     play(an_fdatasync_failed_before_the_kill)
+
+
+def an_acknowledged_entry_rots(script: Script) -> None:
+    """n0 and n2 have what n1 lacks; the entry goes bad on n2, and then n0 is down."""
+    script.begin()
+    script.isolate("n1")
+    attempt = script.write("n0")
+    script.write("n0")
+    script.kill("n2")
+    script.rot("n2", attempt.index)
+    script.kill("n0")
+    script.heal()
+    script.start("n2")
+    script.run(4.0)
+    assert script.world.leader() is None, "n1 lacks an entry, and n2 cannot read it"
+    script.start("n0")
+    script.until("n2 has fetched it", lambda: script.member("n2").log.whole)
+
+
+def test_R4_cutting_below_the_floor_is_caught() -> None:
+    catch(an_acknowledged_entry_rots, planted.cut_below_the_floor, "LeadersHaveAllThatIsCommitted")
+
+
+# -- the beginning
+
+
+def two_empty_stores_meet_the_one_with_the_data(script: Script) -> None:
+    script.begin()
+    script.write("n0")
+    for name in ("n1", "n2"):
+        script.world.wipe(script.member(name))
+    script.start("n1", "n2")
+    script.run(4.0)
+
+
+def test_R1_empty_stores_that_outvote_the_data_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two of three disks are gone: nobody can go on, and nobody may begin anew.
+    play(two_empty_stores_meet_the_one_with_the_data, finish=False)
+    monkeypatch.setattr("raft.founding.decide", planted.begin_without_those_who_have_the_data)
+    with pytest.raises(Failure, match="CommittedBytesAreTheSameEverywhere"):
+        play(two_empty_stores_meet_the_one_with_the_data, planted.trust_a_wiped_disk(), finish=False)
 
 
 # -- leases and reads

@@ -18,7 +18,7 @@ from tests.simulation.member import Member, Parts
 from tests.simulation.network import Network, Weather
 from tests.simulation.simclock import DRIFT_MAX
 
-Event = tuple[float, int, Callable[[], None], Member | None, int]
+Event = tuple[float, int, Callable[[], object], Member | None, int]
 
 
 class Failure(AssertionError):
@@ -86,7 +86,7 @@ class World:
 
     # -- time
 
-    def after(self, delay: float, event: Callable[[], None], *, on: Member | None = None) -> None:
+    def after(self, delay: float, event: Callable[[], object], *, on: Member | None = None) -> None:
         """Have something happen in a while; with `on` in that member's present life only."""
         self._seq += 1
         heapq.heappush(self._queue, (self.now + delay, self._seq, event, on, on.life if on is not None else 0))
@@ -132,7 +132,7 @@ class World:
                 self.fail(f"not within {within} s: {what}")
             self.step()
 
-    def run_on(self, member: Member, event: Callable[[], None]) -> None:
+    def run_on(self, member: Member, event: Callable[[], object]) -> None:
         """Let something happen inside a member's process, and look at it afterwards."""
         if not member.alive:
             return
