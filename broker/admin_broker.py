@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from broker.admin_reply import ok
@@ -81,10 +82,18 @@ class AdminBroker:
     """Handlers about the broker itself."""
 
     def __init__(
-        self, config: LiveConfig, store: MessageStore, stats: BrokerStats, info: RuntimeInfo, clock: Clock
+        self,
+        config: LiveConfig,
+        store: MessageStore,
+        stats: BrokerStats,
+        info: RuntimeInfo,
+        clock: Clock,
+        clean: Callable[..., object] | None = None,
     ) -> None:
+        """`clean` does a pass of retention (MessageStore.clean), by default the store's own."""
         self._config = config
         self._store = store
+        self._clean = store.clean if clean is None else clean
         self._stats = stats
         self._info = info
         self._clock = clock
@@ -144,12 +153,12 @@ class AdminBroker:
 
     def clean_queues(self, _connection: Connection, _request: Command) -> Command:
         """306: a retention pass at once; queue and index files follow the log."""
-        self._store.clean()
+        self._clean()
         return ok()
 
     def clean_log(self, _connection: Connection, _request: Command) -> Command:
         """329: a retention pass at once, whatever the hour of deleteWhen."""
-        self._store.clean(now=True)
+        self._clean(now=True)
         return ok()
 
     async def _change(self, values: dict[str, str]) -> Command:

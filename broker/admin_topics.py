@@ -132,8 +132,9 @@ class AdminTopics:
         doomed = [topic]
         if self._config.broker.clearRetryTopicWhenDeleteTopic:
             doomed += self._pop_retry_topics(topic)
-        # Queues first: a crash in between must not leave queues whose topic is unknown, they would be adopted.
-        for name in doomed:
+        # Queues first: a crash in between must not leave queues whose topic is unknown, they would be adopted. In a
+        # Raft group they go on every member when the deletion is applied.
+        for name in doomed if self._topics.on_removed is None else ():
             self._store.delete_topic(name)
             self._offsets.remove_topic(name)
             self._groups.forget_topic(name)

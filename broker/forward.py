@@ -113,6 +113,7 @@ class Forwarder:
         self._count = self._bytes = self._pulls = 0
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._asked_at = float("-inf")
         self._connecting: set[str] = set()
         self._tasks = Tasks("forwarder")
         self._closed = False
@@ -128,6 +129,11 @@ class Forwarder:
     def waiting(self) -> int:
         """Those of them that are not sent yet: no leader is known, or it cannot be reached."""
         return len(self._waiting)
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long no client has taken this member for the leader; infinite when none ever did."""
+        return self._loop.time() - self._asked_at
 
     def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
         """Return the table with each leader-only handler behind a gate; `table` is the whole one, made once."""
@@ -227,6 +233,7 @@ class Forwarder:
             raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker stops")
         limits = self._limits
         self._number += 1
+        self._asked_at = self._loop.time()
         earlier = self._served.pop(id(request), None)
         deadline = self._loop.time() + limits.deadline_seconds if earlier is None else earlier.deadline
         entry = _Forward(connection, request, deadline, self._number, hold_seconds, on_failure)
@@ -323,6 +330,8 @@ class Forwarder:
         if answer is None:
             entry.end(ResponseCode.SYSTEM_ERROR, _UNKNOWN.format(error))
         else:
+            # Tells a client that knows this field (ours) to look at the route; the others go on as they are.
+            answer.raw_ext = {**answer.ext, HOP: "1"}
             entry.connection.reply(entry.request, answer)
 
     def _may_send_again(self, answer: Command | None) -> bool:

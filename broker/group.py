@@ -24,6 +24,7 @@ from broker.raft_config import (
 )
 from broker.raft_log import WrittenLog
 from broker.raft_reset import MARKER, VOTE, StoreSource
+from broker.raft_retention import GroupRetention
 from broker.raft_role import GroupRole
 from broker.raftgroup import RaftReplication
 from raft.driver import DrivenLog, RaftDriver
@@ -115,6 +116,8 @@ class RaftGroup:
             on_linked=lambda member_id, hello: self.role.introduced(member_id, hello.broker_address),
         )
         self.node = self._driver.node
+        file_bytes = live.store.mappedFileSizeCommitLog
+        self.retention = GroupRetention(store, entries, self.node, self.role, self.meta.oldest_stamp, file_bytes)
 
     def replay(self) -> None:
         """Bring the tables, which are attached by now, up to what the log is known to have committed (R3).
@@ -148,15 +151,17 @@ class RaftGroup:
     def on_commit(self, index: int) -> None:
         """Take everything up to an entry into queues, index and tables, in the order of the log."""
         entries, meta = self._entries, self.meta
-        entries.release(index)
         for at in range(self._applied + 1, index + 1):
             kind = entries.kind(at)
             if kind is EntryKind.META:
+                # The messages before it first, and none behind it: it may delete the queues of a topic.
+                entries.release(at)
                 meta.apply(at, entries.payload(at))
             elif kind is EntryKind.CONFIG:
                 config = GroupConfig.decode(entries.payload(at))
                 if config.base_index + 1 == at:
                     meta.stamp_all(config.group_id, at)
+        entries.release(index)
         self._applied = index
         meta.advance(index)
         if not self.role.leads and self.node.role is Role.LEADER:

@@ -2,7 +2,8 @@
 
 A forwarded request carries, beside its own fields, `raftHop` = 1, `raftTerm` (as the member knows it: a leader of an
 older term refuses) and `raftClientHost` (the client's address, which becomes the record's born host). The refusal of
-the other side's gate carries `raftHop` too: nothing was appended, so the request may be sent again.
+the other side's gate carries `raftHop` too: nothing was appended, so the request may be sent again. So does every
+answer that a client gets by way of another member: its route is old.
 """
 
 from typing import cast

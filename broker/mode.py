@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Protocol
 
 from broker.config import LiveConfig
 from broker.forward import CLIENT_LIMITS, Forwarder
@@ -24,13 +25,24 @@ from remoting.server import Handler
 from runtime.clock import Clock
 from store.config import SYNC_FLUSH
 from store.messagestore import MessageStore
+from store.types import CleanReport
 
 _log = logging.getLogger(__name__)
 
+# Seconds that a stopping member forwards at most: official clients look at routes every 30 s.
+FORWARDING_SECONDS = 35.0
 # Seconds between two looks at whether anybody is left that a stopping member could forward for.
 LOOK_SECONDS = 0.05
 # Seconds that what is being forwarded may take at the end of a stop.
 FORWARDS_SECONDS = 1.0
+
+
+class Clean(Protocol):
+    """Does a pass of retention; see MessageStore.clean."""
+
+    def __call__(self, *, now: bool = False) -> CleanReport:
+        """Delete what may be deleted."""
+        ...
 
 
 class Alone:
@@ -42,6 +54,7 @@ class Alone:
 
     def __init__(self, live: LiveConfig, store: MessageStore) -> None:
         self.role: BrokerRole = Standalone(live.broker.brokerId)
+        self.clean: Clean = store.clean
         self.meta: LocalMeta | GroupMeta = LocalMeta()
         self.replication: LocalReplication | RaftReplication = LocalReplication(
             store,
@@ -89,6 +102,7 @@ class Member(Alone):
         self._live = live
         self.group = RaftGroup(live, store, clock, address=address, on_fatal=on_fatal, on_reset=on_reset)
         self.role, self.meta, self.replication = self.group.role, self.group.meta, self.group.replication
+        self.clean = self.group.retention.clean
         self._group_meta = self.group.meta
         self._client = RemotingClient(limits=CLIENT_LIMITS, name="broker's forwarder")
         self._forwarder = Forwarder(self.role, self._client, address)
@@ -111,13 +125,19 @@ class Member(Alone):
         await self.group.start()
 
     async def retire(self, served: Callable[[], bool]) -> None:
-        """Give the lead away, then forward for shutdownForwardMs: official clients learn of it in 30 s only."""
+        """Give the lead away, then forward until no client has asked for shutdownForwardMs, or all have gone.
+
+        Official clients learn of the new leader when they look at the route, in 30 s at most.
+        """
         assert self.group is not None
+        led = self.role.leads
         if not await self.group.hand_over():
             _log.warning("no other member takes the lead")
             return
-        for _ in range(round(self._live.broker.shutdownForwardMs / 1000 / LOOK_SECONDS)):
-            if not served():
+        quiet, loop = self._live.broker.shutdownForwardMs / 1000, asyncio.get_running_loop()
+        began = loop.time()
+        while served() and (since := loop.time() - began) < FORWARDING_SECONDS:
+            if self._forwarder.idle_seconds >= quiet and (since >= quiet or not led):
                 break
             await asyncio.sleep(LOOK_SECONDS)
         await self._forwarder.drain(FORWARDS_SECONDS)

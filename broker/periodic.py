@@ -47,8 +47,8 @@ class Upkeep:
         self._pull = pull
         self._registration = registration
 
-    def start(self, tasks: Tasks, persist: Callable[[], Awaitable[None]]) -> None:
-        """Begin; `tasks` ends it. `persist` writes the consumer offsets."""
+    def start(self, tasks: Tasks, persist: Callable[[], Awaitable[None]], clean: Callable[[], object]) -> None:
+        """Begin; `tasks` ends it. `persist` writes the consumer offsets, `clean` does a round of retention."""
         config, store, registration = self._live.broker, self._live.store, self._registration
         tasks.every(config.flushConsumerOffsetInterval / 1000, persist, "persist offsets")
         tasks.every(store.flushDelayOffsetInterval / 1000, self._schedule.persist, "persist delay offsets")
@@ -56,7 +56,7 @@ class Upkeep:
         tasks.every(SWEEP_SECONDS, self._pull.sweep, "sweep of parked pulls")
         tasks.every(1.0, self._stats.tick, "statistics")
         tasks.every(IDLE_SECONDS, self._store.idle, "store idle")
-        tasks.every(store.cleanResourceInterval / 1000, self._clean, "retention")
+        tasks.every(store.cleanResourceInterval / 1000, lambda: _do(clean), "retention")
         tasks.every(config.register_period(), registration.refresh, "registration")
         tasks.every(CHASE_SECONDS, registration.chase, "registration with lost NameServers")
 
@@ -84,6 +84,7 @@ class Upkeep:
                 connection.close()
         self._locks.sweep()
 
-    def _clean(self) -> None:
-        """Let retention do its round; what it removed stands in the store's own log line."""
-        self._store.clean()
+
+def _do(work: Callable[[], object]) -> None:
+    """Do something whose result stands in its own log line."""
+    work()

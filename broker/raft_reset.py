@@ -98,10 +98,11 @@ class StoreTarget:
     def wipe(self, keep: frozenset[int]) -> None:
         """Remove everything but the vote, the marker and the log files that begin at `keep`; see ResetTarget."""
         root, log = self._config.root, self._config.log_folder
-        log.mkdir(parents=True, exist_ok=True)
         kept = {root / name for name in _KEPT} | {self.log_path(start) for start in keep}
         _wipe(root, kept)
-        _wipe(log, kept)
+        if log.exists():
+            # It may be elsewhere.
+            _wipe(log, kept)
         for folder in (log, root / CONFIG_FOLDER):
             folder.mkdir(parents=True, exist_ok=True)
             fsync_folder(folder)

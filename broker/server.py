@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import logging
 import random
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from broker.admin_broker import AdminBroker
@@ -147,7 +148,7 @@ class Broker:
         self._exit.push_async_callback(self._quiesce)
         self.role.subscribe(self._role_changed)
         self._role_changed()
-        self._upkeep.start(self._tasks, self.persist)
+        self._upkeep.start(self._tasks, self.persist, self._mode.clean)
         _log.info("broker %s serves at %s", config.name(), self.address)
 
     def _mode_of(self, store: MessageStore) -> Alone:
@@ -217,6 +218,8 @@ class Broker:
         store.on_dispatched = self._upkeep.dispatched
         self._handlers = mode.gate(self._table(store))
         self._topics.on_change = self._registration.changed
+        if mode.group is not None:
+            self._topics.on_removed = lambda topics, _index: _delete_queues(store, topics)
         live.on_change = lambda keys: self._config_changed(store, keys)
 
     def _table(self, store: MessageStore) -> dict[int, Handler]:
@@ -239,7 +242,7 @@ class Broker:
             self._pull.table(),
             OffsetHandlers(live, offsets, topics, groups, store).table(),
             ClientHandlers(clients, topics, groups, self._locks, self.role).table(),
-            AdminBroker(live, store, stats, info, clock).table(),
+            AdminBroker(live, store, stats, info, clock, self._mode.clean).table(),
             AdminTopics(
                 live, topics, groups, offsets, clients, stats, store, self._registration.announce, self._offsets.save
             ).table(),
@@ -369,6 +372,12 @@ class Broker:
             "namesrvAddr": self.live.broker.namesrvAddr,
             "registeredWith": ";".join(sorted(self._registration.registered)),
         }
+
+
+def _delete_queues(store: MessageStore, topics: Sequence[str]) -> None:
+    """Delete the queues of topics whose deletion the group has agreed upon."""
+    for topic in topics:
+        store.delete_topic(topic)
 
 
 def merged(*tables: dict[int, Handler]) -> dict[int, Handler]:

@@ -39,6 +39,8 @@ from runtime.tasks import Tasks
 # SendBacklogFull. What a slow broker makes pile up stays this small.
 IN_FLIGHT_MAX = 16_384
 IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
+# In the answer of a broker that does not lead its Raft group, and passed the send on.
+FORWARDED = "raftHop"
 # Pauses before asking for the route of a topic that a send just created.
 CONFIRM_PAUSES_S = (0.05, 0.2, 0.5, 1.0, 3.0)
 
@@ -264,6 +266,9 @@ class Producer(Lifecycle):
         if status is None:
             raise ResponseError(answer.code, answer.remark, queue.brokerName)
         place = answer.header(SendMessageResponseHeader)
+        if FORWARDED in answer.ext and out.topic not in self._confirming:
+            self._confirming.add(out.topic)
+            self._tasks.spawn(self._reroute(out.topic), f"route of {out.topic}")
         if self._latency is not None:
             self._latency.answered(queue.brokerName, (time.monotonic() - out.started) * 1000)
         where = queue if place.queueId == queue.queueId else MessageQueue(queue.topic, queue.brokerName, place.queueId)
@@ -372,6 +377,15 @@ class Producer(Lifecycle):
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
+
+    async def _reroute(self, topic: str) -> None:
+        """Learn who leads now; a NameServer may learn it a little later than the member that forwarded."""
+        try:
+            with contextlib.suppress(RouteError):
+                await self._routes.refresh(topic)
+            await asyncio.sleep(CONFIRM_PAUSES_S[0])
+        finally:
+            self._confirming.discard(topic)
 
     async def _confirm(self, topic: str) -> None:
         """Learn the real route of a topic that a send has created, so that all its queues are used."""

@@ -54,7 +54,6 @@ PRIVATE_METHODS = {
 }
 PRIVATE_STATE = {
     "_SyncObj__raftState": "role",
-    "_SyncObj__votedForNodeId": "vote in the term",
     "_SyncObj__raftLeader": "whose appends are followed",
     "_SyncObj__raftElectionDeadline": "when the candidate code runs; gated by the pre-vote",
     "_SyncObj__raftCommitIndex": "commit",

@@ -122,6 +122,11 @@ class PreVote:
         """The term that the newest round asked for."""
         return self._term
 
+    @property
+    def running(self) -> bool:
+        """Whether answers are awaited."""
+        return self._running
+
     def begin(self, term: int) -> int:
         """Ask anew, for `term`; returns the round to send."""
         self._round += 1

@@ -74,10 +74,13 @@ class Progress:
         self.flights.clear()
         self.bytes_open = 0
 
-    def lost(self, last_index: int) -> None:
-        """Take everything open for lost: probe behind what is on the peer's disk, from our end if that is unknown."""
+    def lost(self, last_index: int, base_index: int = 0) -> None:
+        """Take everything open for lost: probe behind what is on the peer's disk, from our end if that is unknown.
+
+        From our end too when it is before our log: a member that was reset in the meantime (R13) has more by now.
+        """
         self._probe()
-        self.next = (self.match or last_index) + 1
+        self.next = (self.match if self.match > base_index else last_index) + 1
 
     def answered(self, seq: int, now: float) -> bool:
         """Note an answer; False when it answers none of the open appends, and so says nothing of where to go on."""
@@ -158,14 +161,14 @@ class Replication:
     def lost(self, member: str) -> None:
         """Note that a link came or went: what was under way may not have arrived."""
         if member in self.peers:
-            self.peers[member].lost(self._log.last.index)
+            self.peers[member].lost(self._log.last.index, self._log.base.index)
 
     def beat(self, commit: int) -> None:
         """Send to every peer what is new, or an empty append: the heartbeat."""
         now = self._monotonic()
         for peer in self.peers.values():
             if peer.silent(now, SILENT_BEATS * self._settings.heartbeat_ms / 1000):
-                peer.lost(self._log.last.index)
+                peer.lost(self._log.last.index, self._log.base.index)
             if not self._stream(peer, commit):
                 self._append(peer, commit, 0)
 

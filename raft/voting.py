@@ -117,7 +117,6 @@ class Voting:
     def left(self, peer: str) -> None:
         """Note that a link broke. If it was the leader's, stand as soon as no promise is broken by it."""
         self.linked.discard(peer)
-        self._odd_clocks.pop(peer, None)
         self.election.joined(peer, connected=False)
         if peer == self.election.leader and not self.leads:
             soon = max(self.now(), self._appended_at + self.election_s) + self._rng.random() * self.beat_s
@@ -193,6 +192,9 @@ class Voting:
 
     def refuse_to_stand(self) -> str | None:
         """Return why this member must not stand, None when it may."""
+        why = may_stand(self.stance(), self.config, self.self_id)
+        if why is not None:
+            return why
         if self.log.durable < self._sync_due:
             return "what it read at the start is not synced yet"
         if self._other_disk():
@@ -201,7 +203,7 @@ class Voting:
             return "its disk takes nothing"
         if self.config is not None and self.config.majority(self._odd_clocks):
             return next(iter(self._odd_clocks.values()))
-        return may_stand(self.stance(), self.config, self.self_id)
+        return None
 
     def refuse_vote(self, peer: str, ask: Ask) -> str | None:
         """Return why a peer gets neither vote nor pre-vote, None when nothing is against it."""
@@ -239,6 +241,10 @@ class Voting:
         why = self.refuse_vote(peer, ask)
         if why is None and ask.term <= self.election.term:
             why = f"this member is in term {self.election.term}"
+        if why is None and not (self.prevote.running and self.self_id < peer):
+            # It stands next; to stand at the same moment would split the votes. Of two that ask at once, one goes on.
+            self.prevote.cancel()
+            self.election.deadline = max(self.election.deadline, self.now() + self.beat_s)
         answer = {"term": self.election.term, "round": fields["round"], "granted": why is None, "why": why or ""}
         self.send(peer, Message(Kind.PRE_VOTE_REPLY, answer))
 
@@ -263,6 +269,9 @@ class Voting:
         ask = Ask(fields["term"], fields["last_index"], fields["last_term"], fields["config"], fields["transfer"])
         if self.refuse_vote(peer, ask) is None:
             self.prevote.cancel()
+            if ask.term > self.election.term:
+                # The leader of a term that is over asked: in the next one nobody dropped its lease for this member.
+                self.election.decline_to_stand()
             said = {"type": "request_vote", "term": ask.term}
             said |= {"last_log_index": ask.last_index, "last_log_term": ask.last_term}
             self.election.receive(peer, said)

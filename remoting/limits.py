@@ -44,6 +44,7 @@ class ClientLimits(ConnectionLimits):
     connections_max: int = 4096
     # How long a connection may take to come about.
     connect_seconds: float = 3.0
-    # How long the next attempt waits after one failure, doubled for each further one up to the second figure.
-    backoff_first_seconds: float = 0.1
-    backoff_max_seconds: float = 5.0
+    # How long the next attempt waits after one failure, doubled for each further one up to the second figure:
+    # a broker that is started again is back within a second or two, and an attempt a second costs nobody anything.
+    backoff_first_seconds: float = 0.05
+    backoff_max_seconds: float = 1.0

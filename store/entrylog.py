@@ -83,7 +83,7 @@ class EntryLog:
         # Called in the flusher's thread with the durable position; the loop then calls settle().
         self.on_durable: Callable[[int], None] | None = None
         # Tells of a CONFIG's payload whether it ends the group; the store reads no payload itself.
-        self.ends_group: Callable[[bytes], bool] = _never
+        self.ends_group: Callable[[bytes], bool] = lambda _: False
         # What accept() and repair() raise; whoever carries entries may put his own class here.
         self.refused: type[Exception] = EntryRefused
         self._log.dispatched = self.end_position(found.released)
@@ -170,9 +170,12 @@ class EntryLog:
 
     def read(self, index: int, bytes_max: int) -> list[Entry]:
         """Return entries from `index` on, at least one when it is kept, then as many as fit into `bytes_max`."""
-        if not self._base.index < index <= self._last.index:
+        last = self._last.index
+        if not self._base.index < index <= last or self._is_damaged(index):
             return []
-        return self._finder.read(index, self._last.index, bytes_max)
+        if self.damaged is not None and index < self.damaged[0]:
+            last = self.damaged[0] - 1
+        return self._finder.read(index, last, bytes_max)
 
     def _control(self, index: int) -> Control | None:
         if not self._base.index < index <= self._last.index or self._is_damaged(index):
@@ -251,6 +254,7 @@ class EntryLog:
             for control, data in checked:
                 if control.position != log.end:
                     log.roll()
+                assert control.position == log.end, f"entry {control.index} is of {control.position}, not {log.end}"
                 log.pieces.append(data)
                 log.end += len(data)
         except OSError:
@@ -389,12 +393,6 @@ class EntryLog:
             return None
         return lambda: floor.advance(last, epoch)
 
-    # -- the bytes, for a member that starts with a copy
-
     def digest(self) -> int:
         """Return the CRC-32 of everything before the first entry: what members of a group must have in common."""
         return self.base.chain
-
-
-def _never(_payload: bytes) -> bool:
-    return False

@@ -75,6 +75,9 @@ class GroupRecovery(Recovery):
             self._judge(end, damage)
             if last is None and self._floor.index > 0:
                 raise StoreDamaged(self._lost_text(end))
+        if self._due and last is not None and damaged is None:
+            # A BLANK behind the last entry is of an entry that is not there: another may stand in its place (R11).
+            end = last.end
         self._found(start, end, last, damaged)
         return end
 

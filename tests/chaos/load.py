@@ -20,6 +20,7 @@ from remoting.headers import (
     SendMessageRequestHeaderV2,
     UpdateConsumerOffsetRequestHeader,
 )
+from remoting.limits import ClientLimits
 from remoting.properties import encode_properties
 from remoting.record import decode_records
 
@@ -32,6 +33,7 @@ SEND_TIMEOUT_S = 3.0
 PAUSE_S = 0.02
 READ_EVERY_S = 0.05
 COMMIT_EVERY_S = 0.1
+MESSAGES_BEFORE_COMMITS = 1000
 
 
 @dataclass
@@ -75,7 +77,7 @@ class Load:
         self._history = history
         self._dice = random.Random(seed)
         self._senders = senders
-        self._client = RemotingClient(name="torture")
+        self._client = RemotingClient(limits=ClientLimits(backoff_max_seconds=0.1), name="torture")
         self._tasks: list[asyncio.Task[None]] = []
         self._target = 0
         self._stopping = False
@@ -170,6 +172,10 @@ class Load:
         """Commit growing offsets, and ask for them: what an answer acknowledged never goes back."""
         offset = 0
         while not self._stopping:
+            if self._history.acknowledged < MESSAGES_BEFORE_COMMITS + 2 * QUEUES * offset:
+                # What is committed beyond the end of a queue counts as its end.
+                await asyncio.sleep(COMMIT_EVERY_S)
+                continue
             offset += 1
             queue = offset % QUEUES
             address = self._addresses[self._target]

@@ -1,14 +1,18 @@
 """A NameServer and a Raft group of brokers in this process, on free ports, with stores of small files."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 
 from broker.config import load_broker_config
 from broker.server import Broker
+from client.errors import RouteError
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
+from remoting.message import MessageExt
+from tests.cluster.test_client_producer import everything
 
 FAST = {"raftHeartbeatMs": "50", "raftElectionMsMin": "300", "raftElectionMsMax": "600", "shutdownForwardMs": "200"}
 
@@ -20,6 +24,15 @@ def free_ports(count: int) -> list[int]:
     for holder in holders:
         holder.close()
     return ports
+
+
+async def read_all(namesrv: str, topic: str, count: int) -> list[MessageExt]:
+    """Read a topic from its start, as soon as the NameServer knows it: a new one is registered after the first send."""
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(RouteError):
+                return await everything(namesrv, topic, count)
+            await asyncio.sleep(0.02)
 
 
 class RaftCluster:

@@ -13,8 +13,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.headers import GetRouteInfoRequestHeader
-from tests.cluster.raft_cluster import RaftCluster
-from tests.cluster.test_client_producer import everything
+from tests.cluster.raft_cluster import RaftCluster, read_all
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ async def test_three_brokers_elect_a_leader_and_acknowledge_a_send(group: RaftCl
     async with Producer("producers", group.namesrv) as producer:
         result = await producer.send(Message("T", b"hello"))
     assert result.status is SendStatus.SEND_OK
-    (found,) = await everything(group.namesrv, "T", 1)
+    (found,) = await read_all(group.namesrv, "T", 1)
     assert found.body == b"hello"
 
 
@@ -74,7 +73,7 @@ async def test_what_was_acknowledged_is_read_from_the_next_leader(group: RaftClu
         assert second != first
         for number in range(50, 100):
             await producer.send(Message("T", b"%d" % number))
-    found = await everything(group.namesrv, "T", 100)
+    found = await read_all(group.namesrv, "T", 100)
     assert sorted(int(message.body) for message in found) == list(range(100))
     await group.start_broker(first)
     assert await group.leader() == second
@@ -98,11 +97,11 @@ async def test_a_rolling_restart_costs_no_send(group: RaftCluster) -> None:
             await group.leader()
         stop.set()
         await sending
-    found = await everything(group.namesrv, "T", len(sent))
+    found = await read_all(group.namesrv, "T", len(sent))
     assert {int(message.body) for message in found} == set(sent)
 
 
-async def test_a_group_that_stopped_as_a_whole_goes_on_with_everything(group: RaftCluster) -> None:
+async def test_a_group_that_stopped_as_a_whole_goes_on_with_read_all(group: RaftCluster) -> None:
     await group.leader()
     async with Producer("producers", group.namesrv) as producer:
         for number in range(20):
@@ -113,7 +112,7 @@ async def test_a_group_that_stopped_as_a_whole_goes_on_with_everything(group: Ra
     await group.leader()
     async with Producer("producers", group.namesrv) as producer:
         await producer.send(Message("T", b"20"))
-    found = await everything(group.namesrv, "T", 21)
+    found = await read_all(group.namesrv, "T", 21)
     assert sorted(int(message.body) for message in found) == list(range(21))
 
 
@@ -125,7 +124,7 @@ async def test_ASYNC_FLUSH_is_honoured_and_said_loudly(tmp_path: Path, caplog: p
         async with Producer("producers", group.namesrv) as producer:
             for number in range(20):
                 await producer.send(Message("T", b"%d" % number))
-        found = await everything(group.namesrv, "T", 20)
+        found = await read_all(group.namesrv, "T", 20)
     finally:
         await group.close()
     assert len(found) == 20

@@ -17,8 +17,7 @@ from remoting.codes import RaftCode, ResponseCode
 from remoting.command import Command
 from store.errors import StoreDamaged
 from tests.cluster.broker_peer import SMALL
-from tests.cluster.raft_cluster import RaftCluster
-from tests.cluster.test_client_producer import everything
+from tests.cluster.raft_cluster import RaftCluster, read_all
 
 
 @pytest.fixture
@@ -109,7 +108,7 @@ async def test_R9_a_member_comes_learns_votes_and_goes_while_the_group_serves(gr
         await group.stop_broker(gone)
         for number in range(20, 40):
             await producer.send(Message("T", b"%d" % number))
-    found = await everything(group.namesrv, "T", 40)
+    found = await read_all(group.namesrv, "T", 40)
     assert sorted(int(message.body) for message in found) == list(range(40))
 
 
@@ -138,7 +137,7 @@ async def test_R2_a_group_is_left_by_a_committed_act_and_its_store_becomes_a_sin
     try:
         async with Producer("producers", group.namesrv) as producer:
             await producer.send(Message("T", b"10"))
-        found = await everything(group.namesrv, "T", 11)
+        found = await read_all(group.namesrv, "T", 11)
         assert sorted(int(message.body) for message in found) == list(range(11))
     finally:
         await alone.close()

@@ -18,14 +18,17 @@ import pytest
 from remoting.codes import MessageSysFlag
 from remoting.message import MessageExt
 from remoting.msgid import pack_host, parse_offset_msg_id
+from remoting.properties import encode_properties
 from remoting.record import decode_record
+from remoting.topics import RAFT_TOPIC
 from store.config import StoreConfig
 from store.consumequeue import ConsumeQueues
+from store.controlrecord import Control, EntryKind
 from store.dispatch import Dispatcher, dispatched_from_record
 from store.indexfile import MessageIndex
 from store.inspect import Gap, StoreFolder
 from store.messagestore import MessageStore
-from store.types import GetStatus
+from store.types import GetStatus, PendingRecord
 
 DATA = Path(__file__).parent / "data"
 HOST = pack_host("127.0.0.1", 31911)
@@ -240,3 +243,85 @@ def test_inspection_agrees_and_changes_nothing(folder: Folder) -> None:
     (index,) = inspected.index_files()
     assert index.entries > 100
     assert {path: path.read_bytes() for path in folder.root.rglob("*") if path.is_file()} == before
+
+
+def group_folder(tmp_path: Path) -> Path:
+    """A folder in which a single broker's messages, a group and a single broker follow one another."""
+    root = tmp_path / "group"
+    config = replace(CONFIG, storePathRootDir=str(root))
+
+    def record(body: str) -> PendingRecord:
+        return PendingRecord("G", 0, 0, 0, 1, HOST, 0, 0, body.encode(), encode_properties({"UNIQ_KEY": body}))
+
+    store = MessageStore.open(config, store_host=HOST)
+    store.put_many([record("before 1"), record("before 2")])
+    store.close()
+    store = MessageStore.open(config, store_host=HOST, group=True)
+    log = store.entries
+    assert log is not None
+    log.ends_group = lambda payload: payload == b"classic"
+    log.append(EntryKind.CONFIG, 1, b"config", 0)
+    log.append(EntryKind.NOOP, 1, b"", 0)
+    log.append_records([record("within 1"), [record("within 2"), record("within 3")]], 1, 1)
+    log.append(EntryKind.META, 2, b"meta", 3)
+    log.append(EntryKind.CONFIG, 2, b"classic", 4)
+    log.release(5)
+    store.close()
+    store = MessageStore.open(config, store_host=HOST)
+    store.put_many([record("behind")])
+    store.close()
+    return root
+
+
+def test_a_group_s_folder_is_rocketmq_s_own(tmp_path: Path) -> None:
+    root = group_folder(tmp_path)
+    folder = StoreFolder(root)
+    messages = [message for message in folder.messages() if isinstance(message, MessageExt)]
+    assert [message.topic for message in messages] == [
+        "G", "G", RAFT_TOPIC, RAFT_TOPIC, RAFT_TOPIC, "G", "G", "G", RAFT_TOPIC, RAFT_TOPIC, "G",
+    ]  # fmt: skip
+    bodies = ["before 1", "before 2", "within 1", "within 2", "within 3", "behind"]
+    assert [message.body.decode() for message in messages if message.topic == "G"] == bodies
+    assert [message.queue_offset for message in messages if message.topic == "G"] == list(range(6))
+    check = folder.check_queues()
+    assert (check.records, check.queues, check.wrong) == (11, 2, 0), check.problems
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "index")
+    store = MessageStore.open(replace(CONFIG, storePathRootDir=str(root)), store_host=HOST)
+    assert store.max_offset("G", 0) == 6
+    assert [decode_record(found).body for found in store.query("G", "within 2", 9, *ALWAYS).records] == [b"within 2"]
+    store.close()
+    assert folder.check_queues().wrong == 0
+
+
+def test_inspection_shows_entries_as_such(tmp_path: Path) -> None:
+    root = group_folder(tmp_path)
+    folder = StoreFolder(root)
+    entries = [entry for entry in folder.entries() if isinstance(entry, Control)]
+    assert [(entry.index, entry.term, entry.kind.name, entry.covered_count) for entry in entries] == [
+        (1, 1, "CONFIG", 0), (2, 1, "NOOP", 0), (3, 1, "MESSAGES", 3), (4, 2, "META", 0), (5, 2, "CONFIG", 0),
+    ]  # fmt: skip
+    assert entries[4].is_classic
+    floor = folder.floor()
+    assert floor is not None
+    assert (floor.index, floor.end) == (5, entries[4].end)
+    path = root / "commitlog" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[entries[2].end - 1] ^= 1
+    path.write_bytes(content)
+    found = list(folder.entries())
+    assert [isinstance(entry, Gap) for entry in found] == [False, False, True, False, False]
+
+
+def test_inspection_waits_for_the_commit(tmp_path: Path) -> None:
+    config = replace(CONFIG, storePathRootDir=str(tmp_path / "group"))
+    store = MessageStore.open(config, store_host=HOST, group=True)
+    log = store.entries
+    assert log is not None
+    log.append(EntryKind.CONFIG, 1, b"config", 0)
+    for _ in range(2):
+        log.append_records([PendingRecord("G", 0, 0, 0, 1, HOST, 0, 0, b"", b"")], 1, 1)
+    log.release(2)
+    store.close()
+    check = StoreFolder(tmp_path / "group").check_queues()
+    assert (check.records, check.wrong) == (5, 0), check.problems

@@ -72,7 +72,7 @@ class CommittedBytesAreTheSameEverywhere(Invariant):
         while at <= index:
             for entry in member.log.read(at, READ_BYTES):
                 if entry.index <= index:
-                    self._compare(member, entry)
+                    self._compare(member, Entry(*entry))
                 at = entry.index + 1
         self._known[member.name] = max(self._known[member.name], index)
 
@@ -132,7 +132,7 @@ class LeadersHaveAllThatIsCommitted(Invariant):
         known = self.ledger.entries[self.ledger.last]
         self.check(
             member.log.last.index >= self.ledger.last,
-            f"{member.name} leads term {term}, its log ends at {member.log.last.index}, committed is {self.ledger.last}",
+            f"{member.name} leads term {term}, its log ends at {member.log.last.index} of {self.ledger.last}",
         )
         found = member.log.read(self.ledger.last, 1)[0]
         self.check(
@@ -282,7 +282,7 @@ class TheFloorIsNeverCut(Invariant):
     def wiped(self, member: Member) -> None:
         self._told.pop(member.name, None)
 
-    def sent(self, member: Member, target: str, message: Message) -> None:
+    def sent(self, member: Member, _target: str, message: Message) -> None:
         if message.kind is not Kind.APPEND_REPLY or not message.fields["ok"]:
             return
         index = min(message.fields["match"], message.fields["durable"])

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from raft.group import GroupConfig
 from raft.hello import Hello, judge
 from raft.node import RaftNode
 from raft.settings import RaftSettings
-from raft.types import Role
+from raft.types import EntryRefused, Log, Role
 from raft.votefile import VoteFile
 from store.config import SYNC_FLUSH, StoreConfig
 from store.entrylog import EntryLog
@@ -62,7 +63,7 @@ class Parts:
     def make_node(self, member: "Member") -> RaftNode:
         return self.node_class(
             member.settings,
-            member.log,
+            cast(Log, member.log),
             member.votes,
             hello=member.hello,
             clock=member.clock,
@@ -132,6 +133,8 @@ class Member:
             self.power_cut = self.disk.dead
             self._abandon()
             raise
+        self.log.refused = EntryRefused
+        self.log.ends_group = lambda payload: GroupConfig.decode(payload).classic
         self.log.on_durable = self._on_durable
         self.store.on_fatal = self.on_fatal
         self._watch_cuts()

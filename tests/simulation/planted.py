@@ -87,7 +87,7 @@ class _CountingPreVote(PreVote):
         self._answers += 1
         return super().granted(peer, round_)
 
-    def won(self, config: GroupConfig, self_id: str) -> bool:
+    def won(self, config: GroupConfig, _self_id: str) -> bool:
         return self._running and self._answers >= config.majority_size
 
 
@@ -96,7 +96,7 @@ class _GullibleCore(Core):
         super().__init__(*arguments)
         self.prevote = _CountingPreVote()
 
-    def vote_counts(self, peer: str) -> bool:
+    def vote_counts(self, _peer: str) -> bool:
         return True
 
 
@@ -104,26 +104,36 @@ count_every_vote = with_core(_GullibleCore)
 
 
 class _TrustingCore(Core):
-    def judge_sender(self, peer: str) -> bool:
+    def judge_sender(self, _peer: str) -> bool:
         return True
 
     def _other_disk(self) -> bool:
         return False
 
 
-class trust_a_wiped_disk(with_core(_TrustingCore)):  # type: ignore[misc]  # noqa: N801  # a class made by a function
-    def judge(self, own: Hello, other: Hello, config: GroupConfig | None) -> str | None:
+class link_everybody(Parts):  # noqa: N801  # named like the other bugs
+    """The handshake asks nobody who he is."""
+
+    def judge(self, _own: Hello, _other: Hello, _config: GroupConfig | None) -> str | None:
         return None
+
+
+class _TrustingNode(RaftNode):
+    core_class = _TrustingCore
+
+
+class trust_a_wiped_disk(link_everybody):  # noqa: N801  # named like the other bugs
+    node_class = _TrustingNode
 
 
 # -- the log
 
 
 class _CuttingFollower(Follower):
-    def matches(self, entry: Entry) -> bool:
+    def matches(self, _entry: Entry) -> bool:
         return False
 
-    def _cut(self, last: int, commit: int) -> None:
+    def _cut(self, last: int, _commit: int) -> None:
         self._log.cut(last)
 
 
@@ -232,7 +242,7 @@ class cut_below_the_floor(Parts):  # noqa: N801  # named like the other bugs
 
     def open_store(self, config: StoreConfig, member: Member) -> MessageStore:
         honest = GroupRecovery._behind_damage
-        GroupRecovery._behind_damage = lambda self, last, end, damage: (None, last, end)  # type: ignore[method-assign]  # for this start only
+        GroupRecovery._behind_damage = lambda _, last, end, _damage: (None, last, end)  # type: ignore[method-assign,assignment]  # for this start only
         try:
             return super().open_store(config, member)
         finally:

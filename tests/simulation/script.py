@@ -116,7 +116,7 @@ class Script:
         )
 
     def drop_nothing(self) -> None:
-        self.drop(lambda source, target, message: False)
+        self.drop(lambda *_: False)
 
     def kill(self, name: str) -> None:
         self.world.kill(self.member(name))

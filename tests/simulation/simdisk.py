@@ -130,7 +130,7 @@ class SimDisk(Disk):
         self._dirty.pop(path, None)
         super().unlink(path)
 
-    def used_ratio(self, folder: Path) -> float:
+    def used_ratio(self, _folder: Path) -> float:
         return 0.1
 
     def replace(self, path: Path, content: bytes) -> None:

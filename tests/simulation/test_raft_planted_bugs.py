@@ -1,4 +1,4 @@
-"""For each planted bug a schedule in which it does harm: the invariant that it breaks, and the real code living through it.
+"""For each planted bug a schedule in which it does harm: the invariant it breaks, and the real code living through it.
 
 R14 (a member that does not lead answers "offset moved") is a decision of one handler about one request, and needs no
 schedule: it stands with the unit tests of the broker's pulls.
@@ -6,7 +6,7 @@ schedule: it stands with the unit tests of the broker's pulls.
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -274,27 +274,33 @@ def an_acknowledged_entry_rots(script: Script) -> None:
 
 
 def test_R4_cutting_below_the_floor_is_caught() -> None:
-    catch(an_acknowledged_entry_rots, planted.cut_below_the_floor, "LeadersHaveAllThatIsCommitted")
+    catch(an_acknowledged_entry_rots, planted.cut_below_the_floor, "TheFloorIsNeverCut")
 
 
 # -- the beginning
 
 
-def two_empty_stores_meet_the_one_with_the_data(script: Script) -> None:
+def two_empty_stores_meet_the_one_with_the_data(script: Script, plant: Callable[[], None] | None = None) -> None:
+    """Two of three disks are gone: nobody can go on, and nobody may begin anew."""
     script.begin()
     script.write("n0")
     for name in ("n1", "n2"):
         script.world.wipe(script.member(name))
+    if plant is not None:
+        plant()
     script.start("n1", "n2")
     script.run(4.0)
+    assert script.world.leader() is None
 
 
 def test_R1_empty_stores_that_outvote_the_data_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two of three disks are gone: nobody can go on, and nobody may begin anew.
-    play(two_empty_stores_meet_the_one_with_the_data, finish=False)
-    monkeypatch.setattr("raft.founding.decide", planted.begin_without_those_who_have_the_data)
-    with pytest.raises(Failure, match="CommittedBytesAreTheSameEverywhere"):
-        play(two_empty_stores_meet_the_one_with_the_data, planted.trust_a_wiped_disk(), finish=False)
+    def planted_schedule(script: Script) -> None:
+        bug = planted.begin_without_those_who_have_the_data
+        two_empty_stores_meet_the_one_with_the_data(script, lambda: monkeypatch.setattr("raft.founding.decide", bug))
+
+    play(two_empty_stores_meet_the_one_with_the_data, planted.link_everybody(), finish=False)
+    with pytest.raises(Failure, match="LeadersHaveAllThatIsCommitted"):
+        play(planted_schedule, planted.link_everybody(), finish=False)
 
 
 # -- leases and reads
@@ -332,7 +338,7 @@ def a_new_leader_with_a_slow_disk(script: Script) -> None:
     script.write("n0")
     script.run(0.1)
     attempt = script.send("n0")
-    script.drop(lambda source, target, message: source == "n0" and message.fields.get("commit", 0) >= attempt.index)
+    script.drop(lambda source, _, message: source == "n0" and message.fields.get("commit", 0) >= attempt.index)
     script.until("acknowledged", lambda: attempt.fate is Fate.COMMITTED)
     script.kill("n0")
     script.drop_nothing()

@@ -110,13 +110,12 @@ class TraceGroup:
                     node.disconnected(other)
 
     def carry(self, message: tuple[str, str, Message]) -> None:
-        """Bring one message to its receiver, as bytes."""
+        """Bring one message to its receiver, as bytes; what follows at once is settle()'s."""
         self.flying.remove(message)
         sender, receiver, sent = message
         node = self.members[receiver].node
         if node is not None:
             node.receive(sender, decode(encode_head(sent), memoryview(b"".join(sent.payload))))
-        self.settle()
 
     # -- commands: members and their life
 
@@ -206,7 +205,10 @@ class TraceGroup:
         self.quiet = False
 
     def do_deliver(self, *flags: str) -> None:
-        """`deliver [n0->n1 …] [once] [last first]`: messages arrive, with all that follows unless once."""
+        """`deliver [n0->n1 …] [once] [together] [reversed]`: messages arrive, with all that follows unless once.
+
+        Together: what is on its way arrives in one turn of the loop, before anybody ticks.
+        """
         ways = {tuple(flag.split("->")) for flag in flags if "->" in flag}
         for _ in range(MESSAGES_MAX):
             ready = [m for m in self.flying if not ways or (m[0], m[1]) in ways]
@@ -214,9 +216,12 @@ class TraceGroup:
                 return
             if "reversed" in flags:
                 ready.reverse()
-            for message in ready if "once" in flags else ready[:1]:
+            once = "once" in flags or "together" in flags
+            for message in ready if once else ready[:1]:
                 self.carry(message)
-            if "once" in flags:
+                if "together" not in flags:
+                    self.settle()
+            if once:
                 return
         raise AssertionError("messages without end")
 
@@ -225,6 +230,7 @@ class TraceGroup:
         for message in [m for m in self.flying if f"{m[0]}->{m[1]}" == way]:
             self.flying.append(message)
             self.carry(message)
+            self.settle()
 
     def do_drop(self, *ways: str) -> None:
         """`drop [n0->n1 …]`: what is on its way is lost."""

@@ -246,7 +246,7 @@ class Group:
             self.link()
 
     def settings(self, name: str) -> RaftSettings:
-        peers = tuple(Peer(peer, "127.0.0.1", 40911 + int(peer[1:])) for peer in self.names)
+        peers = tuple(Peer(peer, "127.0.0.1", 40911 + int(peer[1:])) for peer in sorted({*self.names, name}))
         made = RaftSettings(name, "g", peers, **self.changed)  # type: ignore[arg-type]  # by name
         made.validate()
         return made

@@ -33,6 +33,8 @@ async def test_a_send_goes_on_to_the_leader_and_its_answer_comes_back(group: Gro
     request.serialize_type = kind
     answer = await group.submit(request)
     assert (answer.code, answer.ext["queueId"], bytes(answer.body)) == (0, "3", b"answer")
+    assert answer.ext["raftHop"] == "1"
+    assert group.follower.forwarder.idle_seconds < 5 < group.leader.forwarder.idle_seconds
     assert answer.serialize_type == kind
     assert answer.opaque == request.opaque
     (taken,) = group.leader.taken

@@ -86,12 +86,13 @@ def test_only_answers_of_the_newest_round_count() -> None:
     assert not asked.won(CONFIG, "n0")
     first = asked.begin(5)
     second = asked.begin(6)
-    assert (asked.round, asked.term) == (second, 6)
+    assert (asked.round, asked.term, asked.running) == (second, 6, True)
     assert not asked.granted("n1", first)
     assert not asked.won(CONFIG, "n0")
     assert asked.granted("n1", second)
     assert asked.won(CONFIG, "n0")
     asked.cancel()
+    assert not asked.running
     assert not asked.won(CONFIG, "n0")
     assert not asked.granted("n2", second)
 

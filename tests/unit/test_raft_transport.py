@@ -16,7 +16,7 @@ import uvloop
 
 from raft.messages import Kind, Message
 from raft.transport import SecretRequired, Tls, is_loopback
-from tests.unit.raft_links import QUICK, Party, Proxy, hello_of, introduce, note
+from tests.unit.raft_links import IMPATIENT, QUICK, Party, Proxy, hello_of, introduce, note
 
 
 @contextlib.asynccontextmanager
@@ -202,7 +202,7 @@ async def test_garbage_and_oversize_frames_cost_their_sender_the_connection_only
 
 
 async def test_who_proves_nothing_is_closed_after_a_moment() -> None:
-    b = Party("n1")
+    b = Party("n1", limits=IMPATIENT)
     async with started(b):
         reader, writer = await asyncio.open_connection(*b.address)
         assert await asyncio.wait_for(reader.read(), 5) == b""
@@ -238,8 +238,8 @@ async def test_a_message_that_cannot_be_read_closes_the_link_which_comes_back() 
 
 
 async def test_a_peer_that_reads_nothing_costs_a_bounded_buffer_and_then_the_link() -> None:
-    limits = dataclasses.replace(QUICK, output_bytes_max=4 << 20, beats_max=10)
-    a, b = Party("n0", limits=limits), Party("n1", limits=dataclasses.replace(QUICK, beats_max=10**6))
+    limits = dataclasses.replace(IMPATIENT, output_bytes_max=4 << 20)
+    a, b = Party("n0", limits=limits), Party("n1", limits=dataclasses.replace(QUICK))
     async with started(a, b):
         await introduce(a, b)
         b.transport._in["n0"]._transport.pause_reading()
@@ -257,11 +257,11 @@ async def test_a_peer_that_reads_nothing_costs_a_bounded_buffer_and_then_the_lin
 
 
 async def test_links_that_are_quiet_stay_and_those_that_are_dead_do_not() -> None:
-    a, b = Party("n0"), Party("n1")
+    a, b = Party("n0", limits=IMPATIENT), Party("n1", limits=IMPATIENT)
     async with started(a, b):
         await introduce(a, b)
         # Four times as long as silence may last.
-        await asyncio.sleep(QUICK.beat_seconds * QUICK.beats_max * 4)
+        await asyncio.sleep(IMPATIENT.beat_seconds * IMPATIENT.beats_max * 4)
         assert a.links.empty()
         assert b.links.empty()
         # A process that hangs answers nothing, though its kernel still does.
@@ -271,7 +271,7 @@ async def test_links_that_are_quiet_stay_and_those_that_are_dead_do_not() -> Non
 
 @pytest.mark.parametrize("way", ["forth", "back"])
 async def test_a_link_that_is_cut_in_one_direction_only_is_noticed_and_comes_back(way: str) -> None:
-    a, b = Party("n0"), Party("n1")
+    a, b = Party("n0", limits=IMPATIENT), Party("n1", limits=IMPATIENT)
     async with started(a, b), Proxy(b.address) as proxy:
         a.transport.set_peers({"n1": proxy.address})
         b.transport.set_peers({"n0": a.address})
@@ -343,7 +343,7 @@ def certificate(folder: Path) -> Tls:
 
 async def test_tls_carries_the_same_messages_and_keeps_plain_links_out(tmp_path: Path) -> None:
     tls = certificate(tmp_path)
-    a, b, plain = Party("n0", tls=tls), Party("n1", tls=tls), Party("n2")
+    a, b, plain = Party("n0", tls=tls), Party("n1", tls=tls), Party("n2", limits=IMPATIENT)
     async with started(a, b, plain):
         plain.transport.set_peers({"n1": b.address})
         await introduce(a, b)

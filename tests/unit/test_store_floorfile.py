@@ -1,0 +1,75 @@
+import threading
+from pathlib import Path
+
+import pytest
+
+from store.disk import Disk
+from store.errors import StoreDamaged
+from store.floorfile import FLOOR_NAME, SECTOR_STRIDE, FloorFile, Mark, read_floor
+
+
+def mark(index: int) -> Mark:
+    return Mark(index, 1, index * 100, index * 7)
+
+
+def test_R4_the_floor_comes_back(tmp_path: Path) -> None:
+    assert read_floor(tmp_path) is None
+    floor = FloorFile(tmp_path, Disk())
+    assert floor.mark is None
+    for index in (1, 2, 5):
+        floor.advance(mark(index), floor.epoch)
+        assert floor.mark == read_floor(tmp_path) == mark(index)
+    floor.close()
+    again = FloorFile(tmp_path, Disk())
+    assert again.mark == mark(5)
+    again.close()
+    again.close()
+
+
+def test_it_rises_and_is_lowered_on_purpose_only(tmp_path: Path) -> None:
+    floor = FloorFile(tmp_path, Disk())
+    before = floor.epoch
+    floor.advance(mark(9), before)
+    floor.advance(mark(4), before)
+    assert floor.mark == mark(9)
+    floor.lower(mark(6))
+    assert read_floor(tmp_path) == mark(6)
+    # What the flusher saw before the cut is no floor after it.
+    floor.advance(mark(9), before)
+    assert floor.mark == mark(6)
+    floor.lower(mark(8))
+    assert floor.mark == mark(6)
+    floor.advance(mark(7), floor.epoch)
+    assert read_floor(tmp_path) == mark(7)
+    floor.close()
+
+
+def test_R4_a_torn_sector_leaves_the_other_one(tmp_path: Path) -> None:
+    floor = FloorFile(tmp_path, Disk())
+    floor.advance(mark(1), 0)
+    floor.advance(mark(2), 0)
+    floor.close()
+    path = tmp_path / FLOOR_NAME
+    content = bytearray(path.read_bytes())
+    for torn, left in ((0, 1), (SECTOR_STRIDE, 2)):
+        damaged = content.copy()
+        damaged[torn + 10] ^= 1
+        path.write_bytes(damaged)
+        assert read_floor(tmp_path) == mark(left)
+    content[10] ^= 1
+    content[SECTOR_STRIDE + 10] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StoreDamaged, match="add it again"):
+        FloorFile(tmp_path, Disk())
+
+
+def test_threads_agree(tmp_path: Path) -> None:
+    floor = FloorFile(tmp_path, Disk())
+    epoch = floor.epoch
+    threads = [threading.Thread(target=floor.advance, args=(mark(index), epoch)) for index in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert floor.mark == read_floor(tmp_path) == mark(8)
+    floor.close()
