@@ -243,8 +243,10 @@ class Storm:
         member = self._pick() if len(self.world.members) > 1 else None
         if member is None or self._rotten is not None or self._renewing is not None or not self._calm():
             return
-        floor = member.log.floor
-        known = [entry for index, entry in self.world.watch.ledger.entries.items() if 1 < index <= floor]
+        # What a start reads again: what lies before the checkpoint is looked at by nobody then.
+        floor, read_from = member.log.floor, member.store._keeper.checkpoint.dispatched
+        entries = self.world.watch.ledger.entries.items()
+        known = [made for index, made in entries if 1 < index <= floor and made.entry.position >= read_from]
         if not known:
             return
         entry = self.rng.choice(known).entry
