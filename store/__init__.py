@@ -19,5 +19,7 @@ consumequeue, indexfile, on_dispatched; then flusher → on_flushed.
 * disk: the seam to the operating system; mappedfile: one log file; commitlog: the row of them
 * flusher, lockfile, checkpoint, recovery: durability and what happens at start
 * consumequeue, indexfile, dispatch, timesearch, retention: derived files and what is forgotten when
+* controlrecord, entrylog (face of a Raft group member's log), entrybuild, entrycheck, entryfinder, entryrepair,
+  heldback, floorfile, groupscan, grouprecovery: entries in the same log; what is not committed stays out of the queues
 * messagestore, reads: the face; inspect: reads a folder offline
 """

@@ -57,6 +57,10 @@ class ControlError(Exception):
     """A whole record, and no control record: the text says why. Where a control record is due it is never cut."""
 
 
+class ControlDamaged(ControlError):
+    """A control record of which bytes have changed that no CRC covers."""
+
+
 class Control(NamedTuple):
     """A control record. Positions and sizes in bytes, `timestamp` (its store time) in ms."""
 
@@ -143,14 +147,34 @@ def is_control(view: bytes | memoryview, at: int) -> bool:
 def decode_control(view: bytes | memoryview, at: int = 0) -> Control:
     """Return what the record at `at` says; its frame and body CRC have been checked (logscan.check_record).
 
-    Raises ControlError when it is another record.
+    Raises ControlError when it is another record, ControlDamaged when it is not what was written.
     """
     if not is_control(view, at):
         raise ControlError("a record of another topic")
+    control = _decode(view, at)
+    # Nothing else tells of what stands outside of body and chain: every field has one value that it can have.
+    store_host = _host_of(view, at)
+    if encode_control(control, store_host) != view[at : at + control.size]:
+        raise ControlDamaged(f"the control record of entry {control.index} with a byte that changed")
+    return control
+
+
+def is_rotten(view: bytes | memoryview, at: int, previous: int) -> bool:
+    """Tell whether a record that is no control record was one, and the entry that continues chain `previous`.
+
+    For where a control record is due: a byte of its topic or of its fixed fields has changed.
+    """
+    try:
+        return continues(_decode(view, at), previous)
+    except ControlError:
+        return False
+
+
+def _decode(view: bytes | memoryview, at: int) -> Control:
     head = HEADS[_SYSFLAG.unpack_from(view, at + SYSFLAG_AT)[0] & _HOST_BITS]
     fields: tuple[Any, ...] = head.unpack_from(view, at)
     total, body_bytes = fields[0], fields[14]
-    if body_bytes < _FIXED.size or head.size + body_bytes + len(_TAIL) != total or fields[3] != 0:
+    if body_bytes < _FIXED.size or head.size + body_bytes + len(_TAIL) != total:
         raise ControlError("a record of the control records' topic with the shape of another")
     body_at = at + head.size
     (version, kind, flags, term, previous_term, covered, count, crc, commit, config, chain) = _FIXED.unpack_from(
@@ -171,6 +195,12 @@ def control_term(view: bytes | memoryview, body_at: int, body_bytes: int) -> int
     """Return the term in the body of a record of the control records' topic; 0 when it is too short to be one."""
     term: int = _FIXED.unpack_from(view, body_at)[3] if body_bytes >= _FIXED.size else 0
     return term
+
+
+def _host_of(view: bytes | memoryview, at: int) -> bytes:
+    head = HEADS[_SYSFLAG.unpack_from(view, at + SYSFLAG_AT)[0] & _HOST_BITS]
+    host: bytes = head.unpack_from(view, at)[11]
+    return host
 
 
 def _chained_bytes(control: Control) -> bytes:

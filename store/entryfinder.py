@@ -6,6 +6,7 @@ from the nearest entry that is found.
 
 import struct
 from typing import NamedTuple
+from zlib import crc32
 
 from remoting.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES
 from remoting.topics import RAFT_TOPIC
@@ -52,7 +53,10 @@ class EntryFinder:
         return control
 
     def read(self, index: int, last: int, bytes_max: int) -> list[Entry]:
-        """Return entries from `index` to at most `last`: the first whatever its size, more while they fit."""
+        """Return entries from `index` to at most `last`: the first whatever its size, more while they fit.
+
+        Nothing from the first one on that does not match its CRC any more.
+        """
         found: list[Entry] = []
         room = bytes_max
         while index <= last:
@@ -126,7 +130,10 @@ class EntryFinder:
         found: list[Entry] = []
         at = 0
         while control is not None and at + control.entry_bytes <= size:
-            found.append(Entry(control.index, control.term, start + at, view[at : at + control.entry_bytes]))
+            data = view[at : at + control.entry_bytes]
+            if crc32(data[control.size :]) != control.covered_crc:
+                break
+            found.append(Entry(control.index, control.term, start + at, data))
             at += control.entry_bytes
             if control.index == last:
                 break

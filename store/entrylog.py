@@ -62,12 +62,7 @@ class EntryLog:
         self._cache = EntryCache()
         self._finder = EntryFinder(parts.log, parts.queues, self._cache, file_bytes=parts.file_bytes)
         self._held = HeldBack(
-            log=parts.log,
-            assembler=parts.assembler,
-            finder=self._finder,
-            deliver=parts.deliver,
-            levels_ms=parts.levels_ms,
-            released=found.released,
+            parts.log, parts.assembler, self._finder, parts.deliver, parts.levels_ms, released=found.released
         )
         self._base = found.base
         self._last = found.last
@@ -175,7 +170,12 @@ class EntryLog:
             return []
         if self.damaged is not None and index < self.damaged[0]:
             last = self.damaged[0] - 1
-        return self._finder.read(index, last, bytes_max)
+        found = self._finder.read(index, last, bytes_max)
+        if not found and index <= self.floor:
+            # A disk that rots is found out when an old entry is read.
+            first, until = self.damaged if self.damaged is not None else (index, index)
+            self.damaged = min(first, index), max(until, index)
+        return found
 
     def _control(self, index: int) -> Control | None:
         if not self._base.index < index <= self._last.index or self._is_damaged(index):
@@ -312,7 +312,7 @@ class EntryLog:
         self._last_config = max(self._last_config, filled.config)
         self.damaged = (filled.index + 1, last) if filled.index < last else None
         if self.damaged is None:
-            self._mender.finish([self._kept(index) for index in range(last + 1, self._last.index + 1)])
+            self._mender.finish(self._kept(index) for index in range(last + 1, self._last.index + 1))
             self.settle(self._last.end)
         self._release_readable()
 
@@ -383,7 +383,7 @@ class EntryLog:
             self._base = base_of(first)
 
     def forget_topic(self) -> None:
-        """Note that a topic's queues begin anew, behind what is held of them."""
+        """Note that a topic begins anew, behind what is held of it."""
         self._held.forget_offsets()
 
     def _witness(self) -> Callable[[], None] | None:

@@ -1,6 +1,6 @@
 """Puts a peer's bytes into a damaged range of the log: entries below the floor, which are never cut (R4)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from remoting.record import BLANK, BLANK_MAGIC
@@ -64,11 +64,13 @@ class HoleMender:
         self._filled += [control for control, _ in checked]
         return last
 
-    def finish(self, following: Sequence[Control]) -> None:
-        """Tell the queue of RMQ_SYS_RAFT of what was filled in, and of what stands behind it."""
-        self._queues.cut_queue(RAFT_TOPIC, 0, self._filled[0].index)
-        self._queues.append_many([hint_of(control) for control in (*self._filled, *following)])
-        self._filled = []
+    def finish(self, following: Iterable[Control]) -> None:
+        """Tell the queue of RMQ_SYS_RAFT of what was filled in and stands behind it, if it does not know."""
+        filled, self._filled = self._filled, []
+        hints = self._queues.entries(RAFT_TOPIC, 0, filled[0].index, len(filled))
+        if [hint[0] for hint in hints] != [control.position for control in filled]:
+            self._queues.cut_queue(RAFT_TOPIC, 0, filled[0].index)
+            self._queues.append_many([hint_of(control) for control in (*filled, *following)])
 
     def _fill_file(self, end: int, position: int) -> None:
         """Write the BLANK behind an entry that is the last of its file."""

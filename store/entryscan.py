@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 from remoting.record import BLANK_BYTES, BLANK_MAGIC
-from store.controlrecord import Control, decode_control, is_control
+from store.controlrecord import Control, ControlDamaged, decode_control, is_control
 from store.logscan import WINDOW_BYTES, Found, Span, check_record
 from store.mappedfile import read_cold
 
@@ -61,7 +61,10 @@ class EntryScan:
         at = self.end - self._base
         if not is_control(self._view, at):
             return Found(self._view, at, self.end, size, timestamp)
-        control = decode_control(self._view, at)
+        try:
+            control = decode_control(self._view, at)
+        except ControlDamaged as error:
+            return str(error)
         if control.end + BLANK_BYTES > span.start + span.size:
             return "an entry that is longer than its file"
         view = self._need(span, control.entry_bytes)

@@ -16,7 +16,7 @@ from remoting.record import RecordError
 from remoting.topics import RAFT_TOPIC
 from store.checkpoint import Checkpoint
 from store.consumequeue import ConsumeQueues, QueueOrderError
-from store.controlrecord import Control, ControlError, EntryKind, continues
+from store.controlrecord import Control, ControlError, EntryKind, continues, is_rotten
 from store.disk import Disk
 from store.entryscan import EntryScan
 from store.errors import StoreDamaged
@@ -108,6 +108,8 @@ class GroupRecovery(Recovery):
                     if (wrong := self._take(item, start)) is not None:
                         return scan.end, wrong
                     self._last_timestamp = max(self._last_timestamp, item.timestamp)
+                elif self._due and self._last is not None and is_rotten(item.view, item.at, self._last.chain):
+                    return scan.end, "a control record with a byte that changed"
                 else:
                     self._take_plain(item)
         except ControlError as error:

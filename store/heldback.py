@@ -25,12 +25,12 @@ class HeldBack:
 
     def __init__(
         self,
-        *,
         log: CommitLog,
         assembler: Assembler,
         finder: EntryFinder,
         deliver: Callable[[list[Dispatched]], None],
         levels_ms: tuple[int, ...],
+        *,
         released: int,
     ) -> None:
         self._log = log
@@ -66,7 +66,7 @@ class HeldBack:
         self._offsets_stale = True
 
     def refresh_offsets(self, last: int) -> None:
-        """Make the next offset of each queue what queues and held records, up to entry `last`, say (never 8762).
+        """Make the next offset of each queue what queues and held records, up to entry `last`, say.
 
         A new leader does this once, over the tail that it does not know as committed.
         """

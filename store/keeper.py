@@ -24,6 +24,8 @@ _LOG = logging.getLogger(__name__)
 
 # How much of the log a start after a kill reads again at most, in seconds of writing.
 CHECKPOINT_SECONDS = 5.0
+# And in a group, in bytes of its log: a member reads and dispatches some 50 MB of small messages a second.
+GROUP_CHECKPOINT_BYTES = 64 * 1024 * 1024
 # Queues whose tails one step writes: some 5 ms of the caller's time.
 QUEUES_PER_STEP = 512
 # After the disk refused zeros ahead, they are not tried again at once: the writing itself will tell.
@@ -128,7 +130,10 @@ class Keeper:
         flusher: Flusher,
         helper: Helper,
         checkpoint: Checkpoint,
+        bytes_max: int | None = None,
     ) -> None:
+        """`bytes_max`: a checkpoint comes once so much was dispatched since the last one, however soon that is."""
+        self._bytes_max = bytes_max
         self._root = root
         self._disk = disk
         self._clock = clock
@@ -159,7 +164,9 @@ class Keeper:
         if self._syncing or self._broken:
             return
         if self._coming is None:
-            if self._clock.monotonic() >= self._due and self._log.dispatched > self._saved.dispatched:
+            news = self._log.dispatched - self._saved.dispatched
+            enough = self._bytes_max is not None and news >= self._bytes_max
+            if news > 0 and (enough or self._clock.monotonic() >= self._due):
                 self._mark(timestamp)
             return
         if self._owed <= 0 and self._log.flushed >= self._coming.flushed:

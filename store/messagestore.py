@@ -16,7 +16,7 @@ from store.floorfile import FloorFile
 from store.flusher import Flusher
 from store.groupscan import FoundEntries
 from store.health import Health
-from store.keeper import Helper, Keeper
+from store.keeper import GROUP_CHECKPOINT_BYTES, Helper, Keeper
 from store.lockfile import ABORT_NAME
 from store.opening import Opened, open_folder
 from store.reads import Accepts, Reader
@@ -88,6 +88,7 @@ class MessageStore:
             flusher=self._flusher,
             helper=self._helper,
             checkpoint=opened.checkpoint,
+            bytes_max=GROUP_CHECKPOINT_BYTES if opened.entries is not None else None,
         )
         self._cleaner = Cleaner(
             opened.log,

@@ -124,7 +124,8 @@ def test_a_torn_tail_above_the_floor_is_cut(tmp_path: Path, part: str) -> None:
     again.store.close()
 
 
-@pytest.mark.parametrize("offset", [100, 200])
+# In the head (a host, the queue id), the body, the topic, what is covered.
+@pytest.mark.parametrize("offset", [15, 50, 100, 145, 200])
 def test_R4_damage_below_the_floor_is_not_cut_but_repaired(tmp_path: Path, offset: int) -> None:
     node = open_node(tmp_path / "a")
     lead(node, 12)
@@ -496,3 +497,31 @@ def test_a_floor_that_nobody_can_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "store" / FLOOR_NAME).write_bytes(b"\xff" * 8192)
     with pytest.raises(StoreDamaged, match="add it again"):
         node.again()
+
+
+def test_R4_an_old_entry_that_rots_is_found_out_when_it_is_read(tmp_path: Path) -> None:
+    clock = ManualClock()
+    node = open_node(tmp_path / "a", clock=clock)
+    lead(node, 20)
+    node.log.release(21)
+    checkpoint(node, clock)
+    node.store.close()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    whole = node.again()
+    for index, offset in ((5, 250), (9, 50)):
+        damage(tmp_path / "b", whole.start_of(index) + offset)
+    hurt = open_node(tmp_path / "b")
+    log = hurt.log
+    assert log.whole
+    assert [entry.index for entry in log.read(1, 1 << 20)] == [1, 2, 3, 4]
+    assert log.read(5, 1 << 20) == []
+    assert log.damaged == (5, 5)
+    assert [entry.index for entry in log.read(6, 1 << 20)] == [6, 7, 8]
+    assert log.read(9, 1 << 20) == []
+    assert log.damaged == (5, 9)
+    log.repair(sent(whole, 5, 9))
+    assert log.whole
+    assert log.durable == 21
+    assert b"".join(entry.data for entry in log.read(1, 1 << 20)) == whole.content == hurt.content
+    hurt.store.close()
+    whole.store.close()
