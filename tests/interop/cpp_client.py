@@ -127,19 +127,18 @@ def pull(order: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def load(order: dict[str, Any]) -> dict[str, list[str]]:
-    """Send from several threads until standard input says stop; each acknowledgement is said at once."""
+    """Send until standard input says stop; each acknowledgement is said at once."""
     producer = Producer(order["group"], timeout=5000)
     producer.set_namesrv_addr(order["namesrv"])
     producer.start()
     stopping = threading.Event()
     acknowledged: list[str] = []
     failed: list[str] = []
-    speaking = threading.Lock()
 
-    def work(number: int) -> None:
+    def work() -> None:
         sent = 0
         while not stopping.is_set():
-            name = f"{number}-{sent}"
+            name = f"{order['name']}-{sent}"
             sent += 1
             built = Message(order["topic"])
             built.set_body(name)
@@ -152,17 +151,14 @@ def load(order: dict[str, Any]) -> dict[str, list[str]]:
                 failed.append(f"{name}: status {status}")
                 continue
             acknowledged.append(name)
-            with speaking:
-                sys.stdout.write("ok\n")
-                sys.stdout.flush()
+            sys.stdout.write("ok\n")
+            sys.stdout.flush()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(order["threads"])]
-    for thread in threads:
-        thread.start()
+    worker = threading.Thread(target=work)
+    worker.start()
     sys.stdin.readline()
     stopping.set()
-    for thread in threads:
-        thread.join()
+    worker.join()
     producer.shutdown()
     return {"acknowledged": acknowledged, "failed": failed}
 

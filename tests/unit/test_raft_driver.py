@@ -334,7 +334,7 @@ class Running:
             return self.log.append(EntryType.MESSAGES, term, content, commit)
 
         refusal = self.driver.node.propose(append, fate.set_result)
-        return refusal if refusal is not None else await fate
+        return refusal if refusal is not None else await asyncio.wait_for(fate, 10)
 
 
 @asynccontextmanager
@@ -352,11 +352,12 @@ async def group_of(folder: Path, *names: str) -> AsyncIterator[dict[str, Running
 
 async def leader_of(members: dict[str, Running]) -> Running:
     """Wait for a leader that serves."""
-    while True:
+    for _ in range(2000):
         for member in members.values():
             if member.driver.node.serving:
                 return member
         await asyncio.sleep(0.005)
+    raise AssertionError("\n".join(str(member.driver.status()) for member in members.values()))
 
 
 async def three_members_agree(folder: Path) -> None:

@@ -130,11 +130,11 @@ def test_R4_no_byte_changes_unnoticed() -> None:
             continue
         try:
             # The index is told by the chain alone.
-            assert not continues(decode_control(changed), 0xDEADBEEF)
+            assert not continues(decode_control(bytes(changed)), 0xDEADBEEF)
         except ControlDamaged:
             pass
         except ControlError:
             # The topic: what it says besides tells that it was the entry that is due here.
-            assert is_rotten(changed, 0, 0xDEADBEEF)
-            assert not is_rotten(changed, 0, 0xDEADBEEE)
+            assert is_rotten(bytes(changed), 0, 0xDEADBEEF)
+            assert not is_rotten(bytes(changed), 0, 0xDEADBEEE)
     assert not is_rotten(encode_record("T", 0, bytes(10)), 0, 0)

@@ -1,6 +1,7 @@
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from store.disk import Disk
 from store.entrycache import EntryCache
 from store.errors import EntryRefused, StoreWriteError
 from store.floorfile import Mark, read_floor
+from store.messagestore import MessageStore
 from store.types import GetStatus, PutStatus
 from tests.unit.entry_tools import Node, lead, open_node, sent
-from tests.unit.store_tools import FILE_BYTES, HOST, record
+from tests.unit.store_tools import FILE_BYTES, HOST, make_config, record
 
 
 @pytest.fixture
@@ -363,3 +365,27 @@ def test_the_leader_s_class_of_refusal(node: Node, follower: Node) -> None:
     with pytest.raises(Refused, match="does not follow entry 0"):
         follower.log.accept(sent(node, 2))
     assert follower.log.last.index == 0
+
+
+def test_R4_cuts_and_syncs_in_threads_agree(tmp_path: Path) -> None:
+    store = MessageStore.open(make_config(tmp_path), store_host=HOST, group=True)
+    log = store.entries
+    assert log is not None
+    told: SimpleQueue[int] = SimpleQueue()
+    log.on_durable = told.put
+    log.append(EntryKind.CONFIG, 1, b"c", 0)
+    for term in range(1, 60):
+        for _ in range(3):
+            log.append_records([record(bytes(3000))], term, 0)
+            log.sync_soon()
+        log.cut(log.last.index - 2)
+        mark = read_floor(tmp_path / "store")
+        assert mark is None or mark.end <= log.last.end
+    log.sync_soon()
+    while log.durable < log.last.index:
+        log.settle(told.get(timeout=10))
+    last = log.last
+    store.close()
+    again = open_node(tmp_path)
+    assert (again.log.last, again.log.floor) == (last, last.index)
+    again.store.close()

@@ -120,3 +120,19 @@ def test_R13_a_copy_of_the_files_is_a_member_s_log(node: Node, clock: ManualCloc
     assert copy.store.max_offset("T", 0) == node.store.max_offset("T", 0)
     assert copy.store.min_offset("T", 0) == node.store.min_offset("T", 0)
     copy.store.close()
+
+
+def test_a_checkpoint_comes_after_so_many_bytes_too(node: Node) -> None:
+    node.store._keeper._bytes_max = FILE_BYTES
+    node.log.release(node.log.index_at(FILE_BYTES // 2))
+    for _ in range(3):
+        node.store.idle()
+        while node.store.step_helper():
+            pass
+    assert node.store._keeper.checkpoint.dispatched == -1
+    node.log.release(node.log.last.index)
+    for _ in range(3):
+        node.store.idle()
+        while node.store.step_helper():
+            pass
+    assert node.store._keeper.checkpoint.dispatched == node.log.last.end
