@@ -6,6 +6,7 @@ from pathlib import Path
 from raft.group import Member as Listed
 from raft.types import Fate
 from tests.simulation.books import check_books
+from tests.simulation.invariants import holds
 from tests.simulation.ledger import Attempt
 from tests.simulation.member import Member, Parts
 from tests.simulation.network import Weather
@@ -133,7 +134,7 @@ class Storm:
         kinds: list[tuple[int, Callable[[], None]]] = [
             (6, self._kill), (4, self._power), (1, self._power_all), (4, self._pause), (3, self._cut_one_way),
             (4, self._isolate), (3, self._transfer), (2, self._fail_sync), (4, self._light_fuse), (3, self._slow_disk),
-            (2, self._cut_leader), (1, self._rot), (1, self._renew),
+            (2, self._cut_leader), (3, self._rot), (2, self._renew),
         ]  # fmt: skip
         self.rng.choices([event for _, event in kinds], [weight for weight, _ in kinds])[0]()
         self.world.after(self.fault_gap * (0.2 + self.rng.random() * 1.6), self._fault)
@@ -241,12 +242,16 @@ class Storm:
     def _rot(self) -> None:
         """Spoil an entry that a member had on its disk, while its process is down."""
         member = self._pick() if len(self.world.members) > 1 else None
-        if member is None or self._rotten is not None or self._renewing is not None or not self._calm():
+        if member is None or self._rotten is not None or self._renewing is not None:
             return
         # What a start reads again: what lies before the checkpoint is looked at by nobody then.
         floor, read_from = member.log.floor, member.store._keeper.checkpoint.dispatched
         entries = self.world.watch.ledger.entries.items()
-        known = [made for index, made in entries if 1 < index <= floor and made.entry.position >= read_from]
+        known = [
+            made
+            for index, made in entries
+            if 1 < index <= floor and made.entry.position >= read_from and holds(member, made.entry)
+        ]
         if not known:
             return
         entry = self.rng.choice(known).entry
@@ -263,15 +268,11 @@ class Storm:
         else:
             self.world.after(0.1, lambda: self._await_health(member))
 
-    def _calm(self) -> bool:
-        """Whether nothing else is amiss: what spoils a disk for good may happen to one machine at a time."""
-        return self.world.settled()
-
     # -- a new disk: remove, add, promote
 
     def _renew(self) -> None:
         member = self._pick() if len(self.world.members) > 1 else None
-        if member is None or self._rotten is not None or self._renewing is not None or not self._calm():
+        if member is None or self._rotten is not None or self._renewing is not None:
             return
         self._renewing = member
         self.world.wipe(member)
@@ -291,10 +292,15 @@ class Storm:
                 address = self.world.peers[int(member.name[1:])].address
                 entry = Listed(member.name, address, member.votes.store_id, voter=False)
                 self.world.run_on(leader, lambda: leader.raft.add_learner(entry, _ignore))
-            elif listed.voter and leader.raft.commit_index >= leader.raft.config_index:
+            elif listed.voter and self._has_all(member):
                 self._renewing = None
                 return
         self.world.after(0.1, lambda: self._renew_on(member))
+
+    def _has_all(self, member: Member) -> bool:
+        """Whether its new disk has what was acknowledged with the help of the old one: only then may another one go."""
+        ledger = self.world.watch.ledger
+        return holds(member, ledger.entries[ledger.last].entry)
 
 
 def shape_of(seed: int) -> Shape:

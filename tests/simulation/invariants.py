@@ -18,6 +18,12 @@ class Violation(AssertionError):
     """An invariant is broken; the text says which, where, and how."""
 
 
+def holds(member: Member, entry: Entry) -> bool:
+    """Tell whether an entry would survive a loss of power of this machine, whatever is torn."""
+    start = entry.position - entry.position % FILE_BYTES
+    return member.disk.holds(member.disk.root / "commitlog" / f"{start:020d}", entry.position - start, entry.data)
+
+
 class Invariant:
     """One thing that must hold. It is told of everything; most methods do nothing here."""
 
@@ -108,18 +114,12 @@ class AcknowledgedIsOnAMajoritysDisk(Invariant):
             self.check(known.bodies == attempt.bodies, f"entry {attempt.index} does not hold what was acknowledged")
         config = member.raft.config
         assert config is not None, "who acknowledges has a CONFIG"
-        holding = [name for name in config.voters if self._holds(self.members[name], known.entry)]
+        holding = [name for name in config.voters if holds(self.members[name], known.entry)]
         self.check(
             config.majority(holding),
             f"{member.name} acknowledges entry {attempt.index}, which is on the disks of {holding} only, "
             f"voters are {config.voters}",
         )
-
-    @staticmethod
-    def _holds(member: Member, entry: Entry) -> bool:
-        position, data = entry.position, entry.data
-        start = position - position % FILE_BYTES
-        return member.disk.holds(member.disk.root / "commitlog" / f"{start:020d}", position - start, data)
 
 
 class LeadersHaveAllThatIsCommitted(Invariant):

@@ -33,7 +33,7 @@ class MemoryLog:
         if not self.entries:
             return NOTHING
         last = self.entries[-1]
-        return Mark(last.index, last.term, last.position + len(last.data), self.chain())
+        return Mark(last.index, last.term, last.position + len(last.data), zlib.crc32(last.data))
 
     def chain(self) -> int:
         return zlib.crc32(b"".join(bytes(entry.data) for entry in self.entries))
@@ -95,6 +95,8 @@ class MemoryLog:
     def settle(self, position: int) -> int:
         if self.fail_settling is not None:
             raise self.fail_settling
-        ends = [entry.index for entry in self.entries if entry.position + len(entry.data) <= position]
-        self.durable = max([self.durable, *ends])
+        for entry in self.entries[self.durable :]:
+            if entry.position + len(entry.data) > position:
+                break
+            self.durable = entry.index
         return self.durable

