@@ -39,7 +39,8 @@ class Founding:
         if core.now() < self.next_at:
             return
         self.next_at = core.now() + OFFER_BEATS * core.beat_s
-        if core.config is None:
+        if core.config is None and core.log.whole:
+            # One whose CONFIG cannot be read has a group, and is told of it when it is repaired (R4).
             self._decide()
         self._offer()
 

@@ -4,7 +4,6 @@ Everything happens in one thread, inside the call that brings it. Whatever goes 
 an invariant, ends the node: on_fatal is called once, every open proposal is UNKNOWN, and nothing is done any more.
 """
 
-import functools
 import logging
 import random
 from collections.abc import Callable
@@ -20,10 +19,11 @@ from raft.handover import Handover
 from raft.hello import Hello, HelloError
 from raft.membership import Membership
 from raft.messages import Kind, Message
+from raft.proposals import Proposals
 from raft.repair import Repair
 from raft.settings import RaftSettings
 from raft.status import describe
-from raft.types import EntryRefused, EntryType, Fate, Log, OnFate, Refusal, Role
+from raft.types import EntryRefused, EntryType, Log, OnFate, Refusal, Role
 from raft.votefile import VoteFile
 from runtime.clock import Clock
 
@@ -55,8 +55,7 @@ class RaftNode:
         self._log = log
         self._hello = hello
         self._events = events
-        self._open: dict[int, OnFate] = {}
-        self._proposed = 0
+        self._open = Proposals()
         self._woken = False
         self._told_role: tuple[Role, int] | None = None
         self._told_leader: str | None = None
@@ -108,9 +107,7 @@ class RaftNode:
         if self.ended:
             return
         self.ended = True
-        open_, self._open = self._open, {}
-        for on_fate in open_.values():
-            _answer(on_fate, Fate.UNKNOWN)
+        self._open.end()
         if error is not None:
             _log.error("member %s ends", self.settings.self_id, exc_info=error)
             self._events.on_fatal(error)
@@ -219,29 +216,22 @@ class RaftNode:
     def _append(self, append: Callable[[int, int], int], on_fate: OnFate) -> Refusal | None:
         core = self._core
         term = core.election.term
-        self._proposed += 1
-        key = self._proposed
-        # Open before it is appended: if that fails midway, nobody knows what is on the disk.
-        self._open[key] = on_fate
+        key = self._open.begin(term, on_fate)
         try:
             index = append(term, core.election.commit)
         except EntryRefused as error:
             _log.warning("the log takes nothing: %s", error)
             index = -1
         if index < 0:
-            del self._open[key]
+            self._open.refused(key)
             return Refusal.LOG_REFUSES
         assert index == self._log.last.index, f"entry {index} was appended, the log ends at {self._log.last.index}"
-        core.election.await_fate(index, term, functools.partial(self._fate, key))
+        self._open.placed(key, index)
+        core.election.await_fate(index, term, lambda committed: self._open.settle(key, committed=committed))
         self._log.sync_soon()
         core.refresh_config()
         self._wake()
         return None
-
-    def _fate(self, key: int, committed: bool) -> None:
-        on_fate = self._open.pop(key, None)
-        if on_fate is not None:
-            _answer(on_fate, Fate.COMMITTED if committed else Fate.OVERWRITTEN)
 
     # -- membership and transfer: ConfigRefused, in words, when a change makes no sense --
 
@@ -348,6 +338,8 @@ class RaftNode:
         """Tell the owner what changed; called at the end of every way in."""
         core = self._core
         core.settle()
+        if self._open.has_older(core.election.term):
+            self._open.bury(core.applied, self._log.term(core.applied) or 0)
         role = (core.election.role, core.election.term)
         if role != self._told_role:
             self._told_role = role
@@ -381,11 +373,3 @@ class RaftNode:
         hello = Hello.decode(message.fields["hello"])
         if peer in self._core.linked and hello.self_id == peer:
             self._joined(peer, hello)
-
-
-def _answer(on_fate: OnFate, fate: Fate) -> None:
-    try:
-        on_fate(fate)
-    except Exception:
-        # Whoever waits must not hold up the others, nor have an entry applied twice by the library.
-        _log.exception("a proposal's owner failed to hear its fate %s", fate.name)

@@ -121,7 +121,7 @@ class Log(Protocol):
         ...
 
     def last_config(self) -> int:
-        """Return the index of the newest CONFIG entry in the log, committed or not; 0 when there is none."""
+        """Return the index of the newest CONFIG entry that can be read, committed or not; 0 when there is none."""
         ...
 
     def append(self, kind: EntryType, term: int, payload: bytes, commit: int) -> int:

@@ -141,8 +141,10 @@ class EntryLog:
         return self._kept(index).payload
 
     def last_config(self) -> int:
-        """Return the index of the newest CONFIG entry in the log, committed or not; 0 when there is none."""
-        return self._last_config
+        """Return the index of the newest CONFIG entry that can be read, committed or not; 0 when there is none."""
+        hole = self.damaged[0] if self.damaged is not None and self._is_damaged(self._last_config) else 0
+        before = self._control(hole - 1) if hole else None
+        return before.config if before is not None else 0 if hole else self._last_config
 
     def end_position(self, index: int) -> int:
         """Return the position behind an entry from base to last."""

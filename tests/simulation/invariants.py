@@ -101,6 +101,20 @@ class CommittedBytesAreTheSameEverywhere(Invariant):
 class AcknowledgedIsOnAMajoritysDisk(Invariant):
     """What is acknowledged is committed, and would survive a loss of power on a majority of the voters (1)."""
 
+    def __init__(self, members: Mapping[str, Member], ledger: Ledger) -> None:
+        super().__init__(members, ledger)
+        # Member → what it had said to hold: since then its disk may have been replaced, which is nobody's mistake.
+        self._said: dict[str, tuple[int, int]] = {}
+        self._gone: dict[str, tuple[int, int]] = {}
+
+    def sent(self, member: Member, _target: str, message: Message) -> None:
+        if message.kind is Kind.APPEND_REPLY and message.fields["ok"]:
+            held = min(message.fields["match"], message.fields["durable"])
+            self._said[member.name] = max(self._said.get(member.name, (0, 0)), (message.fields["term"], held))
+
+    def wiped(self, member: Member) -> None:
+        self._gone[member.name] = self._said.pop(member.name, (0, 0))
+
     def acknowledged(self, member: Member, attempt: Attempt) -> None:
         if attempt.meta:
             attempt.index = self.ledger.metas.get(attempt.bodies[0], -1)
@@ -114,7 +128,8 @@ class AcknowledgedIsOnAMajoritysDisk(Invariant):
             self.check(known.bodies == attempt.bodies, f"entry {attempt.index} does not hold what was acknowledged")
         config = member.raft.config
         assert config is not None, "who acknowledges has a CONFIG"
-        holding = [name for name in config.voters if holds(self.members[name], known.entry)]
+        gone = {name for name, (term, index) in self._gone.items() if (term, index) >= (attempt.term, attempt.index)}
+        holding = [name for name in config.voters if name in gone or holds(self.members[name], known.entry)]
         self.check(
             config.majority(holding),
             f"{member.name} acknowledges entry {attempt.index}, which is on the disks of {holding} only, "

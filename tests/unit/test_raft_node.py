@@ -95,6 +95,20 @@ def test_what_a_deposed_leader_appended_is_overwritten_once_another_entry_is_com
     assert group.logs_equal()
 
 
+def test_what_a_deposed_leader_appended_behind_the_new_leaders_log_has_a_fate_too() -> None:
+    """The new leader's log ends before these entries, and nobody writes: no entry is ever committed in their place."""
+    group = Group()
+    group.elect("n0")
+    group.cut("n0")
+    for body in (b"a", b"b", b"c"):
+        group.propose("n0", body)
+    group.run(3, lambda: any(group[name].node.serving for name in ("n1", "n2")))
+    group.heal()
+    group.run(1)
+    assert group.fates == [Fate.OVERWRITTEN] * 3
+    assert group.logs_equal()
+
+
 def test_a_leader_without_a_majority_steps_down_and_says_so() -> None:
     group = Group()
     leader = group.elect("n0")
