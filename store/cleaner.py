@@ -1,11 +1,19 @@
-"""Carries out what store.retention decides: files leave the log from the front, then what points into them."""
+"""Carries out what store.retention decides: files leave the log from the front, then what points into them.
+
+A single broker decides and deletes in one pass. In a Raft group (`GroupCleaner`) the leader only says where the log
+might begin; the group agrees, and then every member deletes what stands before that, when it can spare it (R12).
+"""
 
 import logging
+from collections.abc import Mapping
+from typing import NamedTuple
 
+from remoting.topics import RAFT_TOPIC
 from runtime.clock import Clock
 from store.commitlog import CommitLog
 from store.config import StoreConfig
 from store.consumequeue import ConsumeQueues
+from store.entrylog import EntryLog
 from store.health import Health
 from store.indexfile import MessageIndex
 from store.keeper import Helper, Keeper
@@ -14,12 +22,26 @@ from store.types import CleanReport
 
 _LOG = logging.getLogger(__name__)
 
+COPIED = "another member copies the files"
+
+
+class Wanted(NamedTuple):
+    """What retention would like."""
+
+    start: int
+    """Where the log would begin."""
+    reason: str
+    """Why there, or why nothing goes."""
+    disk_ratio: float
+    """Used part of the file system, 0 to 1."""
+
 
 class Cleaner:
     """Removes expired files; in the store's thread, with the helper doing the unlinking."""
 
     def __init__(
         self,
+        config: StoreConfig,
         log: CommitLog,
         queues: ConsumeQueues,
         index: MessageIndex | None,
@@ -29,6 +51,7 @@ class Cleaner:
         health: Health,
         clock: Clock,
     ) -> None:
+        self.config = config
         self._log = log
         self._queues = queues
         self._index = index
@@ -37,29 +60,101 @@ class Cleaner:
         self._health = health
         self._clock = clock
 
-    def clean(self, config: StoreConfig, *, now: bool, keep_from: int | None) -> CleanReport:
+    def clean(self, *, now: bool) -> CleanReport:
         """See MessageStore.clean."""
+        wanted = self.wanted(now=now)
+        removed = self.remove(min(wanted.start, self.spared()), wanted.reason)
+        return CleanReport(removed, wanted.reason, wanted.disk_ratio)
+
+    def wanted(self, *, now: bool) -> Wanted:
+        """Look at the disk, and say what may go as far as age and room are concerned. Raises OSError."""
         self._health.measure_disk()
-        log = self._log
-        # Never beyond the checkpoint: a queue whose last entries were lost with a kill must find their records. In a
-        # group that is below what is committed, dispatched and synced (R12).
-        safe = min(log.flushed, log.dispatched, self._keeper.checkpoint.dispatched)
-        if keep_from is not None:
-            safe = min(safe, keep_from)
+        log, ratio = self._log, self._health.disk_ratio
         files = [
             KeptFile(file.start, file.size, int(file.path.stat().st_mtime * 1000))
             for file in log.files
             if file.start <= log.written
         ]
-        ratio = self._health.disk_ratio
-        decision = decide(files, config, now_ms=self._clock.now_ms(), disk_ratio=ratio, asked=now)
-        removed = [start for start in decision.delete if start + config.mappedFileSizeCommitLog <= safe]
+        decision = decide(files, self.config, now_ms=self._clock.now_ms(), disk_ratio=ratio, asked=now)
+        start = decision.delete[-1] + self.config.mappedFileSizeCommitLog if decision.delete else log.min_position
+        return Wanted(start, decision.reason, ratio)
+
+    def spared(self) -> int:
+        """Return the position before which the store itself needs nothing.
+
+        Never beyond the checkpoint: a queue whose last entries were lost with a kill must find their records. In a
+        group that is below what is committed, dispatched and synced (R12).
+        """
+        return min(self._log.flushed, self._log.dispatched, self._keeper.checkpoint.dispatched)
+
+    def remove(self, before: int, reason: str) -> list[int]:
+        """Remove the files that end at or before a position; return their starts."""
+        log = self._log
+        removed = [file.start for file in log.files if file.end <= before]
         if removed:
             self._helper.remove([log.remove_first(start) for start in removed])
             self._queues.delete_below(log.min_position)
             if self._index is not None:
                 self._index.delete_below(log.min_position)
-            _LOG.info(
-                "%d CommitLog files removed, %s; it begins at %d now", len(removed), decision.reason, log.min_position
-            )
-        return CleanReport(removed, decision.reason, ratio)
+            _LOG.info("%d CommitLog files removed, %s; it begins at %d now", len(removed), reason, log.min_position)
+        return removed
+
+
+class GroupCleaner:
+    """What a member of a group forgets, and what it must not forget with it: where each queue begins."""
+
+    def __init__(self, cleaner: Cleaner, log: CommitLog, queues: ConsumeQueues, entries: EntryLog) -> None:
+        self._cleaner = cleaner
+        self._log = log
+        self._queues = queues
+        self._entries = entries
+
+    def wanted(self, *, now: bool, keep_from: int) -> Wanted:
+        """Say where the log might begin: the border of a file; where it begins now when nothing may go.
+
+        `keep_from`: somebody needs the log from this position on. Raises OSError.
+        """
+        wanted = self._cleaner.wanted(now=now)
+        if self._entries.copies.pinned:
+            return wanted._replace(start=self._log.min_position, reason=COPIED)
+        limit = min(wanted.start, self._cleaner.spared(), keep_from)
+        ends = [file.end for file in self._log.files if file.end <= limit]
+        return wanted._replace(start=max(ends, default=self._log.min_position))
+
+    def trim(self, start: int, keep_from: int) -> list[int]:
+        """Remove the files before the start that was agreed upon, as far as this member can spare them already."""
+        if self._entries.copies.pinned:
+            return []
+        limit = min(start, self._cleaner.spared(), keep_from)
+        removed = self._cleaner.remove(limit, f"the group agreed that the log begins at {start}")
+        if removed:
+            self._entries.trimmed()
+        return removed
+
+    def first_offsets(self, start: int) -> dict[tuple[str, int], int]:
+        """Return, by topic and queue, the first offset at or behind a position, where it is not 0."""
+        found = {}
+        for topic, queue_ids in self._queues.topics().items():
+            if topic == RAFT_TOPIC:
+                continue
+            for queue_id in queue_ids:
+                if (first := self._first(topic, queue_id, start)) > 0:
+                    found[topic, queue_id] = first
+        return found
+
+    def begin_queues(self, starts: Mapping[str, Mapping[int, int]]) -> None:
+        """Let queues that hold no message begin at these offsets at least, by topic and queue."""
+        for topic, queues in starts.items():
+            for queue_id, offset in queues.items():
+                if self._queues.begin(topic, queue_id, offset):
+                    self._entries.forget_topic()
+
+    def _first(self, topic: str, queue_id: int, start: int) -> int:
+        low, high = self._queues.min_offset(topic, queue_id), self._queues.max_offset(topic, queue_id)
+        while low < high:
+            middle = (low + high) // 2
+            if self._queues.entries(topic, queue_id, middle, 1)[0][0] < start:
+                low = middle + 1
+            else:
+                high = middle
+        return low

@@ -173,19 +173,34 @@ class ConsumeQueues:
             if offset > queue.low:
                 self._cut(queue, offset)
                 return queue
-        if queue is not None and (queue.end == 0 or (rebuilding and offset <= queue.low)):
+        if queue is not None and (queue.newest_end == 0 or (rebuilding and offset <= queue.low)):
+            # It never held an entry: where it begins is for the log to say.
             self._forget(topic, queue_id)
             queue = None
         if queue is None:
-            queue = _Queue(self._queue_folder(topic, queue_id), offset, self._files.per_file)
-            self._queues[topic, queue_id] = queue
-            fillers = offset - queue.files_from
-            if fillers:
-                self._files.write(queue.folder, queue.files_from, pack_entries([FILLER]) * fillers)
+            queue = self._make(topic, queue_id, offset)
         elif offset != queue.end:
             raise QueueOrderError(
                 f"queue {topic}/{queue_id} ends at {queue.end}, the record at {physical} has offset {offset}"
             )
+        return queue
+
+    def begin(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Let a queue without readable entries begin at `offset`, if that is behind its end; tell whether it does."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is not None and (queue.low < queue.end or offset <= queue.end):
+            return False
+        if queue is not None:
+            self._forget(topic, queue_id)
+        self._make(topic, queue_id, offset)
+        return True
+
+    def _make(self, topic: str, queue_id: int, offset: int) -> _Queue:
+        queue = _Queue(self._queue_folder(topic, queue_id), offset, self._files.per_file)
+        self._queues[topic, queue_id] = queue
+        fillers = offset - queue.files_from
+        if fillers:
+            self._files.write(queue.folder, queue.files_from, pack_entries([FILLER]) * fillers)
         return queue
 
     # -- disk
@@ -272,11 +287,16 @@ class ConsumeQueues:
             queue.files_from = keep
         return deleted
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget all queues of a topic and delete their files; its offsets begin at 0 again."""
+    def delete_topic(self, topic: str, before: int | None = None) -> None:
+        """Forget all queues of a topic and delete their files; its offsets begin at 0 again.
+
+        `before`: only queues whose newest record ends at or before this position.
+        """
         for queue_id in self.topics().get(topic, []):
-            self._forget(topic, queue_id)
-        shutil.rmtree(self._topic_folder(topic), ignore_errors=True)
+            if before is None or self._queues[topic, queue_id].newest_end <= before:
+                self._forget(topic, queue_id)
+        if not any(known == topic for known, _ in self._queues):
+            shutil.rmtree(self._topic_folder(topic), ignore_errors=True)
 
     def clear(self) -> None:
         """Forget all queues and delete their files, before they are built from the log anew."""

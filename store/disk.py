@@ -13,6 +13,9 @@ from pathlib import Path
 from runtime.durable import fsync_folder
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
+# int sync_file_range(int fd, off64_t offset, off64_t nbytes, unsigned flags); flags of <fcntl.h>.
+_LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
 
 
 class Disk:
@@ -51,6 +54,23 @@ class Disk:
     def fdatasync(self, fd: int) -> None:
         """Make what was written durable. After an error nobody knows what is: never call it again and believe it."""
         os.fdatasync(fd)
+
+    def send_off(self, fd: int, offset: int, length: int) -> None:
+        """Let bytes that overwrite others begin their way to the device."""
+        self._sync_range(fd, offset, length, _WRITE)
+
+    def hand_over(self, fd: int, offset: int, length: int) -> None:
+        """Wait until bytes that were sent off are with the device: the next fdatasync of any file makes them durable.
+
+        For every fdatasync has the device empty its cache, whatever file it is called for.
+        """
+        self._sync_range(fd, offset, length, _WAIT_BEFORE | _WRITE | _WAIT_AFTER)
+
+    @staticmethod
+    def _sync_range(fd: int, offset: int, length: int, flags: int) -> None:
+        if _LIBC.sync_file_range(fd, offset, length, flags) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
 
     def sync_folder(self, folder: Path) -> None:
         """Make the names in a folder durable."""

@@ -391,6 +391,7 @@ class EntryLog:
     def _witness(self) -> Callable[[], None] | None:
         """Return what raises the floor once what is written now is synced. In the flusher's thread."""
         floor, last, epoch = self._parts.floor, self._last, self._parts.floor.epoch
+        floor.hand_over()
         if last.index == self._base.index:
             return None
         return lambda: floor.advance(last, epoch)

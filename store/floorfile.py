@@ -1,8 +1,10 @@
 """The floor: the entry up to which this member has synced its log, kept beside the log (raft-rules R4).
 
-``raft/floor``: two sectors, written in turn, so that one of them is whole whatever a crash does to the other. A sector
-holds mark, sequence number, index, term, position behind the entry, chain and a CRC-32; the higher number counts. Below
-the floor nothing is ever cut at a start, however damaged it looks: it may have been acknowledged.
+``raft/floor``: two sectors, written in turn, so that one of them is whole whatever a crash does to the other. A
+sector holds mark, sequence number, index, term, position behind the entry, chain and a CRC-32; the higher number
+counts. What a group commit writes becomes durable with the next one's fdatasync, which is that of the log: a sync of
+its own would cost each commit as much as the log's. An old floor is a true one. Below the floor nothing is ever cut
+at a start, however damaged it looks: it may have been acknowledged.
 """
 
 import struct
@@ -50,6 +52,8 @@ class FloorFile:
         found = _read(path)
         self._sequence = found[0] if found is not None else 0
         self._mark: Mark | None = found[1] if found is not None else None
+        # Offset of the sector that is on its way to the device.
+        self._sent_off: int | None = None
         # Moved by every lowering: a mark that was taken before it must not be written after it.
         self.epoch = 0
         if path.exists() and path.stat().st_size == _FILE_BYTES:
@@ -69,11 +73,21 @@ class FloorFile:
     def advance(self, mark: Mark, epoch: int) -> None:
         """Raise the floor to what has just been synced; nothing happens when it was lowered since `epoch`.
 
-        Raises OSError.
+        It is durable once something was synced after hand_over(). Raises OSError.
         """
         with self._lock:
             if epoch == self.epoch and (self._mark is None or mark.index > self._mark.index):
-                self._write(mark)
+                at = self._write(mark)
+                self._disk.send_off(self._fd, at, _SECTOR_BYTES)
+                self._sent_off = at
+
+    def hand_over(self) -> None:
+        """Let the next fdatasync, of whatever file, make the floor durable. Raises OSError."""
+        if self._sent_off is not None:
+            with self._lock:
+                at, self._sent_off = self._sent_off, None
+                if at is not None:
+                    self._disk.hand_over(self._fd, at, _SECTOR_BYTES)
 
     def lower(self, mark: Mark) -> None:
         """Bring the floor down before entries behind `mark` are cut. Raises OSError; then nothing may be cut."""
@@ -81,6 +95,7 @@ class FloorFile:
             self.epoch += 1
             if self._mark is not None and mark.end < self._mark.end:
                 self._write(mark)
+                self._disk.fdatasync(self._fd)
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -89,14 +104,15 @@ class FloorFile:
                 self._disk.close(self._fd)
                 self._fd = -1
 
-    def _write(self, mark: Mark) -> None:
+    def _write(self, mark: Mark) -> int:
         sequence = self._sequence + 1
         packed = _SECTOR.pack(_MARK, sequence, *mark)
         packed += _CRC.pack(zlib.crc32(packed))
-        self._disk.pwrite(self._fd, packed.ljust(_SECTOR_BYTES, b"\0"), sequence % 2 * SECTOR_STRIDE)
-        self._disk.fdatasync(self._fd)
+        at = sequence % 2 * SECTOR_STRIDE
+        self._disk.pwrite(self._fd, packed.ljust(_SECTOR_BYTES, b"\0"), at)
         self._sequence = sequence
         self._mark = mark
+        return at
 
 
 def _read(path: Path) -> tuple[int, Mark] | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from runtime.clock import Clock, SystemClock
 from store.assembler import Assembler
-from store.cleaner import Cleaner
+from store.cleaner import Cleaner, GroupCleaner
 from store.commitlog import CommitLog
 from store.config import StoreConfig
 from store.disk import Disk
@@ -91,6 +91,7 @@ class MessageStore:
             bytes_max=GROUP_CHECKPOINT_BYTES if opened.entries is not None else None,
         )
         self._cleaner = Cleaner(
+            config,
             opened.log,
             opened.queues,
             opened.index,
@@ -105,8 +106,11 @@ class MessageStore:
         self.on_fatal: Callable[[BaseException], None] | None = None
         self.entries: EntryLog | None = None
         """The Raft log, when the store is a group member's; then nothing is put or written past it."""
+        self.group_cleaner: GroupCleaner | None = None
+        """Of a group member, in place of clean()."""
         if opened.entries is not None:
             self.entries = self._open_entries(opened.entries, store_host, levels_ms)
+            self.group_cleaner = GroupCleaner(self._cleaner, opened.log, opened.queues, self.entries)
 
     def _open_entries(self, found: FoundEntries, store_host: bytes, levels_ms: tuple[int, ...]) -> EntryLog:
         self._floor = FloorFile(self._config.root, self._disk)
@@ -191,7 +195,8 @@ class MessageStore:
     def _deliver(self, batch: list[Dispatched]) -> None:
         """Bring records into queues and index, and tell of them."""
         try:
-            self._dispatcher.dispatch(batch)
+            # In a group the log is the truth: a topic may have been deleted and made anew in what is read again.
+            self._dispatcher.dispatch(batch, rebuilding=self._opened.entries is not None)
         except Exception as error:
             # The records are in the log, and will be in the queues after the next start; without them nothing goes on.
             self._health.fail(f"queues or index cannot take records: {error}; restart the broker, they will be rebuilt")
@@ -311,31 +316,30 @@ class MessageStore:
         """Take over a changed configuration: retention and the disk's ratios; all else waits for the next start."""
         assert config.mappedFileSizeCommitLog == self._config.mappedFileSizeCommitLog, "sizes of files never change"
         assert config.log_folder == self._config.log_folder, "the folder of a store never changes"
-        self._config = config
+        self._config = self._cleaner.config = config
         self._health.reconfigure(config)
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget all queues of a topic; its offsets begin at 0 again. Its records stay until their file expires."""
+    def delete_topic(self, topic: str, before: int | None = None) -> None:
+        """Forget the queues of a topic; its offsets begin at 0 again. Its records stay until their file expires.
+
+        `before`: queues with a record that ends behind this position stay, for they were made anew there.
+        """
         if self._health.failed is None:
             self.write()
-        self._queues.delete_topic(topic)
+        self._queues.delete_topic(topic, before)
         self._assembler.forget_topic(topic)
         if self.entries is not None:
             self.entries.forget_topic()
         self._keeper.hasten()
 
-    def clean(self, *, now: bool = False, keep_from: int | None = None) -> CleanReport:
+    def clean(self, *, now: bool = False) -> CleanReport:
         """Do a retention pass: called every cleanResourceInterval in the store's thread; the helper removes files.
 
-        `now`: an administrator wants expired files gone at any hour. `keep_from`: somebody still needs the log from
-        this position on. The reason and what was removed are told.
+        `now`: an administrator wants expired files gone at any hour. The reason and what was removed are told. Not for
+        a group's member, see `group_cleaner`.
         """
-        if self.entries is not None and self.entries.copies.pinned:
-            return CleanReport([], "another member copies the files", self._health.disk_ratio)
-        report = self._cleaner.clean(self._config, now=now, keep_from=keep_from)
-        if self.entries is not None and report.removed:
-            self.entries.trimmed()
-        return report
+        assert self.entries is None, "a group agrees on what it deletes"
+        return self._cleaner.clean(now=now)
 
     def step_flush(self) -> bool:
         """Without threads: sync what is written, with the callbacks of the flusher; tell whether there was anything."""

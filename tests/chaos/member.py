@@ -59,7 +59,9 @@ class UndoFile:
 
 def watch_disk(undo: UndoFile, fsync_s: float) -> None:
     """Make every Disk of this process take notes, and its syncs slow."""
-    pwrite, fdatasync = Disk.pwrite, Disk.fdatasync
+    pwrite, fdatasync, hand_over = Disk.pwrite, Disk.fdatasync, Disk.hand_over
+    # With the device, and durable with the next sync: path → sequence of its newest write.
+    handed: dict[str, int] = {}
 
     def noted_pwrite(self: Disk, fd: int, data: bytes | memoryview, offset: int) -> None:
         before = os.pread(fd, len(data), offset).ljust(len(data), b"\0")
@@ -73,12 +75,22 @@ def watch_disk(undo: UndoFile, fsync_s: float) -> None:
         if fsync_s:
             # The clock of a disk cannot be turned: a slow one takes its time.
             time.sleep(fsync_s)
+        handed_now = dict(handed)
         fdatasync(self, fd)
         undo.note_sync(path, until)
+        for other, sequence in handed_now.items():
+            undo.note_sync(other, sequence)
+            if handed.get(other) == sequence:
+                del handed[other]
+
+    def noted_hand_over(self: Disk, fd: int, offset: int, length: int) -> None:
+        hand_over(self, fd, offset, length)
+        handed[str(Path(f"/proc/self/fd/{fd}").readlink())] = undo.begin_sync()
 
     # An instance method in place of another; mypy does not let methods be replaced.
     Disk.pwrite = noted_pwrite  # type: ignore[method-assign]
     Disk.fdatasync = noted_fdatasync  # type: ignore[method-assign]
+    Disk.hand_over = noted_hand_over  # type: ignore[method-assign]
 
 
 def main() -> None:

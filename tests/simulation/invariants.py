@@ -128,7 +128,8 @@ class AcknowledgedIsOnAMajoritysDisk(Invariant):
             self.check(known.bodies == attempt.bodies, f"entry {attempt.index} does not hold what was acknowledged")
         config = member.raft.config
         assert config is not None, "who acknowledges has a CONFIG"
-        gone = {name for name, (term, index) in self._gone.items() if (term, index) >= (attempt.term, attempt.index)}
+        entry = known.entry
+        gone = {name for name, (term, index) in self._gone.items() if term >= entry.term and index >= entry.index}
         holding = [name for name in config.voters if name in gone or holds(self.members[name], known.entry)]
         self.check(
             config.majority(holding),
@@ -337,13 +338,16 @@ class EveryAttemptHasOneFate(Invariant):
         """A producer is told what became of it."""
         self.check(attempt.fate is None, f"{attempt} is told {fate.name} after that")
         if fate is Fate.OVERWRITTEN:
-            known = self.ledger.entries.get(attempt.index)
-            self.check(
-                attempt.bodies[0] not in self.ledger.metas
-                if attempt.meta
-                else known is not None and known.entry.term != attempt.term,
-                f"{attempt} is told OVERWRITTEN, no other entry is committed there",
-            )
+            self.check(self._never(attempt), f"{attempt} is told OVERWRITTEN, and may be committed yet")
+
+    def _never(self, attempt: Attempt) -> bool:
+        """Whether an attempt's entry is in no log that counts: terms never fall in one."""
+        if attempt.meta:
+            return attempt.bodies[0] not in self.ledger.metas
+        known = self.ledger.entries.get(attempt.index) or self.ledger.entries.get(self.ledger.last)
+        if known is None or known.entry.index == attempt.index:
+            return known is not None and known.entry.term != attempt.term
+        return known.entry.term > attempt.term
 
     def told(self, attempt: Attempt, copies: int) -> None:
         """In the end a body stands in the log so often."""

@@ -19,7 +19,7 @@ class Attempt:
 
     number: int
     member: str
-    bodies: tuple[bytes, ...]
+    bodies: tuple[bytes, ...] = field(repr=False)
     queue: Queue
     meta: bool = False
     index: int = -1

@@ -207,9 +207,9 @@ def _tells_when_deposed(fate: Fate) -> type[Parts]:
         def settle(self) -> None:
             super().settle()
             if not self._core.leads:
-                open_, self._open = self._open, {}
-                for on_fate in open_.values():
-                    on_fate(fate)
+                open_, self._open._open = self._open._open, {}
+                for proposal in open_.values():
+                    proposal.on_fate(fate)
 
     class TellingParts(Parts):
         node_class = TellingNode

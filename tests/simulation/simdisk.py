@@ -45,6 +45,8 @@ class SimDisk(Disk):
         self._durable: dict[Path, bytearray] = {}
         # File → (offset, length) of what was written since.
         self._dirty: dict[Path, list[tuple[int, int]]] = {}
+        # File → what was handed to the device: durable with the next sync of any file.
+        self._handed: dict[Path, list[tuple[int, int]]] = {}
         # Files with pages that are in the cache, not on the disk, and the kernel thinks otherwise.
         self._lost: set[Path] = set()
         self._names: set[Path] = set()
@@ -99,6 +101,19 @@ class SimDisk(Disk):
             self._dirty[path] = []
             raise OSError(errno.EIO, "the disk does not take it", str(path))
         self._sync(path, fd, ranges)
+        for handed, pieces in self._handed.items():
+            if not handed.exists():
+                continue
+            with handed.open("rb") as file:
+                self._sync(handed, file.fileno(), pieces)
+        self._handed.clear()
+
+    def send_off(self, _fd: int, _offset: int, _length: int) -> None:
+        self._check()
+
+    def hand_over(self, fd: int, offset: int, length: int) -> None:
+        self._check()
+        self._handed.setdefault(self._paths[fd], []).append((offset, length))
 
     def sync_folder(self, folder: Path) -> None:
         self._count()
@@ -168,6 +183,7 @@ class SimDisk(Disk):
         self.failed = False
         self.fuse = None
         self.failing_syncs = 0
+        self._handed.clear()
 
     def lose_power(self) -> None:
         """Bring the files to a state that they may have now. The disk must be dead."""
