@@ -8,12 +8,14 @@ its own no-op and everything before it has got where clients can see it.
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from broker.config import LiveConfig
 from broker.configfile import MetadataError
 from broker.meta import GroupMeta
+from broker.meta_queues import QueueStarts
 from broker.raft_admin import told
 from broker.raft_config import (
     group_settings,
@@ -27,6 +29,7 @@ from broker.raft_reset import MARKER, VOTE, StoreSource
 from broker.raft_retention import GroupRetention
 from broker.raft_role import GroupRole
 from broker.raftgroup import RaftReplication
+from broker.topics import TopicTable
 from raft.driver import DrivenLog, RaftDriver
 from raft.group import GroupConfig, Member
 from raft.hello import Hello
@@ -117,7 +120,7 @@ class RaftGroup:
         )
         self.node = self._driver.node
         file_bytes = live.store.mappedFileSizeCommitLog
-        self.retention = GroupRetention(store, entries, self.node, self.role, self.meta.oldest_stamp, file_bytes)
+        self.retention = GroupRetention(store, entries, self.node, self.role, self.meta, file_bytes)
 
     def replay(self) -> None:
         """Bring the tables, which are attached by now, up to what the log is known to have committed (R3).
@@ -136,7 +139,7 @@ class RaftGroup:
         why = self.meta.load_stamps(config.group_id, entries.base.index + 1)
         if why is not None:
             if entries.base.index >= began:
-                self._mark("", config.group_id.hex())
+                self._mark("", config)
                 raise MetadataError(f"{why}: this member copies the leader's store at its next start")
             # A stop between the commit of the first entry and the stamps: from here on all of it is in the log.
             _log.warning("%s: the metadata is taken from the log, from entry %d on", why, began)
@@ -189,8 +192,7 @@ class RaftGroup:
 
     def reset_wanted(self, member_id: str) -> None:
         """Copy the store of the leader, which no longer keeps what this member lacks (R13)."""
-        config = self.node.config
-        self._mark(member_id, "" if config is None else config.group_id.hex())
+        self._mark(member_id, self.node.config)
         # It says nothing more to anybody: what it holds is about to go.
         self._loop.call_soon(self.node.stop)
         self._on_reset(member_id)
@@ -239,10 +241,28 @@ class RaftGroup:
         refusal = self.node.add_learner(Member(member_id, address, hello.store_id, voter=False), told(fate))
         return await fate if refusal is None else refusal
 
-    def _mark(self, leader: str, group_id: str) -> None:
+    def attach(self, topics: TopicTable, folder: Path) -> None:
+        """Take the table of topics, and make the one of where queues begin, before META is replayed.
+
+        Raises MetadataError.
+        """
+        topics.on_removed = self._delete_queues
+        starts = QueueStarts(folder / "queueStart.json", self._clock, self.meta)
+        self.retention.attach(starts, lambda topic: topics.get(topic) is not None)
+
+    def _delete_queues(self, topics: Sequence[str], index: int) -> None:
+        """Delete the queues of topics whose deletion was agreed upon in an entry, as far as they stand before it."""
+        for topic in topics:
+            self._store.delete_topic(topic, self._entries.end_position(index))
+
+    def _mark(self, leader: str, config: GroupConfig | None) -> None:
         """Note on disk that this store is to be replaced by a copy before it is opened again (R13)."""
         why = "it was behind what the group retains"
-        write_marker(self._live.store.root / MARKER, Marker(leader=leader, group_id=group_id, why=why))
+        marker = Marker(leader=leader, why=why)
+        if config is not None:
+            peers = tuple((member.id, member.address) for member in config.members)
+            marker = marker._replace(group_id=config.group_id.hex(), peers=peers)
+        write_marker(self._live.store.root / MARKER, marker)
 
     def _no_copy(self) -> str | None:
         return None if self.role.leads else f"this member does not lead; {self.node.leader_id or 'nobody known'} does"

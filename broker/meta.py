@@ -183,7 +183,7 @@ class GroupMeta:
 
         Raises MetadataError when this version does not understand the entry: the member must not go on.
         """
-        operations = _decoded(payload)
+        operations = decode(payload)
         batch = self._flying[0] if self._flying else None
         own = batch is not None and batch.payload == payload
         if own:
@@ -293,6 +293,10 @@ class GroupMeta:
                 oldest.append(file.backup_stamp.applied)
         return min(oldest, default=0)
 
+    def restamp_soon(self) -> None:
+        """Have the next persist() write every file: the log is to be deleted, and an old stamp needs it."""
+        self._restamped = self._clock.monotonic() - RESTAMP_SECONDS
+
     async def persist(self, *, everything: bool = False) -> None:
         """Write the files whose tables changed; all of them once in RESTAMP_SECONDS, or on demand. Raises OSError."""
         if self.group is None:
@@ -345,7 +349,7 @@ def _encoded(operation: Operation) -> list[bytes]:
     return [piece for at in range(0, len(rows), step) for piece in _encoded([*head, rows[at : at + step]])]
 
 
-def _decoded(payload: bytes) -> list[Operation]:
+def decode(payload: bytes) -> list[Operation]:
     """Return a META entry's operations; raises MetadataError."""
     try:
         content = cbor2.loads(payload)

@@ -28,7 +28,7 @@ and may be split over several operations when they are too many for one entry.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -173,6 +173,11 @@ class LocalMeta:
 
     def __init__(self) -> None:
         self._routes = Routes()
+
+    @property
+    def tables(self) -> Sequence[MetaTable]:
+        """Everything that was attached."""
+        return self._routes.tables
 
     def attach(self, table: MetaTable) -> None:
         """Add a table; see MetaLog."""

@@ -3,6 +3,7 @@
 A queue whose messages have all expired must not begin at 0 again, on no member, whatever else it forgets: consumers'
 offsets would lie beyond its end. So the leader, before old files are deleted, proposes the first offset of every queue
 that loses messages, and then where the log begins; applying that is what deletes the files, on every member alike.
+A group's first leader proposes where all queues begin that lost messages before there was a group.
 
 The file is ours, RocketMQ has none of the kind: {"dataVersion": ..., "logStart": bytes,
 "queueStartTable": {topic: {queue: first offset}}}.
@@ -46,6 +47,10 @@ class QueueStarts:
         self._starts = loaded.queueStartTable
         # Called when log_start was moved: the files before it are to be deleted.
         self.on_moved: Callable[[int], None] | None = None
+        # Called with first offsets that were applied: queues that hold nothing are to begin there.
+        self.on_begins: Callable[[Mapping[str, Mapping[int, int]]], None] | None = None
+        # Tells where the queues begin now, by (topic, queue), for a group that begins.
+        self.begin_now: Callable[[], Mapping[tuple[str, int], int]] | None = None
         meta.attach(self)
 
     def first(self, topic: str, queue_id: int) -> int:
@@ -82,6 +87,8 @@ class QueueStarts:
             for topic, queue, offset in operation[4]:
                 queues = self._starts.setdefault(topic, {})
                 queues[queue] = max(offset, queues.get(queue, 0))
+                if self.on_begins is not None:
+                    self.on_begins({topic: {queue: queues[queue]}})
         else:
             raise MetadataError(f"operation {operation[0]!r} on queue starts is unknown: upgrade this member")
         self.version = unpacked(operation[2], self.version)
@@ -98,9 +105,10 @@ class QueueStarts:
         """Propose everything where the group's log has nothing of it; see MetaTable."""
         if first:
             self._meta.propose([int(Verb.CLEAR), int(Table.QUEUE_STARTS), self._next_version()])
-            rows: list[list[Any]] = [
-                [topic, queue, offset] for topic, queues in self._starts.items() for queue, offset in queues.items()
-            ]
+            begins = {(topic, queue): at for topic, queues in self._starts.items() for queue, at in queues.items()}
+            for key, at in self.begin_now().items() if self.begin_now is not None else ():
+                begins[key] = max(at, begins.get(key, 0))
+            rows: list[list[Any]] = [[topic, queue, at] for (topic, queue), at in begins.items()]
             self._meta.propose(self._operation(0, rows))
             self._meta.propose(self._operation(self.log_start, []))
 

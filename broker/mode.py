@@ -16,6 +16,7 @@ from broker.meta import GroupMeta
 from broker.meta_log import LocalMeta
 from broker.pull import ForwardPull
 from broker.raft_admin import RaftAdmin
+from broker.raft_left import replay_metadata
 from broker.raftgroup import RaftReplication
 from broker.replication import LocalReplication
 from broker.role import BrokerRole, Standalone
@@ -53,6 +54,7 @@ class Alone:
     forward_pull: ForwardPull | None = None
 
     def __init__(self, live: LiveConfig, store: MessageStore) -> None:
+        self._store = store
         self.role: BrokerRole = Standalone(live.broker.brokerId)
         self.clean: Clean = store.clean
         self.meta: LocalMeta | GroupMeta = LocalMeta()
@@ -68,8 +70,10 @@ class Alone:
         """Return what serves requests, given the handlers."""
         return table
 
-    async def start(self, parts: AsyncExitStack) -> None:
+    async def start(self, _parts: AsyncExitStack) -> None:
         """Begin, when every part is built; what must be closed goes on the stack."""
+        assert isinstance(self.meta, LocalMeta)
+        replay_metadata(self._store, self.meta.tables)
 
     async def retire(self, served: Callable[[], bool]) -> None:
         """Begin to stop; `served` tells whether clients are still connected."""
@@ -121,6 +125,7 @@ class Member(Alone):
         parts.push_async_callback(self._client.close)
         parts.push_async_callback(self._forwarder.close)
         self.group.replay()
+        self.group.retention.resume()
         parts.push_async_callback(self.group.close)
         await self.group.start()
 

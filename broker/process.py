@@ -7,6 +7,7 @@ import os
 
 from broker.config import BrokerConfig
 from broker.server import Broker
+from runtime.config import ConfigError
 from runtime.loop import run, stop_event
 from store.config import StoreConfig
 
@@ -16,19 +17,23 @@ _log = logging.getLogger(__name__)
 GC_ALLOCATIONS = 50_000
 
 
-def run_broker(broker_config: BrokerConfig, store_config: StoreConfig) -> None:
+def run_broker(broker_config: BrokerConfig, store_config: StoreConfig, *, force: bool = False) -> None:
     """Run a broker until SIGTERM or SIGINT; raises what Broker.start raises when it cannot start.
+
+    `force`: as a single broker on the store of a group that has not ended.
 
     A disk that fails ends the process at once with exit code 1: nothing may touch the store any more, and a thread
     may hang in the kernel. A member of a group that must be reset closes everything and starts again in this process.
     """
-    run(_serve_until_stopped(broker_config, store_config))
+    if force and broker_config.enableDLegerCommitLog:
+        raise ConfigError("--force makes a group's store a single broker's: it goes with enableDLegerCommitLog=false")
+    run(_serve_until_stopped(broker_config, store_config, force=force))
 
 
-async def _serve_until_stopped(broker_config: BrokerConfig, store_config: StoreConfig) -> None:
+async def _serve_until_stopped(broker_config: BrokerConfig, store_config: StoreConfig, *, force: bool) -> None:
     stop = stop_event()
     while True:
-        broker = Broker(broker_config, store_config)
+        broker = Broker(broker_config, store_config, force=force)
         await _start(broker, stop)
         await _first(stop, broker.stopped)
         if broker.failure is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from broker.raft_config import RaftKeys, read_secret, tls_contexts
-from raft.reset import Manifest, ResetMismatch, read_marker
+from raft.reset import Manifest, Marker, ResetMismatch, read_marker
 from raft.reset_client import ResetClient
 from raft.settings import RaftSettings
 from raft.transport import Tls
@@ -169,6 +169,16 @@ def is_marked(root: Path) -> bool:
     return read_marker(root / MARKER) is not None
 
 
+def copy_peers(settings: RaftSettings, marker: Marker) -> dict[str, tuple[str, int]]:
+    """Return whom a copy may be asked of: those of the configuration file, and those that the group had last."""
+    peers = {peer.id: (peer.host, peer.port) for peer in settings.peers}
+    for member_id, address in marker.peers:
+        host, _, port = address.rpartition(":")
+        if port.isdecimal():
+            peers[member_id] = (host.strip("[]"), int(port))
+    return peers
+
+
 async def copy_from_leader(config: StoreConfig, keys: RaftKeys, settings: RaftSettings, store_host: bytes) -> None:
     """Replace a marked store by a copy of the leader's; returns when it is whole, however long that takes.
 
@@ -181,7 +191,7 @@ async def copy_from_leader(config: StoreConfig, keys: RaftKeys, settings: RaftSe
         target,
         self_id=settings.self_id,
         group=settings.group,
-        peers={peer.id: (peer.host, peer.port) for peer in settings.peers},
+        peers=copy_peers(settings, read_marker(config.root / MARKER) or Marker()),
         secret=read_secret(keys),
         tls=None if tls is None else Tls(tls.server, tls.client),
     )

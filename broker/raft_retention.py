@@ -1,5 +1,9 @@
 """How much of a group's log may be deleted (R12): nothing that a start, or a member that copies, still needs from it.
 
+The leader alone looks at age and disk. It proposes where the log is to begin, and the first offset of each queue that
+loses messages (broker/meta_queues.py); every member deletes its files when that is applied, or later, as soon as it can
+spare them. So all replicas begin at the same position, and a queue that is empty then goes on with its offsets.
+
 Beside what the store itself keeps (what is not committed, dispatched and synced, and everything while somebody copies)
 that is what the oldest file of metadata does not hold yet, and the CONFIG in force: a log without one is nobody's. So
 that CONFIG does not keep old files for ever, the leader writes it anew when it stands in the oldest of several.
@@ -9,9 +13,12 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from broker.meta_queues import QueueStarts
 from broker.role import BrokerRole
 from raft.group import GroupConfig
 from raft.types import Fate, OnFate, Refusal
+from remoting.errors import CommandError
+from store.cleaner import GroupCleaner
 from store.controlrecord import EntryKind
 from store.entrylog import EntryLog
 from store.messagestore import MessageStore
@@ -43,6 +50,18 @@ class RetentionNode(Protocol):
         ...
 
 
+class StampedMetadata(Protocol):
+    """What is needed of the metadata."""
+
+    def oldest_stamp(self) -> int:
+        """Return the last entry whose metadata is in every file."""
+        ...
+
+    def restamp_soon(self) -> None:
+        """Have all files written anew: their stamps keep the log from being deleted."""
+        ...
+
+
 class GroupRetention:
     """A member's retention. Called where the store is, in the loop."""
 
@@ -52,23 +71,73 @@ class GroupRetention:
         entries: EntryLog,
         node: RetentionNode,
         role: BrokerRole,
-        oldest_stamp: Callable[[], int],
+        metadata: StampedMetadata,
         file_bytes: int,
     ) -> None:
-        """`oldest_stamp` is the last entry whose metadata is in every file; `file_bytes`: of a CommitLog file."""
+        """`file_bytes`: of a CommitLog file."""
+        assert store.group_cleaner is not None, "the store was opened as a group member's"
+        self._cleaner: GroupCleaner = store.group_cleaner
         self._store = store
         self._entries = entries
         self._node = node
         self._role = role
-        self._oldest_stamp = oldest_stamp
+        self._metadata = metadata
         self._file_bytes = file_bytes
         self._renewing = False
+        self._moving = False
+        self._starts: QueueStarts
+        self._exists: Callable[[str], bool]
+
+    def attach(self, starts: QueueStarts, exists: Callable[[str], bool]) -> None:
+        """Take the table of starts, before META is replayed; `exists` tells whether a topic is to stay."""
+        self._starts = starts
+        self._exists = exists
+        starts.begin_now = lambda: self._cleaner.first_offsets(self._store.min_physical)
+
+    def resume(self) -> None:
+        """Let queues go on where the replayed table says, and follow it from here on."""
+        self._cleaner.begin_queues(self._starts.tables)
+        self._starts.on_begins = self._cleaner.begin_queues
+        self._starts.on_moved = self._moved
 
     def clean(self, *, now: bool = False) -> CleanReport:
-        """Do one pass; see MessageStore.clean."""
+        """Do one pass: delete what was agreed upon and could not go then; as leader, propose what may go next.
+
+        See MessageStore.clean. Raises OSError.
+        """
+        keep_from, agreed = self.keep_from(), self._starts.log_start
+        removed = self._cleaner.trim(agreed, keep_from)
+        # On every member: it is also what finds out that the disk is too full to lead with.
+        wanted = self._cleaner.wanted(now=now)
+        if self._stamped() < (max(agreed, wanted.start) if self._role.leads else agreed):
+            self._metadata.restamp_soon()
         if self._role.leads:
             self._renew_config()
-        return self._store.clean(now=now, keep_from=self.keep_from())
+            start = self._cleaner.spare(wanted.start, keep_from)
+            if start > max(self._store.min_physical, agreed) and not self._moving:
+                self._propose(start)
+        return CleanReport(removed, wanted.reason, wanted.disk_ratio)
+
+    def _stamped(self) -> int:
+        """Return the position before which all metadata is in files."""
+        entries = self._entries
+        return entries.end_position(min(max(self._metadata.oldest_stamp(), entries.base.index), entries.last.index))
+
+    def _propose(self, start: int) -> None:
+        first = self._cleaner.first_offsets(start)
+        self._moving = True
+        try:
+            self._starts.move(start, {key: at for key, at in first.items() if self._exists(key[0])}, self._agreed)
+        except CommandError as error:
+            self._moving = False
+            _log.info("raft: the start of the log cannot be moved now: %s", error)
+
+    def _agreed(self, _code: int) -> None:
+        self._moving = False
+
+    def _moved(self, start: int) -> None:
+        """Delete what the group agreed upon; called when that is applied."""
+        self._cleaner.trim(start, self.keep_from())
 
     def keep_from(self) -> int:
         """Return the position from which on this member needs its log, whatever the age of its files."""
@@ -77,7 +146,7 @@ class GroupRetention:
         if not 0 < config <= entries.released:
             # It is not committed: the one before it counts, wherever that is.
             return self._store.min_physical
-        needed = min(config, self._oldest_stamp() + 1)
+        needed = min(config, self._metadata.oldest_stamp() + 1)
         return entries.end_position(max(needed - 1, entries.base.index))
 
     def _renew_config(self) -> None:

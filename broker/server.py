@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import logging
 import random
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from broker.admin_broker import AdminBroker
@@ -39,6 +38,7 @@ from broker.ports import reserved_port, resolved
 from broker.pull import PullHandlers
 from broker.pullcheck import PullChecks
 from broker.raft_config import check_folder, group_settings
+from broker.raft_left import end_by_force
 from broker.raft_reset import copy_from_leader, is_marked
 from broker.register import Registration
 from broker.role import BrokerRole
@@ -74,7 +74,10 @@ _REGISTERED_KEYS = frozenset({"brokerPermission", "namesrvAddr"})
 class Broker:
     """One broker. `address` is where clients find it; `port`, `vip_port`, `http_port` (0: closed) where it listens."""
 
-    def __init__(self, config: BrokerConfig, store_config: StoreConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, store_config: StoreConfig, clock: Clock | None = None, *, force: bool = False
+    ) -> None:
+        """`force`: as a single broker on a group's store, which gives up what only the group has."""
         self.live = LiveConfig(config, store_config)
         self.address = ""
         self.port = 0
@@ -86,6 +89,7 @@ class Broker:
         # Set together with `stopped`: the broker is to be closed, and another one started in its place.
         self.restarts = False
         self._clock: Clock = SystemClock() if clock is None else clock
+        self._force = force
         self._tasks = Tasks("broker")
         self._not_ready: str | None = "starting"
         self._exit = contextlib.AsyncExitStack()
@@ -134,7 +138,11 @@ class Broker:
                 self._not_ready = "copying the leader's store"
                 settings = group_settings(config, config.group_name())
                 await copy_from_leader(self.live.store, config, settings, store_host)
-            store = MessageStore.open(self.live.store, store_host=store_host, clock=self._clock, group=grouped)
+            if self._force:
+                end_by_force(self.live.store, store_host)
+            store = MessageStore.open(
+                self.live.store, store_host=store_host, clock=self._clock, group=grouped, force=self._force
+            )
             self.store = store
             self._exit.callback(self._close_store)
             self._loop = asyncio.get_running_loop()
@@ -219,7 +227,7 @@ class Broker:
         self._handlers = mode.gate(self._table(store))
         self._topics.on_change = self._registration.changed
         if mode.group is not None:
-            self._topics.on_removed = lambda topics, _index: _delete_queues(store, topics)
+            mode.group.attach(self._topics, folder)
         live.on_change = lambda keys: self._config_changed(store, keys)
 
     def _table(self, store: MessageStore) -> dict[int, Handler]:
@@ -372,12 +380,6 @@ class Broker:
             "namesrvAddr": self.live.broker.namesrvAddr,
             "registeredWith": ";".join(sorted(self._registration.registered)),
         }
-
-
-def _delete_queues(store: MessageStore, topics: Sequence[str]) -> None:
-    """Delete the queues of topics whose deletion the group has agreed upon."""
-    for topic in topics:
-        store.delete_topic(topic)
 
 
 def merged(*tables: dict[int, Handler]) -> dict[int, Handler]:

@@ -19,6 +19,10 @@ from raft.types import Entry, EntryRefused, EntryType
 
 _log = logging.getLogger(__name__)
 
+# Seconds that a founder gives the others to sync entry 1 before it asks for their votes.
+ADOPT_SYNC_S = 0.02
+# Seconds between two looks whether entry 1, just written, is on disk.
+DURABLE_POLL_S = 0.002
 # Heartbeats between two offers to one member, and between two looks at who is there.
 OFFER_BEATS = 3
 
@@ -32,6 +36,8 @@ class Founding:
         self._rng = rng
         self.next_at = core.now()
         self.decision: Decision | None = None
+        # Who took entry 1 from this member.
+        self._adopters: set[str] = set()
 
     def step(self) -> None:
         """Decide, or offer entry 1, if that is due."""
@@ -42,6 +48,8 @@ class Founding:
         if core.config is None and core.log.whole:
             # One whose CONFIG cannot be read has a group, and is told of it when it is repaired (R4).
             self._decide()
+        if core.log.last.index == 1 and core.log.durable < 1:
+            self.next_at = core.now() + DURABLE_POLL_S
         self._offer()
 
     def _decide(self) -> None:
@@ -71,6 +79,7 @@ class Founding:
         core.log.append(EntryType.CONFIG, term, config.encode(), core.election.commit)
         core.sync_first()
         core.refresh_config()
+        core.promised_nothing()
 
     def _founder(self, peer: Peer, *, alone: bool) -> Member:
         if peer.id == self._core.self_id:
@@ -132,6 +141,7 @@ class Founding:
         core.step_down(max(entries[0].term, core.election.term))
         core.sync_first()
         core.refresh_config()
+        core.promised_nothing()
         return None
 
     def _unfit(self, group_id: bytes) -> str | None:
@@ -153,3 +163,7 @@ class Founding:
         hello = core.hellos.get(peer)
         if hello is not None and message.fields["ok"] and core.config is not None and not hello.group_id:
             core.hellos[peer] = hello._replace(group_id=message.fields["group_id"], empty=False, has_log=True)
+            self._adopters.add(peer)
+            if core.log.last.index == 1 and core.config.majority([*self._adopters, core.self_id]):
+                # Enough can vote at once, and nobody leads: there is nothing more to wait for.
+                core.election.deadline = core.now() + ADOPT_SYNC_S

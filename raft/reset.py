@@ -52,6 +52,8 @@ class Marker(NamedTuple):
     wiped: bool = False
     """Whether what is in the folder is of this copy; else it is the old log, and is left alone until a leader offers
     its own."""
+    peers: tuple[tuple[str, str], ...] = ()
+    """Id and "host:port" of the members that the last CONFIG named: the configuration file may know fewer."""
 
 
 def write_marker(path: Path, marker: Marker) -> None:
@@ -68,7 +70,8 @@ def read_marker(path: Path) -> Marker | None:
     try:
         said = json.loads(data)
         done = tuple(int(start) for start in said["done"])
-        return Marker(str(said["leader"]), str(said["group_id"]), str(said["why"]), done, said["wiped"] is True)
+        peers = tuple((str(peer), str(address)) for peer, address in said["peers"])
+        return Marker(str(said["leader"]), str(said["group_id"]), str(said["why"]), done, said["wiped"] is True, peers)
     except (ValueError, KeyError, TypeError):
         return Marker()
 

@@ -95,6 +95,10 @@ class Voting:
         self._sync_due = self.log.last.index
         self.log.sync_soon()
 
+    def promised_nothing(self) -> None:
+        """Note that no lease can rest on this member's word: it had no group before this very moment (R7)."""
+        self._started_at = float("-inf")
+
     def stance(self) -> Stance:
         """Return what it knows of itself when somebody asks for a vote."""
         now, last = self.now(), self.log.last

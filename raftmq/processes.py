@@ -93,7 +93,7 @@ class ServerProcess:
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until the process says that it serves; raises ProcessError when it ended or takes too long."""
         deadline = time.monotonic() + timeout_s
-        while not self._ready():
+        while not self.ready():
             if self.exit_code is not None:
                 raise ProcessError(f"{self.name} ended with {self.exit_code} before it was ready:\n{self.last_words()}")
             if time.monotonic() > deadline:
@@ -157,7 +157,8 @@ class ServerProcess:
         finally:
             connection.close()
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
+        """Ask the process whether it serves (``/readyz``)."""
         connection = http.client.HTTPConnection(HOST, self.http_port, timeout=2)
         try:
             connection.request("GET", "/readyz")
@@ -191,8 +192,12 @@ def broker_process(
     port: int = 0,
     settings: Mapping[str, object] | None = None,
     name: str = "broker",
+    force: bool = False,
 ) -> ServerProcess:
-    """Make a broker whose store and log live in `folder`; port 0 takes a free one, `namesrv` may be empty."""
+    """Make a broker whose store and log live in `folder`; port 0 takes a free one, `namesrv` may be empty.
+
+    `force`: see ``raftmq broker --force``.
+    """
     free, http_port = free_ports(2)
     port = port or free
     values = {
@@ -207,7 +212,7 @@ def broker_process(
         **(settings or {}),
     }
     config = _write_config(folder / "broker.conf", values)
-    arguments = ["broker", "-c", str(config)]
+    arguments = ["broker", "-c", str(config), *(["--force"] if force else [])]
     return ServerProcess(name, arguments, port=port, http_port=http_port, log=folder / "broker.log")
 
 

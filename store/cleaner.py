@@ -109,24 +109,27 @@ class GroupCleaner:
         self._queues = queues
         self._entries = entries
 
-    def wanted(self, *, now: bool, keep_from: int) -> Wanted:
-        """Say where the log might begin: the border of a file; where it begins now when nothing may go.
-
-        `keep_from`: somebody needs the log from this position on. Raises OSError.
-        """
+    def wanted(self, *, now: bool) -> Wanted:
+        """Say where the log would begin if only age and room counted; see Cleaner.wanted. Raises OSError."""
         wanted = self._cleaner.wanted(now=now)
         if self._entries.copies.pinned:
             return wanted._replace(start=self._log.min_position, reason=COPIED)
-        limit = min(wanted.start, self._cleaner.spared(), keep_from)
-        ends = [file.end for file in self._log.files if file.end <= limit]
-        return wanted._replace(start=max(ends, default=self._log.min_position))
+        return wanted
+
+    def spare(self, start: int, keep_from: int) -> int:
+        """Return up to where this member can do without its log, at or before `start`: the border of a file.
+
+        `keep_from`: somebody needs the log from this position on.
+        """
+        if self._entries.copies.pinned:
+            return self._log.min_position
+        limit = min(start, self._cleaner.spared(), keep_from)
+        return max((file.end for file in self._log.files if file.end <= limit), default=self._log.min_position)
 
     def trim(self, start: int, keep_from: int) -> list[int]:
         """Remove the files before the start that was agreed upon, as far as this member can spare them already."""
-        if self._entries.copies.pinned:
-            return []
-        limit = min(start, self._cleaner.spared(), keep_from)
-        removed = self._cleaner.remove(limit, f"the group agreed that the log begins at {start}")
+        reason = f"the group agreed that the log begins at {start}"
+        removed = self._cleaner.remove(self.spare(start, keep_from), reason)
         if removed:
             self._entries.trimmed()
         return removed

@@ -58,6 +58,8 @@ class FloorFile:
         self.epoch = 0
         if path.exists() and path.stat().st_size == _FILE_BYTES:
             self._fd = disk.open(path)
+            # What was read may be in the cache only, and this member is about to rely on it (R5).
+            disk.fdatasync(self._fd)
             return
         path.parent.mkdir(exist_ok=True)
         self._fd = disk.create(path, _FILE_BYTES)

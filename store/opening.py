@@ -201,8 +201,8 @@ class _Mending:
             pass
         raise StoreDamaged(
             f"{self._config.root} belongs to a Raft group: as a single broker it would go its own way from {end} on. "
-            f"Let the member leave first (raftmq raft leave), or start with --force, which gives up what the group "
-            f"has acknowledged and this member lacks, and keeps what was never committed"
+            f"Let the group end first (raftmq cluster leave-raft GROUP), or start with --force, which gives up what "
+            f"the group has acknowledged and this member lacks, and keeps what was never committed"
         )
 
     def _feed_all(self, recovery: Recovery) -> int:

@@ -50,6 +50,15 @@ def broker(
     print_config: Annotated[
         bool, typer.Option("--print-config", "-p", help="Print the effective configuration and end.")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Start as a single broker on a Raft group's store that did not leave its group. Lost is what the "
+            "group acknowledged and this member lacks; kept is what the group never agreed upon. The other members "
+            "must never meet this store again.",
+        ),
+    ] = False,
 ) -> None:
     """Run a broker in the foreground until SIGTERM or Ctrl-C."""
     with one_line_errors():
@@ -69,7 +78,7 @@ def broker(
             return
         _log_to_stderr("broker", unknown)
         try:
-            run_broker(broker_config, store_config)
+            run_broker(broker_config, store_config, force=force)
         except (StoreError, MetadataError) as error:
             fail(str(error))
 

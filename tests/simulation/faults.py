@@ -282,7 +282,7 @@ class Storm:
     def _renew_on(self, member: Member) -> None:
         """Take the next step whenever the last one is committed, like a patient administrator."""
         leader = self.world.leader()
-        if leader is not None and leader is not member and member.alive and not member.paused:
+        if leader is not None and member.alive and not member.paused:
             config = leader.raft.config
             assert config is not None
             listed = config.member(member.name)
@@ -292,7 +292,7 @@ class Storm:
                 address = self.world.peers[int(member.name[1:])].address
                 entry = Listed(member.name, address, member.votes.store_id, voter=False)
                 self.world.run_on(leader, lambda: leader.raft.add_learner(entry, _ignore))
-            elif listed.voter and self._has_all(member):
+            elif listed.voter and leader.raft.commit_index >= leader.raft.config_index and self._has_all(member):
                 self._renewing = None
                 return
         self.world.after(0.1, lambda: self._renew_on(member))

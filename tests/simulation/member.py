@@ -20,6 +20,7 @@ from raft.votefile import VoteFile
 from store.config import SYNC_FLUSH, StoreConfig
 from store.entrylog import EntryLog
 from store.errors import StoreError
+from store.floorfile import FLOOR_NAME
 from store.messagestore import MessageStore
 from tests.simulation.seams import Surroundings
 from tests.simulation.simclock import SimClock
@@ -172,7 +173,11 @@ class Member:
             del self.store
 
     def spoil(self, position: int) -> None:
-        """Let the byte at a position of the log go bad on the disk."""
+        """Let the byte at a position of the log go bad on the disk, a while after it was synced.
+
+        The floor is durable by then: what the last group commit synced, the floor file says from the next one on.
+        """
+        self.disk.write_back(self.disk.root / FLOOR_NAME)
         start = position - position % FILE_BYTES
         self.disk.rot(self.disk.root / "commitlog" / f"{start:020d}", position - start, 1)
 

@@ -45,14 +45,14 @@ class SimDisk(Disk):
         self._durable: dict[Path, bytearray] = {}
         # File → (offset, length) of what was written since.
         self._dirty: dict[Path, list[tuple[int, int]]] = {}
-        # File → what was handed to the device: durable with the next sync of any file.
-        self._handed: dict[Path, list[tuple[int, int]]] = {}
         # Files with pages that are in the cache, not on the disk, and the kernel thinks otherwise.
         self._lost: set[Path] = set()
         self._names: set[Path] = set()
         # Removed, but the removal is not durable: what would be there again.
         self._ghosts: dict[Path, bytes] = {}
         self._derived: dict[Path, bytes] = {}
+        # In the device's cache, which the next fdatasync of any file empties: (file, offset, bytes).
+        self._handed: list[tuple[Path, int, bytes]] = []
         root.mkdir(parents=True, exist_ok=True)
 
     # -- the seam
@@ -101,19 +101,17 @@ class SimDisk(Disk):
             self._dirty[path] = []
             raise OSError(errno.EIO, "the disk does not take it", str(path))
         self._sync(path, fd, ranges)
-        for handed, pieces in self._handed.items():
-            if not handed.exists():
-                continue
-            with handed.open("rb") as file:
-                self._sync(handed, file.fileno(), pieces)
+        for handed, offset, data in self._handed:
+            if handed in self._durable:
+                self._durable[handed][offset : offset + len(data)] = data
         self._handed.clear()
 
     def send_off(self, _fd: int, _offset: int, _length: int) -> None:
-        self._check()
+        self._count()
 
     def hand_over(self, fd: int, offset: int, length: int) -> None:
-        self._check()
-        self._handed.setdefault(self._paths[fd], []).append((offset, length))
+        self._count()
+        self._handed.append((self._paths[fd], offset, os.pread(fd, length, offset)))
 
     def sync_folder(self, folder: Path) -> None:
         self._count()
@@ -202,8 +200,14 @@ class SimDisk(Disk):
         self._ghosts.clear()
         self._dirty.clear()
         self._lost.clear()
+        self._handed.clear()
         for path in self._derived_files():
             self._mix(path, self._derived.get(path, b""), odds)
+
+    def write_back(self, path: Path) -> None:
+        """Let the kernel write a file back by itself, as it does sooner or later."""
+        self._durable[path] = bytearray(path.read_bytes())
+        self._dirty[path] = []
 
     def rot(self, path: Path, offset: int, length: int) -> None:
         """Spoil durable bytes, as a bad medium does."""
@@ -224,6 +228,7 @@ class SimDisk(Disk):
         for table in (self._durable, self._dirty, self._ghosts, self._derived):
             table.clear()
         self._lost.clear()
+        self._handed.clear()
         self._names.clear()
 
     # -- inside

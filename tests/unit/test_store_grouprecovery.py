@@ -313,7 +313,7 @@ def test_R2_a_single_broker_does_not_open_a_group_s_log(tmp_path: Path) -> None:
     node.log.release(4)
     content = node.content
     node.store.close()
-    with pytest.raises(StoreDamaged, match=r"raft leave.*--force"):
+    with pytest.raises(StoreDamaged, match=r"leave-raft.*--force"):
         classic(tmp_path)
     again = node.again()
     assert again.content == content

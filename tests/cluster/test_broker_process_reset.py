@@ -1,0 +1,119 @@
+"""R13 with real processes: a member that was killed for so long that the others forgot what it lacks."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client.message import Message
+from client.producer import Producer
+from raftmq.processes import ServerProcess, namesrv_process, raft_processes
+
+FILE_BYTES = 256 * 1024
+SETTINGS = {
+    "mappedFileSizeCommitLog": FILE_BYTES,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "maxHashSlotNum": 1000,
+    "maxIndexNum": 4000,
+    "fileReservedTime": 0,
+    "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),
+    "cleanResourceInterval": 200,
+    "flushConsumerOffsetInterval": 200,
+    "diskMaxUsedSpaceRatio": 97,
+    "diskSpaceCleanForciblyRatio": 98,
+    "diskSpaceWarningLevelRatio": 99,
+    "raftHeartbeatMs": 50,
+    "raftElectionMsMin": 400,
+    "raftElectionMsMax": 800,
+    "shutdownForwardMs": 100,
+}
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[tuple[ServerProcess, list[ServerProcess]]]:
+    namesrv = namesrv_process(tmp_path / "namesrv")
+    members = raft_processes(tmp_path, 3, namesrv=namesrv.address, settings=SETTINGS)
+    try:
+        namesrv.start()
+        for member in members:
+            member.launch()
+        for member in members:
+            member.wait_ready()
+        yield namesrv, members
+    finally:
+        for process in (*members, namesrv):
+            process.kill()
+
+
+def until(what: str, true: Callable[[], bool], within: float = 25.0) -> None:
+    deadline = time.monotonic() + within
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def status(member: ServerProcess) -> dict[str, Any]:
+    return member.state("/v1/raft") or {}
+
+
+def store(tmp_path: Path, number: int) -> Path:
+    return tmp_path / f"n{number}" / "store"
+
+
+def log_start(folder: Path) -> int:
+    return min(int(path.name) for path in (folder / "commitlog").iterdir())
+
+
+def log(folder: Path) -> tuple[int, bytes]:
+    """Where a log begins, and its bytes without the zeros at its end."""
+    files = sorted((folder / "commitlog").iterdir())
+    return log_start(folder), b"".join(path.read_bytes() for path in files).rstrip(b"\0")
+
+
+async def send(namesrv: str, count: int) -> None:
+    async with Producer("producers", namesrv) as producer:
+        for _ in range(count):
+            await producer.send(Message("T", os.urandom(10_000)))
+
+
+def test_R13_a_process_that_is_behind_retention_starts_again_and_copies_while_the_group_serves(
+    group: tuple[ServerProcess, list[ServerProcess]], tmp_path: Path
+) -> None:
+    namesrv, members = group
+    until("a leader", lambda: any(status(member).get("leads") for member in members))
+    leader = next(number for number, member in enumerate(members) if status(member).get("leads"))
+    behind, other = (number for number in range(3) if number != leader)
+    asyncio.run(send(namesrv.address, 5))
+    members[behind].kill()
+    asyncio.run(send(namesrv.address, 120))
+    until(
+        "retention moves past the killed member",
+        lambda: all(log_start(store(tmp_path, number)) >= 3 * FILE_BYTES for number in (leader, other)),
+    )
+    members[behind].launch()
+    pid = members[behind].pid
+    asyncio.run(send(namesrv.address, 30))
+    members[behind].wait_ready()
+    assert (members[behind].running, members[behind].pid) == (True, pid), "it began anew in the same process"
+    said = members[behind].log.read_text(encoding="utf-8")
+    assert "the broker starts again, to copy the store of" in said
+    assert "the log is whole up to index" in said
+    assert not (store(tmp_path, behind) / "raft" / "reset").exists()
+    asyncio.run(send(namesrv.address, 10))
+
+    def level() -> bool:
+        marks = [(each.get("last"), each.get("commit")) for each in map(status, members)]
+        return len(set(marks)) == 1 and marks[0][0] == marks[0][1] is not None
+
+    until("everybody has everything", level)
+    # All at once: a member that stops in good order hands its lead to another, which begins its term in its log.
+    for member in members:
+        member.kill()
+    logs = [log(store(tmp_path, number)) for number in range(3)]
+    begin = max(start for start, _ in logs)
+    tails = [content[begin - start :] for start, content in logs]
+    assert tails[0] == tails[1] == tails[2] != b""

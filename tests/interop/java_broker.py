@@ -1,0 +1,112 @@
+"""The real RocketMQ's broker as a process, its jars brought by Maven; or the reason why there is none here."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from raftmq.processes import HOST, free_ports
+from runtime.config import format_properties
+
+VERSION = "5.5.0"
+# Maven's own cache makes it two seconds from the second time on.
+RESOLVE_TIMEOUT_S = 240
+START_TIMEOUT_S = 40
+STOP_TIMEOUT_S = 30
+POLL_S = 0.05
+STARTED = "boot success"
+POM = f"""<project><modelVersion>4.0.0</modelVersion><groupId>raftmq</groupId><artifactId>interop</artifactId>
+<version>1</version><dependencies><dependency><groupId>org.apache.rocketmq</groupId>
+<artifactId>rocketmq-broker</artifactId><version>{VERSION}</version></dependency></dependencies></project>"""
+
+
+class NoJava(Exception):
+    """RocketMQ cannot be run on this machine; the text says why."""
+
+
+def class_path(folder: Path) -> str:
+    """Have Maven resolve RocketMQ's broker into its own cache; returns Java's class path. Raises NoJava."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            raise NoJava(f"{program} is not on PATH")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pom.xml").write_text(POM)
+    found = folder / "class-path"
+    # Without the network first: what is there already needs no look at the registry.
+    for mode in (["-o"], []):
+        command = ["mvn", "-q", "-B", *mode, "dependency:build-classpath", f"-Dmdep.outputFile={found}"]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise NoJava(f"Maven did not bring RocketMQ {VERSION} within {RESOLVE_TIMEOUT_S} s") from None
+        if done.returncode == 0:
+            return found.read_text()
+    raise NoJava(f"Maven cannot resolve RocketMQ {VERSION}: {(done.stdout + done.stderr).strip()[-300:]}")
+
+
+class JavaBroker:
+    """RocketMQ's broker on a store folder."""
+
+    def __init__(self, folder: Path, store: Path, jars: str, namesrv: str, settings: Mapping[str, object]) -> None:
+        """`folder` takes its configuration, logs and output."""
+        self._home = folder
+        self._log = folder / "java.log"
+        folder.mkdir(parents=True, exist_ok=True)
+        (port,) = free_ports(1)
+        config = folder / "broker.conf"
+        values = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerId": 0,
+            "brokerIP1": HOST,
+            "listenPort": port,
+            "namesrvAddr": namesrv,
+            "storePathRootDir": store,
+            "storePathCommitLog": store / "commitlog",
+            "brokerRole": "ASYNC_MASTER",
+            **settings,
+        }
+        config.write_text(format_properties(values))
+        self._command = [
+            "java", "-Xms256m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC", f"-Duser.home={folder}", "-cp", jars,
+            "org.apache.rocketmq.broker.BrokerStartup", "-c", str(config),
+        ]  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it says that it serves."""
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "ROCKETMQ_HOME": str(self._home)},
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while STARTED not in self.said():
+            assert self._process.poll() is None, f"RocketMQ's broker ended:\n{self.said()[-3000:]}"
+            assert time.monotonic() < deadline, f"RocketMQ's broker does not start:\n{self.said()[-3000:]}"
+            time.sleep(POLL_S)
+
+    def said(self) -> str:
+        """Return what it has printed."""
+        return self._log.read_text(errors="replace")
+
+    def stop(self) -> None:
+        """Stop it in good order."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End it, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
