@@ -42,6 +42,7 @@ from runtime.clock import Clock
 from store.config import SYNC_FLUSH
 from store.controlrecord import EntryKind
 from store.entrylog import EntryLog
+from store.errors import StoreDamaged
 from store.messagestore import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -68,10 +69,11 @@ class RaftGroup:
         """`address` is where this broker's clients find it; `on_reset` is told whom to copy from.
 
         By then the marker is written: this broker must be closed and started again.
-        Raises ConfigError, VoteFileDamaged, VoteFileMissing, OSError.
+        Raises ConfigError, VoteFileDamaged, VoteFileMissing, StoreDamaged, OSError.
         """
         config, entries = live.broker, store.entries
         assert entries is not None, "the store was opened as a group member's"
+        _check_config(entries)
         self.settings = group_settings(config, config.group_name())
         self._live = live
         self._store = store
@@ -102,7 +104,7 @@ class RaftGroup:
             pending_bytes_max=config.pendingBytesMax,
         )
         self.role.subscribe(self.replication.role_changed)
-        self._applied = entries.commit
+        self._applied = entries.released
         self._loop = loop
         self._copies = ResetServer(StoreSource(live.store, entries, self._no_copy))
         tls = tls_contexts(config)
@@ -144,16 +146,19 @@ class RaftGroup:
             # A stop between the commit of the first entry and the stamps: from here on all of it is in the log.
             _log.warning("%s: the metadata is taken from the log, from entry %d on", why, began)
             self.meta.stamp_all(config.group_id, began)
-        for index in range(self.meta.replay_from(), entries.commit + 1):
+        # What is damaged, and all behind it, waits until other members have repaired it (R4).
+        for index in range(self.meta.replay_from(), self._applied + 1):
             if entries.kind(index) is EntryKind.META:
                 self.meta.apply(index, entries.payload(index))
-        self.meta.advance(entries.commit)
+        self.meta.advance(self._applied)
 
     # -- what the node tells
 
     def on_commit(self, index: int) -> None:
         """Take everything up to an entry into queues, index and tables, in the order of the log."""
         entries, meta = self._entries, self.meta
+        if entries.damaged is not None:
+            index = min(index, entries.damaged[0] - 1)
         for at in range(self._applied + 1, index + 1):
             kind = entries.kind(at)
             if kind is EntryKind.META:
@@ -164,9 +169,10 @@ class RaftGroup:
                 config = GroupConfig.decode(entries.payload(at))
                 if config.base_index + 1 == at:
                     meta.stamp_all(config.group_id, at)
-        entries.release(index)
-        self._applied = index
-        meta.advance(index)
+        if index > self._applied:
+            entries.release(index)
+            self._applied = index
+            meta.advance(index)
         if not self.role.leads and self.node.role is Role.LEADER:
             # Only when this returns is all of it applied, and may it lead.
             self._loop.call_soon(self.role.refresh)
@@ -290,4 +296,14 @@ class RaftGroup:
             base_digest=config.base_digest if config is not None and in_group else 0,
             config_index=node.config_index,
             peer_ids=tuple(peer.id for peer in self.settings.peers),
+        )
+
+
+def _check_config(entries: EntryLog) -> None:
+    """Raise StoreDamaged when this log does not tell any more who the members are: then nobody can be asked for it."""
+    at, damaged = entries.last_config(), entries.damaged
+    if at and (at <= entries.base.index or (damaged is not None and damaged[0] <= at <= damaged[1])):
+        raise StoreDamaged(
+            f"entry {at} of the CommitLog, the list of the group's members, is damaged or missing: put its file back, "
+            f"or remove this member from the group, empty its store and add it again"
         )

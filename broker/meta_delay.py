@@ -29,12 +29,12 @@ class DelayProgress:
         self._meta = meta
         self._reached = reached
         self._timed = False
-        self._prepared = b""
         self.file = ConfigFile(path, self._snapshot)
         loaded = self.file.load(DelayOffsetTable.decode)
         # What the file said at the start, and in a group what is applied since.
         self.offsets: dict[int, int] = dict(loaded.offsetTable) if loaded is not None else {}
         self.version = loaded.dataVersion if loaded is not None else DataVersion(0, 0, clock.now_ms())
+        self._prepared = self.encode(self.offsets)
         meta.attach(self)
 
     @property
@@ -81,6 +81,7 @@ class DelayProgress:
         else:
             raise MetadataError(f"operation {verb!r} on delay levels is unknown: upgrade this member")
         self.version = unpacked(operation[2], self.version)
+        self._prepared = self.encode(self.offsets)
         self.file.touch()
 
     def drop(self) -> None:

@@ -177,8 +177,11 @@ class ScheduleService:
         return {RequestCode.GET_ALL_DELAY_OFFSET: self.all_offsets}
 
     def start(self) -> None:
-        """Begin to deliver; in a Raft group, as the new leader, from where the group agrees that the last one was."""
-        if self._agreed.shared:
+        """Begin to deliver; in a Raft group, as the new leader, from where the group agrees that the last one was.
+
+        A broker whose store was a group's goes on from what was last agreed upon, if that is further.
+        """
+        if self._agreed.shared or any(self._place(level.queue_id) > level.progress for level in self._levels):
             self._make_levels()
         self._stopped = False
         for level in self._levels:

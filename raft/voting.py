@@ -99,6 +99,10 @@ class Voting:
         """Note that no lease can rest on this member's word: it had no group before this very moment (R7)."""
         self._started_at = float("-inf")
 
+    def _unsynced(self) -> bool:
+        """Whether something that was read at the start, and was not cut since, may be in the page cache only (R5)."""
+        return self.log.durable < min(self._sync_due, self.log.last.index)
+
     def stance(self) -> Stance:
         """Return what it knows of itself when somebody asks for a vote."""
         now, last = self.now(), self.log.last
@@ -199,7 +203,7 @@ class Voting:
         why = may_stand(self.stance(), self.config, self.self_id)
         if why is not None:
             return why
-        if self.log.durable < self._sync_due:
+        if self._unsynced():
             return "what it read at the start is not synced yet"
         if self._other_disk():
             return "CONFIG names another disk for this member (R6)"
@@ -213,7 +217,7 @@ class Voting:
         """Return why a peer gets neither vote nor pre-vote, None when nothing is against it."""
         if not self.trusts(peer):
             return f"{peer} is not the member of that name in this group"
-        if self.log.durable < self._sync_due:
+        if self._unsynced():
             return "what this member read at the start is not synced yet"
         if self._other_disk():
             return "CONFIG names another disk for this member (R6)"

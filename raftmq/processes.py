@@ -107,12 +107,16 @@ class ServerProcess:
             self._process.kill()
             self._process.wait()
 
+    def terminate(self) -> None:
+        """Ask the process to end in good order, without waiting."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Ask the process to end in good order; returns its exit code. Raises ProcessError when it does not."""
+        """Have the process end in good order; returns its exit code. Raises ProcessError when it does not."""
         if self._process is None:
             return 0
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+        self.terminate()
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:

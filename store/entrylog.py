@@ -72,8 +72,7 @@ class EntryLog:
         self.commit = found.commit
         self._mender = HoleMender(parts.log, parts.queues, parts.file_bytes)
         self.copies = LogCopies(parts.log)
-        self.files_upto = self.copies.files_upto
-        self.read_bytes = self.copies.read_bytes
+        self.files_upto, self.read_bytes = self.copies.files_upto, self.copies.read_bytes
         self.pin, self.unpin = self.copies.pin, self.copies.unpin
         # Called in the flusher's thread with the durable position; the loop then calls settle().
         self.on_durable: Callable[[int], None] | None = None
@@ -314,7 +313,7 @@ class EntryLog:
         self._last_config = max(self._last_config, filled.config)
         self.damaged = (filled.index + 1, last) if filled.index < last else None
         if self.damaged is None:
-            self._mender.finish(self._kept(index) for index in range(last + 1, self._last.index + 1))
+            self._mender.finish()
             self.settle(self._last.end)
         self._release_readable()
 

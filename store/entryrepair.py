@@ -1,6 +1,6 @@
 """Puts a peer's bytes into a damaged range of the log: entries below the floor, which are never cut (R4)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from remoting.record import BLANK, BLANK_MAGIC
@@ -12,6 +12,7 @@ from store.entrycheck import SentEntry, check_entries
 from store.errors import EntryRefused
 from store.floorfile import Mark
 from store.groupscan import hint_of
+from store.types import Dispatched
 
 
 class Hole(NamedTuple):
@@ -64,13 +65,19 @@ class HoleMender:
         self._filled += [control for control, _ in checked]
         return last
 
-    def finish(self, following: Iterable[Control]) -> None:
-        """Tell the queue of RMQ_SYS_RAFT of what was filled in and stands behind it, if it does not know."""
+    def finish(self) -> None:
+        """Tell the queue of RMQ_SYS_RAFT of what was filled in, if it does not know."""
         filled, self._filled = self._filled, []
-        hints = self._queues.entries(RAFT_TOPIC, 0, filled[0].index, len(filled))
+        first, behind = filled[0].index, filled[-1].index + 1
+        hints = self._queues.entries(RAFT_TOPIC, 0, first, len(filled))
         if [hint[0] for hint in hints] != [control.position for control in filled]:
-            self._queues.cut_queue(RAFT_TOPIC, 0, filled[0].index)
-            self._queues.append_many([hint_of(control) for control in (*filled, *following)])
+            # What stands behind is known already, and comes back as it was.
+            later = self._queues.entries(RAFT_TOPIC, 0, behind, self._queues.max_offset(RAFT_TOPIC, 0) - behind)
+            self._queues.cut_queue(RAFT_TOPIC, 0, first)
+            self._queues.append_many([hint_of(control) for control in filled])
+            self._queues.append_many(
+                [Dispatched(RAFT_TOPIC, 0, behind + at, *hint, 0, b"", b"", 0) for at, hint in enumerate(later)]
+            )
 
     def _fill_file(self, end: int, position: int) -> None:
         """Write the BLANK behind an entry that is the last of its file."""

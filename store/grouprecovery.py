@@ -73,7 +73,7 @@ class GroupRecovery(Recovery):
             damaged, last, end = self._behind_damage(last, end, damage)
         elif last is None or not self._due:
             self._judge(end, damage)
-            if last is None and self._floor.index > 0:
+            if self._floor.index > (last.index if last is not None else 0):
                 raise StoreDamaged(self._lost_text(end))
         if self._due and last is not None and damaged is None:
             # A BLANK behind the last entry is of an entry that is not there: another may stand in its place (R11).
@@ -242,11 +242,19 @@ class GroupRecovery(Recovery):
             if found is None:
                 return None
             control = read_control(self._spans, found.position)
-            if control is not None and control.index > index:
-                scan = EntryScan(self._spans, found.position)
-                if isinstance(next(iter(scan), None), Control):
-                    return control
+            if control is not None and control.index > index and self._is_confirmed(control):
+                return control
             position = found.position
+
+    def _is_confirmed(self, control: Control) -> bool:
+        """Whether an entry behind damage is one: its index stands in no CRC but that of the entry that follows it."""
+        scan = iter(EntryScan(self._spans, control.position))
+        if not isinstance(next(scan, None), Control):
+            return False
+        following = next(scan, None)
+        if isinstance(following, Control) and _discontinuity(following, mark_of(control)) is None:
+            return True
+        return mark_of(control) == self._floor
 
     def _run(self, first: Control) -> Iterator[Control]:
         """Yield an intact entry and those that continue it without a break."""

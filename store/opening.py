@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -78,7 +78,11 @@ def open_folder(
         abort = config.root / ABORT_NAME
         clean = not abort.exists()
         checkpoint = load_checkpoint(config.root)
-        files = load_files(config.log_folder, config.mappedFileSizeCommitLog, disk)
+        # In a group what is missing can be fetched from another member, as damaged bytes can (R4).
+        floor = read_floor(config.root) if group else None
+        missing: list[LogFile] | None = [] if floor is not None else None
+        until = floor.end if floor is not None else 0
+        files = load_files(config.log_folder, config.mappedFileSizeCommitLog, disk, until=until, missing=missing)
         undo.callback(_release_all, files)
         if not files and checkpoint.flushed > 0:
             raise StoreDamaged(
@@ -96,7 +100,9 @@ def open_folder(
         if not files:
             files.append(LogFile.create(disk, config.log_folder, 0, config.mappedFileSizeCommitLog))
         mending = _Mending(config, disk, queues, index, checkpoint, files, levels_ms, group=group, force=force)
-        found = mending.run(clean=clean)
+        for file in missing or ():
+            undo.callback(disk.unlink, file.path)
+        found = mending.run(clean=clean, missing=missing or [])
         log = CommitLog(config.log_folder, config.mappedFileSizeCommitLog, disk, found.files, found.end)
         queues.delete_below(log.min_position)
         damaged = found.entries is not None and found.entries.damaged is not None
@@ -142,6 +148,7 @@ class _Mending:
         force: bool,
     ) -> None:
         self._force = force
+        self._disk = disk
         self._config = config
         self._queues = queues
         self._index = index
@@ -165,8 +172,17 @@ class _Mending:
                 dispatch=dispatch,
             )
 
-    def run(self, *, clean: bool) -> Recovered:
-        """Read what must be read again, and settle the log."""
+    def run(self, *, clean: bool, missing: Sequence[LogFile]) -> Recovered:
+        """Read what must be read again, and settle the log; all of it when files are `missing`."""
+        if missing:
+            # The queues first: should this be cut short, the next start must read everything too.
+            self._queues.clear()
+            self._disk.sync_tree(self._config.root)
+            for file in missing:
+                _LOG.error("%s is missing: it is to be fetched from another member", file.path)
+                LogFile.create(self._disk, self._config.log_folder, file.start, file.size).release()
+            recovery = self._recovery()
+            return recovery.settle(self._feed_all(recovery))
         if not clean:
             self._queues.scan(files_max=1)
         start = self._start(clean=clean)

@@ -51,15 +51,26 @@ class Recovered:
     """Of a group member's log."""
 
 
-def load_files(folder: Path, file_bytes: int, disk: Disk) -> list[LogFile]:
+def load_files(
+    folder: Path, file_bytes: int, disk: Disk, *, until: int = 0, missing: list[LogFile] | None = None
+) -> list[LogFile]:
     """Return the files of a CommitLog folder in order; raises StoreDamaged when they make no log.
 
-    An empty last file is what a stop leaves between making and sizing a file: it is removed.
+    An empty last file is what a stop leaves between making and sizing a file: it is removed. With `missing`, files
+    that are missing behind the first, up to position `until` at least, are in the result all the same, and are added
+    to it: they are to be made.
     """
     starts = sorted(
         int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal() and len(entry.name) == NAME_DIGITS
     )
     files: list[LogFile] = []
+
+    def bridge(position: int) -> None:
+        while missing is not None and files and files[-1].end < position:
+            at = files[-1].end
+            files.append(LogFile(disk, folder / f"{at:0{NAME_DIGITS}d}", at, file_bytes))
+            missing.append(files[-1])
+
     for start in starts:
         path = folder / f"{start:0{NAME_DIGITS}d}"
         size = path.stat().st_size
@@ -71,13 +82,16 @@ def load_files(folder: Path, file_bytes: int, disk: Disk) -> list[LogFile]:
                 f"{path} has {size} bytes, mappedFileSizeCommitLog says {file_bytes}: "
                 f"set it to the size that the files were made with"
             )
+        if start % file_bytes == 0:
+            bridge(start)
         if start % file_bytes or (files and files[-1].end != start):
-            missing = files[-1].end if files else start - start % file_bytes
+            lacking = files[-1].end if files else start - start % file_bytes
             raise StoreDamaged(
-                f"{folder} lacks the file that begins at {missing}: put it back, "
+                f"{folder} lacks the file that begins at {lacking}: put it back, "
                 f"or move {path.name} and the later files away to go on without them"
             )
         files.append(LogFile(disk, path, start, file_bytes))
+    bridge(until)
     return files
 
 

@@ -14,6 +14,8 @@ from raftmq.cli.output import fail, one_line_errors, parse_settings, print_json_
 
 WATCH_S = 0.2
 GROUP_SIZES = (1, 3, 5)
+# A cluster that ends as a whole has no leader that a member could forward to: clients need not be waited for.
+LOCAL_SETTINGS = {"shutdownForwardMs": 50}
 
 
 def namesrv(
@@ -103,7 +105,13 @@ def local(
         signal.signal(number, lambda _number, _frame: stop.set())
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raftmq-local-")))
-        cluster = LocalCluster(home.resolve(), nodes=nodes, namesrv_port=namesrv_port, broker_port=broker_port)
+        cluster = LocalCluster(
+            home.resolve(),
+            nodes=nodes,
+            namesrv_port=namesrv_port,
+            broker_port=broker_port,
+            broker_settings=LOCAL_SETTINGS,
+        )
         try:
             cluster.start()
             _announce(cluster.address, [broker.address for broker in cluster.brokers], home, as_json)

@@ -51,7 +51,11 @@ class Site:
     def single(self, member: str, *, start: bool = True, force: bool = False) -> ServerProcess:
         """Run a member's folder as a single broker."""
         made = broker_process(
-            self.folder / member, namesrv=self.namesrv.address, settings=SETTINGS, name=member, force=force
+            self.folder / f"{member}-single",
+            namesrv=self.namesrv.address,
+            settings={**SETTINGS, "storePathRootDir": self.store(member)},
+            name=member,
+            force=force,
         )
         self._started.append(made)
         if start:
@@ -135,14 +139,14 @@ def body(number: int) -> bytes:
     return b"%d " % number + hashlib.sha256(b"%d" % number).digest() * (BODY_BYTES // 32)
 
 
-def log_of(store: Path, end: int) -> bytes:
-    """Return a digest of what a log holds before a position, and check that it is whole."""
+def log_of(store: Path, end: int = 0) -> bytes:
+    """Return a digest of what a log holds before a position, 0 for all of it, and check that it is whole."""
     spans = [Span(path, int(path.name), path.stat().st_size) for path in sorted((store / "commitlog").iterdir())]
     scan = LogScan(spans, spans[0].start, check_crc=True)
     for _ in scan:
         pass
     assert scan.end >= end
-    return hashlib.sha256(b"".join(span.path.read_bytes() for span in spans)[:end]).digest()
+    return hashlib.sha256(b"".join(span.path.read_bytes() for span in spans)[: end or scan.end]).digest()
 
 
 def stop(members: list[ServerProcess]) -> None:

@@ -130,3 +130,44 @@ async def test_ASYNC_FLUSH_is_honoured_and_said_loudly(tmp_path: Path, caplog: p
     assert len(found) == 20
     assert "acknowledged before they are on any disk" in caplog.text
     assert leader
+
+
+async def test_the_preferred_leader_gets_the_lead_back_after_its_restart(tmp_path: Path) -> None:
+    group = RaftCluster(tmp_path, values={"preferredLeaderId": "n1"})
+
+    async def led_by(member: str) -> None:
+        async with asyncio.timeout(10):
+            while group.leaders() != [member]:
+                await asyncio.sleep(0.01)
+
+    try:
+        await group.start()
+        await led_by("n1")
+        sent: list[int] = []
+        stop = asyncio.Event()
+
+        async def send(producer: Producer) -> None:
+            while not stop.is_set():
+                await producer.send(Message("T", b"%d" % len(sent)))
+                sent.append(len(sent))
+
+        async with Producer("producers", group.namesrv) as producer:
+            await producer.send(Message("T", b"first"))
+            sending = asyncio.create_task(send(producer))
+            await group.stop_broker("n1")
+            assert await group.leader() in {"n0", "n2"}
+            count = len(sent)
+            async with asyncio.timeout(10):
+                while len(sent) < count + 20:
+                    await asyncio.sleep(0.01)
+            await group.start_broker("n1")
+            await led_by("n1")
+            stop.set()
+            await sending
+        found = await read_all(group.namesrv, "T", len(sent) + 1)
+        assert {message.body for message in found} == {b"first", *(b"%d" % number for number in sent)}
+        # Led on purpose, not by chance: it goes away again when it is told to, and comes back by itself.
+        assert await group.brokers["n1"].hand_over()
+        await led_by("n1")
+    finally:
+        await group.close()

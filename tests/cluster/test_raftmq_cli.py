@@ -226,6 +226,6 @@ def test_every_command_is_documented_and_explains_itself() -> None:
         row = next(line for line in page.splitlines() if line.startswith(f"| `raftmq {group.name} "))
         for command in group.typer_instance.registered_commands:
             assert command.callback is not None
-            name = command.name or command.callback.__name__
+            name = command.name or command.callback.__name__.replace("_", "-")
             assert re.search(rf"\b{re.escape(name)}\b", row), f"{group.name} {name}"
             assert runner.invoke(app, [str(group.name), name, "--help"]).exit_code == 0

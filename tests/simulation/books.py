@@ -1,6 +1,6 @@
 """What must be true at the end, when everything has healed and everybody has everything."""
 
-from tests.simulation.invariants import Violation
+from tests.simulation.invariant import Violation
 from tests.simulation.member import FILE_BYTES, Member
 from tests.simulation.world import World
 

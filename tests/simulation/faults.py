@@ -6,7 +6,7 @@ from pathlib import Path
 from raft.group import Member as Listed
 from raft.types import Fate
 from tests.simulation.books import check_books
-from tests.simulation.invariants import holds
+from tests.simulation.invariant import holds
 from tests.simulation.ledger import Attempt
 from tests.simulation.member import Member, Parts
 from tests.simulation.network import Weather

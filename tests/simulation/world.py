@@ -13,7 +13,8 @@ from raft.messages import Message
 from raft.settings import Peer, RaftSettings
 from store.errors import StoreError
 from tests.simulation.clients import Clients
-from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.invariant import Violation
+from tests.simulation.invariants import Invariants
 from tests.simulation.member import Member, Parts
 from tests.simulation.network import Network, Weather
 from tests.simulation.simclock import DRIFT_MAX

@@ -66,7 +66,11 @@ def open_node(folder: Path, *, clock: Clock | None = None, disk: Disk | None = N
     assert store.entries is not None
     node = Node(folder, store, store.entries, [])
     store.on_dispatched = node.told.extend
-    store.entries.on_durable = store.entries.settle
+
+    def settle(position: int) -> None:
+        node.log.settle(position)
+
+    store.entries.on_durable = settle
     return node
 
 
@@ -90,3 +94,13 @@ def damage(folder: Path, position: int, value: bytes = b"\xff", *, file_bytes: i
     with path.open("r+b") as file:
         file.seek(position % file_bytes)
         file.write(value)
+
+
+def checkpoint(node: Node, clock: ManualClock) -> None:
+    """Bring the store to a checkpoint."""
+    for _ in range(4):
+        clock.advance(6)
+        node.store.idle()
+        node.sync()
+        while node.store.step_helper():
+            pass
