@@ -5,6 +5,7 @@ own.
 """
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from raft.follower import Follower
@@ -35,6 +36,8 @@ class Core(Voting):
         self.follower = self.follower_class(log)
         super().__init__(settings, log, votes, outside, rng, self)
         self.applied = self.election.applied
+        self.voters: tuple[str, ...] = ()
+        self.learners: tuple[str, ...] = ()
         self._config_cuts = 0
         self.refresh_config()
         if log.durable < log.last.index:
@@ -136,8 +139,7 @@ class Core(Voting):
     def _count(self) -> None:
         """Show the commit rule what voters have on disk, never more than this member has itself."""
         own = self.countable()
-        assert self.config is not None
-        for voter in self.config.voters:
+        for voter in self.voters:
             peer = self.replication.peers.get(voter)
             if peer is not None:
                 self.election.counted(voter, min(peer.match, own), peer.answered_at)
@@ -164,8 +166,18 @@ class Core(Voting):
         if self.log.durable < self.log.last.index:
             self.log.sync_soon()
         self.advance()
-        if answer is not None:
+        if answer is not None and not self._will_acknowledge(answer, fields["entries"]):
             self.send(peer, answer)
+
+    def _will_acknowledge(self, answer: Message, entries: Sequence[object]) -> bool:
+        """Whether an answer to new entries can wait for the disk, which then says all of it at once."""
+        return bool(entries and answer.fields["ok"]) and self.follower.on_disk() < self.follower.verified
+
+    def wants_tick(self) -> bool:
+        """Whether an APPEND or its reply left something to do before time has passed."""
+        if self.leads:
+            return self.replication.news
+        return self.applied < min(self.election.commit, self.countable())
 
     def behind(self, peer: str, message: Message) -> bool:
         """Take a leader's word that it no longer keeps what this member needs; whether that is so (R13)."""
@@ -215,6 +227,8 @@ class Core(Voting):
         self.config = GroupConfig.decode(self.log.payload(index)) if index else None
         self._trusted.clear()
         voters = self.config.voters if self.config is not None else ()
+        self.voters = voters
+        self.learners = self.config.learners if self.config is not None else ()
         self.election.set_voters(voters, self.now())
         if self.leads:
             self.replication.set_members(self._others())

@@ -13,11 +13,10 @@ with its own clock, may live in one process.
 # ruff: noqa: SLF001  # the private names of the library have their one place here
 
 import _socket
-import contextlib
 import socket
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pysyncobj.syncobj as stock
@@ -36,6 +35,10 @@ socket.inet_ntop = _socket.inet_ntop
 VERSION_WANTED = "0.3.17"
 # Entries answered in one tick: the library's loop costs microseconds for each, and nobody else runs meanwhile.
 APPLY_ENTRIES_MAX = 1024
+
+# The library counts roles as we do.
+_ROLES = tuple(sorted(Role))
+_LEADER = int(Role.LEADER)
 
 # Methods of SyncObj that are overridden (o) or called (c), state that is read or set, globals that are replaced.
 PRIVATE_METHODS = {
@@ -111,14 +114,19 @@ stock.monotonicTime = _clock
 stock.createJournal = _journal_or_file
 
 
-@contextlib.contextmanager
-def entered(monotonic: Callable[[], float]) -> Iterator[None]:
-    """Let the library see this clock until the block ends."""
-    before, _clock.read = _clock.read, monotonic
-    try:
-        yield
-    finally:
-        _clock.read = before
+class entered:  # noqa: N801 # reads as a word of the with statement
+    """Let the library see this clock until the block ends. Made for every way into a node, so it is a plain class."""
+
+    __slots__ = ("_before", "_monotonic")
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+
+    def __enter__(self) -> None:
+        self._before, _clock.read = _clock.read, self._monotonic
+
+    def __exit__(self, *_error: object) -> None:
+        _clock.read = self._before
 
 
 def suspending_monotonic() -> float:
@@ -291,7 +299,12 @@ class Election:
     @property
     def role(self) -> Role:
         """What this member is."""
-        return Role(self._sync._SyncObj__raftState)
+        return _ROLES[self._sync._SyncObj__raftState]
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member leads, as far as it knows."""
+        return bool(self._sync._SyncObj__raftState == _LEADER)
 
     @property
     def term(self) -> int:

@@ -49,9 +49,9 @@ class Membership:
     def promote_ready(self) -> None:
         """Let the first learner vote that has caught up."""
         core = self._core
-        if core.config is None or not core.config.learners or self.refuse() is not None:
+        if not core.learners or self.refuse() is not None:
             return
-        for learner in core.config.learners:
+        for learner in core.learners:
             if self.caught_up(learner):
                 _log.info("%s has caught up and votes from now on", learner)
                 self.promote(learner, _ignore)

@@ -29,6 +29,9 @@ from runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
+# What comes with every entry; a tick for each would cost more than the entry.
+_REPLICATION = frozenset({Kind.APPEND, Kind.APPEND_REPLY})
+
 
 class RaftNode:
     """One member. `core_class` may be another one, with other decisions."""
@@ -166,7 +169,8 @@ class RaftNode:
             handler(peer, message)
         except HelloError as error:
             _log.warning("%s: %s", peer, error)
-        self._wake()
+        if message.kind not in _REPLICATION or self._core.wants_tick() or self._handover.target is not None:
+            self._wake()
 
     def _append_or_reset(self, peer: str, message: Message) -> None:
         if self._core.lacks_base(peer, message):
@@ -183,7 +187,8 @@ class RaftNode:
         """Note that the log is on disk up to `index`: acknowledge it, or count it."""
         assert index <= self._log.durable, f"durable up to {index}, the log says {self._log.durable}"
         self._core.durable()
-        self._wake()
+        if self._core.leads or self._core.wants_tick():
+            self._wake()
 
     # -- proposals --
 
@@ -340,14 +345,16 @@ class RaftNode:
         core.settle()
         if self._open.has_older(core.election.term):
             self._open.bury(core.applied, self._log.term(core.applied) or 0)
-        role = (core.election.role, core.election.term)
+        election = core.election
+        role = (election.role, election.term)
         if role != self._told_role:
             self._told_role = role
             self._wake()
             self._events.on_role(*role)
-        if core.election.leader != self._told_leader:
-            self._told_leader = core.election.leader
-            self._events.on_leader(self._told_leader)
+        leader = election.leader
+        if leader != self._told_leader:
+            self._told_leader = leader
+            self._events.on_leader(leader)
         if core.config is not None and core.config is not self._told_config:
             self._told_config = core.config
             self._say_hello()

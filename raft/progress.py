@@ -134,6 +134,8 @@ class Replication:
         self._push_at: float | None = None
         self.more = False
         """Whether a peer could take more at once than one tick sends."""
+        self.news = False
+        """Whether a reply told something that pump(), or the commit rule, must look at."""
         self.peers: dict[str, Progress] = {}
 
     def begin(self, term: int, members: Iterable[str]) -> None:
@@ -174,7 +176,7 @@ class Replication:
 
     def pump(self, commit: int) -> None:
         """Send what is new, and soon the commit index if nothing carries it."""
-        self.more = False
+        self.more = self.news = False
         for peer in self.peers.values():
             if peer.probing:
                 if peer.has_room(0):
@@ -191,6 +193,7 @@ class Replication:
         # Any answer of this term renews the promise not to vote for another, whatever became of the entries.
         self._lease.acked(member, fields["seq"])
         current = peer.answered(fields["seq"], self._monotonic())
+        before = peer.match, peer.probing
         if fields["ok"]:
             # A late or doubled success is true all the same: what was on its disk in this term, is.
             peer.matched(fields["seq"], fields["match"], fields["durable"])
@@ -199,6 +202,8 @@ class Replication:
             if not peer.differs(min(found, fields["hint_index"]) + 1):
                 # The peer refuses what it says it would take: wait for the next beat instead of spinning.
                 self._park(peer)
+        if (peer.match, peer.probing) != before or peer.probing or peer.next <= self._log.last.index:
+            self.news = True
 
     @property
     def push_at(self) -> float | None:

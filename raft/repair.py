@@ -36,9 +36,13 @@ class Repair:
         """Send what this member has of it, as far as one append goes; nothing when it has none of it."""
         core = self._core
         first, last = message.fields["first"], message.fields["last"]
-        if not core.trusts(peer) or not core.log.whole:
+        if not core.trusts(peer):
             return
-        kept = core.log.base.index < first <= core.log.last.index
+        damaged = core.log.damaged
+        if damaged is not None and first <= damaged[1]:
+            # Two members may each hold what the other lacks.
+            last = min(last, damaged[0] - 1)
+        kept = core.log.base.index < first <= min(last, core.log.last.index)
         entries = core.log.read(first, core.settings.ae_bytes_max)[:ENTRIES_MAX] if kept else []
         entries = [entry for entry in entries if entry.index <= last]
         fields = {"first": first, "entries": rows_of(entries)}

@@ -83,7 +83,7 @@ class Voting:
     @property
     def leads(self) -> bool:
         """Whether it leads, as far as it knows."""
-        return self.election.role is Role.LEADER
+        return self.election.leads
 
     def election_timeout(self) -> float:
         """Return seconds to wait for a leader."""

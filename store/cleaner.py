@@ -154,6 +154,9 @@ class GroupCleaner:
 
     def _first(self, topic: str, queue_id: int, start: int) -> int:
         low, high = self._queues.min_offset(topic, queue_id), self._queues.max_offset(topic, queue_id)
+        # Most queues lose nothing, and one look tells.
+        if low < high and self._queues.entries(topic, queue_id, low, 1)[0][0] >= start:
+            return low
         while low < high:
             middle = (low + high) // 2
             if self._queues.entries(topic, queue_id, middle, 1)[0][0] < start:

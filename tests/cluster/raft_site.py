@@ -91,6 +91,15 @@ class Site:
             await admin.create_topic(TOPIC, read_queues=len(QUEUES), write_queues=len(QUEUES))
             await admin.create_group(GROUP)
 
+    async def routed(self) -> None:
+        """Wait until the NameServer knows who takes the topic's messages: RocketMQ registers after it says it serves."""
+        async with AdminClient(self.namesrv.address) as admin, asyncio.timeout(20):
+            while True:
+                route = await admin.route(TOPIC)
+                if route is not None and any(0 in broker.brokerAddrs for broker in route.brokerDatas):
+                    return
+                await asyncio.sleep(0.05)
+
     async def send(self, count: int = ROUND) -> None:
         async with Producer("producers", self.namesrv.address) as producer:
             for number in range(self.sent, self.sent + count):
@@ -108,6 +117,7 @@ class Site:
 
     async def check(self, *, offsets: int) -> None:
         """All messages are there, each once, at dense offsets; and topic, group, and how far the group has come."""
+        await self.routed()
         found = await everything(self.namesrv.address, TOPIC, self.sent)
         places = sorted((message.queue_id, message.queue_offset, message.body) for message in found)
         assert places == sorted((number % 2, number // 2, body(number)) for number in range(self.sent))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from raft.group import Member as Listed
-from raft.types import Fate
+from raft.types import Entry, Fate
 from tests.simulation.books import check_books
 from tests.simulation.invariant import holds
 from tests.simulation.ledger import Attempt
@@ -260,13 +260,13 @@ class Storm:
         member.spoil(entry.position + self.rng.randrange(len(entry.data)))
         self._rotten = member
         self._back(member)
-        self._await_health(member)
+        self._await_health(member, entry)
 
-    def _await_health(self, member: Member) -> None:
-        if member.alive and member.log.whole and member.log.damaged is None:
+    def _await_health(self, member: Member, entry: Entry) -> None:
+        if member.alive and member.log.whole and holds(member, entry):
             self._rotten = None
         else:
-            self.world.after(0.1, lambda: self._await_health(member))
+            self.world.after(0.1, lambda: self._await_health(member, entry))
 
     # -- a new disk: remove, add, promote
 

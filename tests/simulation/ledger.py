@@ -42,6 +42,8 @@ class CommittedEntry:
     entry: Entry
     control: Control
     bodies: tuple[bytes, ...] = ()
+    # The term of whoever first called it committed.
+    seen_in: int = 0
 
 
 @dataclass
@@ -61,11 +63,11 @@ class Ledger:
     # What invariants found broken. Noted here too, because whoever called the callback may swallow what it raises.
     broken: list[str] = field(default_factory=list)
 
-    def add(self, entry: Entry) -> str | None:
-        """Take the next committed entry; return what is wrong with it, if anything."""
+    def add(self, entry: Entry, term: int) -> str | None:
+        """Take the next committed entry, so called in `term`; return what is wrong with it, if anything."""
         data = bytes(entry.data)
         control = decode_control(data)
-        made = CommittedEntry(Entry(entry.index, entry.term, entry.position, data), control)
+        made = CommittedEntry(Entry(entry.index, entry.term, entry.position, data), control, seen_in=term)
         if control.index != entry.index or control.term != entry.term or control.position != entry.position:
             return f"entry {entry} says of itself {control}"
         before = self.entries.get(entry.index - 1)
@@ -101,6 +103,10 @@ class Ledger:
             at += record.size
         made.bodies = tuple(bodies)
         return None
+
+    def last_before(self, term: int) -> int:
+        """Return the last entry that was committed in an earlier term, 0 when none was."""
+        return next((index for index in range(self.last, 0, -1) if self.entries[index].seen_in < term), 0)
 
     def end_of(self, queue: Queue, index: int) -> int:
         """Return where a queue ends when everything up to entry `index` is dispatched."""

@@ -277,6 +277,22 @@ def test_R4_cutting_below_the_floor_is_caught() -> None:
     catch(an_acknowledged_entry_rots, planted.cut_below_the_floor, "TheFloorIsNeverCut")
 
 
+def each_lacks_what_the_other_has(script: Script) -> None:
+    script.begin()
+    first, second = script.write("n0"), script.write("n0")
+    script.run(0.2)
+    for name, attempt in (("n1", first), ("n2", second)):
+        script.kill(name)
+        script.rot(name, attempt.index)
+    script.kill("n0")
+    script.start("n1", "n2")
+    script.await_leader("n1", "n2")
+
+
+def test_R4_two_members_repair_each_other() -> None:
+    play(each_lacks_what_the_other_has)
+
+
 # -- the beginning
 
 

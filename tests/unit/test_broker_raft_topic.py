@@ -1,4 +1,4 @@
-"""R10: the system topic that entries stand in is nobody's to write to, to change, to delete or to clean, in any mode."""
+"""R10: the system topic that entries stand in is nobody's to write to, change, delete or clean, in any mode."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
