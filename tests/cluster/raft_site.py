@@ -92,7 +92,7 @@ class Site:
             await admin.create_group(GROUP)
 
     async def routed(self) -> None:
-        """Wait until the NameServer knows who takes the topic's messages: RocketMQ registers after it says it serves."""
+        """Wait until the NameServer knows who takes the messages: RocketMQ registers after it says it serves."""
         async with AdminClient(self.namesrv.address) as admin, asyncio.timeout(20):
             while True:
                 route = await admin.route(TOPIC)
