@@ -20,7 +20,7 @@ from raft.voting import Outside, Voting
 
 
 class Core(Voting):
-    """Election, votes, replication and commit of one member. Every method is called inside `library.entered`.
+    """Election, votes, replication and commit of one member. Every method is called inside `entered`.
 
     OSError from log or vote file passes through: the member must then stop.
     """

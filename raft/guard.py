@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from raft import library
+from raft.entering import entered
 
 
 class Guarded(Protocol):
@@ -35,7 +35,7 @@ def entry(method: Callable[Concatenate[N, P], R]) -> Callable[Concatenate[N, P],
     def guarded(self: N, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
         if self.ended:
             return None
-        with library.entered(self.monotonic):
+        with entered(self.monotonic):
             try:
                 result = method(self, *args, **kwargs)
                 self.settle()

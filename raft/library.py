@@ -14,7 +14,6 @@ with its own clock, may live in one process.
 
 import _socket
 import socket
-import time
 import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -26,6 +25,7 @@ from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 from pysyncobj.version import VERSION
 
+from raft.entering import clock
 from raft.hooks import Hooks, Votes
 from raft.types import Log, Role
 
@@ -92,17 +92,6 @@ if missing_names():
     raise ImportError(f"pysyncobj {VERSION} lacks {', '.join(missing_names())}: install the original wheel")
 
 
-class _ClockSwitch:
-    """What the library takes for the monotonic clock: that of the node which is being entered."""
-
-    def __init__(self) -> None:
-        self.read: Callable[[], float] = time.monotonic
-
-    def __call__(self) -> float:
-        return self.read()
-
-
-_clock = _ClockSwitch()
 _create_journal = stock.createJournal
 
 
@@ -110,28 +99,8 @@ def _journal_or_file(journal: Any) -> Any:
     return journal if isinstance(journal, Journal) else _create_journal(journal)
 
 
-stock.monotonicTime = _clock
+stock.monotonicTime = clock
 stock.createJournal = _journal_or_file
-
-
-class entered:  # noqa: N801 # reads as a word of the with statement
-    """Let the library see this clock until the block ends. Made for every way into a node, so it is a plain class."""
-
-    __slots__ = ("_before", "_monotonic")
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-
-    def __enter__(self) -> None:
-        self._before, _clock.read = _clock.read, self._monotonic
-
-    def __exit__(self, *_error: object) -> None:
-        _clock.read = self._before
-
-
-def suspending_monotonic() -> float:
-    """Return seconds that never go back and count while the machine sleeps, as a lease must (R7)."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class JournalView(Journal):  # type: ignore[misc]  # the library carries no types
@@ -234,7 +203,7 @@ class _Sync(stock.SyncObj):  # type: ignore[misc]  # the library carries no type
         return self._hooks.election_timeout()
 
     def _SyncObj__sendAppendEntries(self) -> None:
-        self._SyncObj__newAppendEntriesTime = _clock() + self.conf.appendEntriesPeriod
+        self._SyncObj__newAppendEntriesTime = clock() + self.conf.appendEntriesPeriod
         self._hooks.beat()
 
     def _SyncObj__getEntries(
@@ -384,7 +353,7 @@ class Election:
             self._sync._SyncObj__setCurrentTerm(term, None)
             self.decline_to_stand()
         if wait and not self.asked_to_stand:
-            self.deadline = _clock() + self._sync._SyncObj__generateRaftTimeout()
+            self.deadline = clock() + self._sync._SyncObj__generateRaftTimeout()
         self._sync._SyncObj__raftLeader = None if leader is None else self._node(leader)
         self._sync._SyncObj__setState(int(Role.FOLLOWER))
 

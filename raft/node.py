@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from raft import library
+from raft.entering import entered
 from raft.core import Core
 from raft.events import NodeEvents
 from raft.founding import Founding
@@ -64,7 +64,7 @@ class RaftNode:
         self._told_leader: str | None = None
         self._told_config: GroupConfig | None = None
         self._reset_asked = float("-inf")
-        with library.entered(self.monotonic):
+        with entered(self.monotonic):
             self._core = self.core_class(settings, log, votes, self, rng)
             self._founding = Founding(self._core, hello, rng)
             self._membership = Membership(self._core, self._propose_entry)
@@ -259,7 +259,7 @@ class RaftNode:
     def _change(self, change: Callable[[], Refusal | None]) -> Refusal | None:
         if self.ended:
             return Refusal.NOT_LEADER
-        with library.entered(self.monotonic):
+        with entered(self.monotonic):
             return self._refuse() or change()
 
     def transfer(self, to: str | None = None) -> Refusal | None:

@@ -37,7 +37,7 @@ class Outside(Protocol):
 
 
 class Voting:
-    """A member's part in elections. Core makes a Hooks of it, and everything runs inside `library.entered`."""
+    """A member's part in elections. Core makes a Hooks of it, and everything runs inside `entered`."""
 
     def __init__(
         self, settings: RaftSettings, log: Log, votes: VoteFile, outside: Outside, rng: random.Random, hooks: Hooks

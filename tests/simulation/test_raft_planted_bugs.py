@@ -315,7 +315,7 @@ def test_R1_empty_stores_that_outvote_the_data_are_caught(monkeypatch: pytest.Mo
         two_empty_stores_meet_the_one_with_the_data(script, lambda: monkeypatch.setattr("raft.founding.decide", bug))
 
     play(two_empty_stores_meet_the_one_with_the_data, planted.link_everybody(), finish=False)
-    with pytest.raises(Failure, match="LeadersHaveAllThatIsCommitted|TermsAndVotesNeverGoBack"):
+    with pytest.raises(Failure, match=r"LeadersHaveAllThatIsCommitted|TermsAndVotesNeverGoBack"):
         play(planted_schedule, planted.link_everybody(), finish=False)
 
 

@@ -9,7 +9,8 @@ import pysyncobj.syncobj as stock
 import pytest
 
 from raft import library
-from raft.library import APPLY_ENTRIES_MAX, Election, JournalView, entered
+from raft.entering import entered
+from raft.library import APPLY_ENTRIES_MAX, Election, JournalView
 from raft.types import EntryType, Role
 from tests.unit.raft_memory_log import MemoryLog
 
@@ -135,10 +136,6 @@ def test_the_clock_is_given_back_when_a_node_fails() -> None:
     with pytest.raises(OSError), entered(lambda: 5.0):
         raise OSError
     assert stock.monotonicTime() != 5.0
-
-
-def test_the_clock_of_a_node_counts_suspension() -> None:
-    assert library.suspending_monotonic() <= library.suspending_monotonic()
 
 
 def test_generateRaftTimeout_is_ours() -> None:
