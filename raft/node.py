@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from raft.entering import entered
 from raft.core import Core
+from raft.entering import entered
 from raft.events import NodeEvents
 from raft.founding import Founding
 from raft.group import GroupConfig, Member
