@@ -15,7 +15,7 @@ venv: $(READY) ## .venv with RaftMQ and everything that it needs, at the version
 $(READY): requirements.lock pyproject.toml setup/venv.sh
 	@bash setup/venv.sh
 
-demo: $(READY) ## real records through a NameServer and a broker that is killed half way: nothing may be lost
+demo: $(READY) ## real records through a group of three whose leader is killed half way: nothing may be lost
 	@$(PYTHON) -m raftmq.cli.main demo
 
 check: $(READY) ## format, lint, types, floors and unit tests: under a minute

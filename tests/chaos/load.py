@@ -46,6 +46,8 @@ class History:
     errors: dict[str, int] = field(default_factory=dict)
     # (queue, offset) → number, as pulls of any member gave it.
     reads: dict[tuple[int, int], int] = field(default_factory=dict)
+    # The newest offset of each queue that was acknowledged.
+    ends: list[int] = field(default_factory=lambda: [0] * QUEUES)
     violations: list[str] = field(default_factory=list)
     commits: int = 0
     last_ack: float = 0.0
@@ -59,6 +61,7 @@ class History:
     def acknowledge(self, number: int, queue: int, offset: int) -> None:
         self.queue[number] = queue
         self.offset[number] = offset
+        self.ends[queue] = max(self.ends[queue], offset)
         self.acknowledged += 1
         now = time.monotonic()
         if self.last_ack:
@@ -132,11 +135,10 @@ class Load:
         return ""
 
     async def _read_forever(self, member: int) -> None:
-        """Pull at one member, whatever it is just now, from places all over the queues."""
+        """Pull at one member, whatever it is just now, near the ends of the queues."""
         while not self._stopping:
             queue = self._dice.randrange(QUEUES)
-            reach = len(self._history.queue) // QUEUES
-            offset = max(0, reach - self._dice.randrange(1, 200))
+            offset = max(0, self._history.ends[queue] - self._dice.randrange(1, 200))
             await self._pull(self._addresses[member], queue, offset)
             await asyncio.sleep(READ_EVERY_S)
 

@@ -73,7 +73,7 @@ def test_the_commands_in_the_readme_run(cluster: LocalCluster) -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert next(number for number, line in enumerate(lines, 1) if line == "make demo") < 30
     commands = [shlex.split(line)[1:] for line in lines if line.startswith(".venv/bin/raftmq ")]
-    assert ["local", "--dir", "./data"] in commands
+    assert ["local", "--nodes", "3", "--dir", "./data"] in commands
     for command in commands:
         if command[0] == "local":
             continue
