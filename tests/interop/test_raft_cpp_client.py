@@ -69,7 +69,8 @@ class CppLoad:
         """Return when `count` more sends were acknowledged from now on."""
         with self._news:
             target = self._sent + count
-            assert self._news.wait_for(lambda: self._sent >= target, ROUTE_WAIT_S), "the C++ client gets no acknowledgements"
+            came = self._news.wait_for(lambda: self._sent >= target, ROUTE_WAIT_S)
+            assert came, "the C++ client gets no acknowledgements"
 
     def stop(self) -> dict[str, Any]:
         """Let it end; returns what was acknowledged and what failed."""
