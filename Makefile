@@ -70,4 +70,4 @@ lint-setup:
 	@bash -n setup/venv.sh && bash -n .ci/run && echo "shell scripts: well formed"
 
 unit:
-	@$(PYTEST) -q tests/unit
+	@$(PYTEST) -q -n 2 --dist loadfile tests/unit
