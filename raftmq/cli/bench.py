@@ -1,7 +1,7 @@
 """`raftmq bench`: raw frames (`send`, `pull`, `suite`, `raft`), the client (`consume`, `latency`), Raft groups."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -133,26 +133,9 @@ def suite(
     as_json: Json = False,
 ) -> None:
     """Measure the matrix of docs/performance.md: sends by flush type, size and requests in flight, and pulls of 32."""
-    from contextlib import aclosing
-
     from raftmq.bench.suite import run_suite
 
-    figures: list[dict[str, object]] = []
-    rows: list[tuple[object, ...]] = []
-
-    async def work() -> None:
-        async with aclosing(run_suite(seconds, folder)) as results:
-            async for flush, result in results:
-                figures.append({"flush": flush, **result.as_dict()})
-                rows.append((flush, *_row(result)))
-                if not as_json:
-                    typer.echo(f"{flush} flush, {result.what}, {result.in_flight} in flight, {result.body_bytes} B …")
-
-    _measured(work)
-    if as_json:
-        print_json(figures)
-    else:
-        print_table(("flush", *COLUMNS), rows)
+    _show_matrix("flush", run_suite(seconds, folder), as_json)
 
 
 @app.command()
@@ -162,26 +145,9 @@ def raft(
     as_json: Json = False,
 ) -> None:
     """Measure sends side by side: a single broker and a Raft group of three, each with and without fsync."""
-    from contextlib import aclosing
-
     from raftmq.bench.group import run_matrix
 
-    figures: list[dict[str, object]] = []
-    rows: list[tuple[object, ...]] = []
-
-    async def work() -> None:
-        async with aclosing(run_matrix(seconds, folder)) as results:
-            async for mode, result in results:
-                figures.append({"mode": mode, **result.as_dict()})
-                rows.append((mode, *_row(result)))
-                if not as_json:
-                    typer.echo(f"{mode}, {result.in_flight} in flight, {result.body_bytes} B …")
-
-    _measured(work)
-    if as_json:
-        print_json(figures)
-    else:
-        print_table(("mode", *COLUMNS), rows)
+    _show_matrix("mode", run_matrix(seconds, folder), as_json)
 
 
 @app.command()
@@ -275,6 +241,27 @@ def _measured(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return run(work)
     except (BadAnswer, ProcessError) as error:
         fail(str(error))
+
+
+def _show_matrix(first: str, results: AsyncGenerator[tuple[str, "Result"]], as_json: bool) -> None:
+    """Show figures, told one by one while they are measured; `first` names what each begins with."""
+    figures: list[dict[str, object]] = []
+    rows: list[tuple[object, ...]] = []
+
+    async def work() -> None:
+        async with aclosing(results):
+            async for name, result in results:
+                figures.append({first: name, **result.as_dict()})
+                rows.append((name, *_row(result)))
+                if not as_json:
+                    text = f"{name}, {result.what}, {result.in_flight} in flight, {result.body_bytes} B …"
+                    typer.echo(text)
+
+    _measured(work)
+    if as_json:
+        print_json(figures)
+    else:
+        print_table((first, *COLUMNS), rows)
 
 
 def _show(results: Sequence["Result"], as_json: bool) -> None:
