@@ -3,11 +3,12 @@
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from broker.admin_topics import AdminTopics
 from broker.clients import ClientTable
 from broker.config import BrokerConfig, LiveConfig
 from broker.groups import GroupTable
@@ -29,6 +30,18 @@ from store.types import PendingRecord, PutResult, PutStatus
 
 HOST = pack_host("127.0.0.1", 10911)
 ADDRESS = "127.0.0.1:10911"
+
+
+class Timer:
+    """A timer that the test lets fire, or sees cancelled."""
+
+    def __init__(self, at: float, call: Callable[[], None]) -> None:
+        self.at = at
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
 
 
 class Peer:
@@ -132,3 +145,18 @@ async def broker_parts(folder: Path, **broker: Any) -> AsyncIterator[Parts]:
         await parts.topics.close()
         await parts.groups.close()
         store.close()
+
+
+def serve_topics(made: Parts) -> None:
+    """Give the parts the administrator's requests about topics."""
+    made.handlers = AdminTopics(
+        made.config,
+        made.topics,
+        made.groups,
+        made.offsets,
+        made.clients,
+        made.stats,
+        made.store,
+        made.announce,
+        made.persist,
+    ).table()

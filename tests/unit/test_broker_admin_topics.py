@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from broker import admin_reply
-from broker.admin_topics import AdminTopics
 from remoting.bodies import (
     GroupList,
     MessageQueue,
@@ -25,23 +24,13 @@ from remoting.headers import (
     GetTopicStatsInfoRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
 )
-from tests.unit.broker_parts import Parts, Peer, broker_parts
+from tests.unit.broker_parts import Parts, Peer, broker_parts, serve_topics
 
 
 @pytest.fixture
 async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     async with broker_parts(tmp_path) as made:
-        made.handlers = AdminTopics(
-            made.config,
-            made.topics,
-            made.groups,
-            made.offsets,
-            made.clients,
-            made.stats,
-            made.store,
-            made.announce,
-            made.persist,
-        ).table()
+        serve_topics(made)
         yield made
 
 

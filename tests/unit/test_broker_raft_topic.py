@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin_topics import AdminTopics
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import CommandError
 from remoting.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from remoting.topics import RAFT_TOPIC
-from tests.unit.broker_parts import Parts, broker_parts
+from tests.unit.broker_parts import Parts, broker_parts, serve_topics
 from tests.unit.test_broker_send import Setting
 
 
@@ -18,17 +17,7 @@ from tests.unit.test_broker_send import Setting
 async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     """A single broker whose log was once a group's."""
     async with broker_parts(tmp_path) as made:
-        made.handlers = AdminTopics(
-            made.config,
-            made.topics,
-            made.groups,
-            made.offsets,
-            made.clients,
-            made.stats,
-            made.store,
-            made.announce,
-            made.persist,
-        ).table()
+        serve_topics(made)
         made.put(RAFT_TOPIC, 0)
         yield made
 

@@ -18,19 +18,9 @@ from remoting.record import decode_record
 from remoting.topics import SCHEDULE_TOPIC
 from store.dispatch import DELAY_LEVELS_MS
 from store.types import PendingRecord, PutResult, PutStatus
-from tests.unit.broker_parts import Parts, broker_parts
+from tests.unit.broker_parts import Parts, Timer, broker_parts
 
 HOST = pack_host("192.0.2.7", 5000)
-
-
-class Timer:
-    def __init__(self, at: float, call: Callable[[], None]) -> None:
-        self.at = at
-        self.call = call
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
 
 
 class Setting:

@@ -14,20 +14,10 @@ from remoting.msgid import pack_host
 from remoting.properties import encode_properties
 from store.dispatch import DELAY_LEVELS_MS
 from store.types import PendingRecord
-from tests.unit.broker_parts import Parts, broker_parts
+from tests.unit.broker_parts import Parts, Timer, broker_parts
 from tests.unit.meta_parts import Member, leader
 
 HOST = pack_host("192.0.2.7", 5000)
-
-
-class Timer:
-    def __init__(self, at: float, call: Callable[[], None]) -> None:
-        self.at = at
-        self.call = call
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
 
 
 class Setting:
