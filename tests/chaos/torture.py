@@ -202,7 +202,8 @@ class Torture:
             if len(known) == len(found) and len({number for row in known for number in row}) == 1:
                 return
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the members did not catch up: {found}")
+                words = "\n".join(member.process.last_words() for member in self._cluster.members)
+                raise TimeoutError(f"the members did not catch up: {found}\n{words}")
             await asyncio.sleep(POLL_S)
 
     def _say(self, text: str) -> None:
