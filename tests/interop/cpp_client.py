@@ -14,6 +14,9 @@ from typing import Any
 
 from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
 
+# Between a failed send and the next attempt.
+PAUSE_S = 0.1
+
 
 def build(order: dict[str, Any], message: dict[str, Any]) -> Any:
     built = Message(order["topic"])
@@ -127,7 +130,11 @@ def pull(order: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def load(order: dict[str, Any]) -> dict[str, list[str]]:
-    """Send until standard input says stop; each acknowledgement is said at once."""
+    """Send until standard input says stop; each acknowledgement is said at once.
+
+    After a failure it pauses, as a program would: the library itself returns at once while a broker is gone, and its
+    thread that asks the NameServer for a new route cannot connect while another one connects and fails in a busy loop.
+    """
     producer = Producer(order["group"], timeout=5000)
     producer.set_namesrv_addr(order["namesrv"])
     producer.start()
@@ -146,6 +153,7 @@ def load(order: dict[str, Any]) -> dict[str, list[str]]:
                 status = int(producer.send_sync(built).status)
             except Exception as error:
                 failed.append(f"{name}: {error}")
+                stopping.wait(PAUSE_S)
                 continue
             if status != 0:
                 failed.append(f"{name}: status {status}")

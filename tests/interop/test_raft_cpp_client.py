@@ -128,7 +128,6 @@ class CppLoads:
             load.kill()
 
 
-@pytest.mark.skipif("RAFTMQ_CPP_KILL" not in os.environ, reason="open: a C++ producer sometimes stays stuck after it")
 @pytest.mark.timeout(240)
 async def test_a_killed_leader_costs_cpp_nothing_that_was_acknowledged(group: LocalCluster, tmp_path: Path) -> None:
     load = CppLoads(group, tmp_path)
