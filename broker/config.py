@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from broker.classic_config import SYNC_MASTER, ClassicKeys, check_classic
 from broker.raft_config import RaftKeys, check_group
 from remoting.codes import Perm
 from runtime.config import ConfigError, build_config, config_values, replace_config
@@ -24,7 +25,7 @@ ROUTE_PROBE = ("192.0.2.1", 9)
 
 # Keys that this broker understands only with the values given here: key → (accepted values, what to do instead).
 UNSUPPORTED: Mapping[str, tuple[frozenset[str], str]] = {
-    "brokerRole": (frozenset({"ASYNC_MASTER"}), "only brokerRole=ASYNC_MASTER is available yet"),
+    "allAckInSyncStateSet": (frozenset({"false"}), "there is no controller's set: use inSyncReplicas"),
     "enableControllerMode": (frozenset({"false"}), "controller mode is not available: remove the key"),
     "enableSlaveActingMaster": (frozenset({"false"}), "acting masters are not available: remove the key"),
     "duplicationEnable": (frozenset({"false"}), "duplication is not available: remove the key"),
@@ -52,7 +53,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(RaftKeys):
+class BrokerConfig(RaftKeys, ClassicKeys):
     """Keys of RocketMQ's BrokerConfig and NettyServerConfig that are honoured; times are in milliseconds."""
 
     # Who and where.
@@ -123,8 +124,8 @@ class BrokerConfig(RaftKeys):
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a port, 0 to 65535")
         if self.enableDLegerCommitLog:
             check_group(self, self.group_name())
-        elif self.brokerId != 0:
-            raise ConfigError(f"brokerId={self.brokerId}: only a master (brokerId=0) is available yet")
+        else:
+            check_classic(self, self.brokerId)
         for key in _POSITIVE:
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
@@ -195,7 +196,7 @@ def load_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreCo
     Raises ConfigError for values that do not fit and for modes that this broker does not have.
     """
     _refuse_unsupported(values)
-    broker, unknown_to_broker = build_config(BrokerConfig, _with_environment(values))
+    broker, unknown_to_broker = build_config(BrokerConfig, _with_pair_defaults(_with_environment(values)))
     store, unknown_to_store = build_config(StoreConfig, _with_group_defaults(values, broker))
     unknown = sorted(set(unknown_to_broker) & set(unknown_to_store) - set(UNSUPPORTED))
     return broker, store, unknown
@@ -206,6 +207,14 @@ def _with_environment(values: Mapping[str, str]) -> dict[str, str]:
     if not merged.get("namesrvAddr") and os.environ.get("NAMESRV_ADDR"):
         merged["namesrvAddr"] = os.environ["NAMESRV_ADDR"]
     return merged
+
+
+def _with_pair_defaults(values: dict[str, str]) -> dict[str, str]:
+    """Have a SYNC_MASTER wait for a slave, unless the file itself says that it need not."""
+    if values.get("brokerRole", "").strip() == SYNC_MASTER:
+        values.setdefault("inSyncReplicas", "2")
+    values.setdefault("totalReplicas", values.get("inSyncReplicas", "1"))
+    return values
 
 
 def _with_group_defaults(values: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:

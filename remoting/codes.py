@@ -124,6 +124,27 @@ class RaftCode(IntEnum):
     """{}, to the last member: the store becomes a single broker's. Answered when that is committed."""
 
 
+class ClassicCode(IntEnum):
+    """Requests of ours about a broker in a classic mode (master, slave), beside RaftCode; bodies are JSON."""
+
+    STATUS = 9111
+    """Answer: what the broker knows of its pair, as /v1/ha shows it."""
+    DIGEST = 9112
+    """{"ranges": [[begin, end], ...]}: SHA-256 (hex) of these bytes of the CommitLog; null for what is not kept."""
+    AWAIT_METADATA = 9113
+    """{"seen": n, "wait_ms": n}: {"seen": n} once the metadata is not what the asker has seen, or the time over."""
+    PROMOTE = 9114
+    """{"role": "ASYNC_MASTER", "force": false} to a slave whose master is gone: it becomes the master."""
+    FOLLOW = 9115
+    """{"brokerId": 1} to a fenced master: it becomes a slave of the one that was promoted."""
+    ACCEPT_MASTER = 9116
+    """{} to a slave that waits for a person: its log is cut to where the master's agrees with it, and it goes on."""
+    TO_RAFT = 9117
+    """{"peers": ..., "self": "n0"} to each broker of a classic group, the master first."""
+    TO_CLASSIC = 9118
+    """{"role": ..., "brokerId": 0} to each former member of a group that has ended."""
+
+
 class ResponseCode(IntEnum):
     """How a request ended. Names are RocketMQ's own."""
 

@@ -39,7 +39,9 @@ def test_one_file_holds_the_keys_of_both() -> None:
     ("key", "value"),
     [
         ("brokerRole", "SLAVE"),
-        ("brokerRole", "SYNC_MASTER"),
+        ("brokerRole", "MASTER"),
+        ("allAckInSyncStateSet", "true"),
+        ("haListenPort", "-2"),
         ("enableControllerMode", "true"),
         ("enablePropertyFilter", "true"),
         ("aclEnable", "true"),
