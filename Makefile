@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := runtime remoting raft store namesrv broker client raftmq tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check fmt bench kill-test fuzz soak simulate torture clean lint-format lint-rules lint-types lint-floors lint-setup unit
+.PHONY: help venv demo test check fmt bench kill-test fuzz soak simulate torture interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ MINUTES := 15
 SEED := 1
 torture: $(READY) ## slow: three real processes under load, kill -9, pauses, cut links, power loss; MINUTES=15 SEED=1
 	@$(PYTHON) -m tests.chaos.torture --minutes $(MINUTES) --seed $(SEED)
+
+interop-java: $(READY) ## slow: the real RocketMQ as slave, master and heir of RaftMQ; needs Java and Maven, brings RocketMQ itself
+	@RAFTMQ_INTEROP_MESSAGES=100000 $(PYTEST) -q -rPs --timeout 600 tests/interop/test_classic_rocketmq.py tests/interop/test_raft_rocketmq.py
 
 clean: ## remove .venv and all caches
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build

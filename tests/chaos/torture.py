@@ -27,6 +27,10 @@ POLL_S = 0.05
 LED = re.compile(r"leads? .*term (\d+)")
 
 
+class MemberFailed(Exception):
+    """A member ended although nobody killed it; the text holds everybody's last words."""
+
+
 class Torture:
     """One run."""
 
@@ -175,9 +179,9 @@ class Torture:
             leader = await asyncio.to_thread(self._cluster.leader)
             if leader is not None and (not among or leader in among):
                 return leader
+            self._check_alive()
             if time.monotonic() > deadline:
-                words = "\n".join(f"-- {m.process.name}\n{m.process.last_words()}" for m in self._cluster.members)
-                raise TimeoutError(f"nobody led after {LEADER_TIMEOUT_S:g} s:\n{words}")
+                raise TimeoutError(f"nobody led after {LEADER_TIMEOUT_S:g} s:\n{self._words()}")
             await asyncio.sleep(POLL_S)
 
     async def _follower(self) -> Member:
@@ -201,10 +205,20 @@ class Torture:
             known = [(s["last"], s["commit"], s["applied"]) for s in found if s is not None]
             if len(known) == len(found) and len({number for row in known for number in row}) == 1:
                 return
+            self._check_alive()
             if time.monotonic() > deadline:
-                words = "\n".join(member.process.last_words() for member in self._cluster.members)
-                raise TimeoutError(f"the members did not catch up: {found}\n{words}")
+                raise TimeoutError(f"the members did not catch up: {found}\n{self._words()}")
             await asyncio.sleep(POLL_S)
+
+    def _check_alive(self) -> None:
+        """Raise MemberFailed when a member has ended by itself: nothing that is waited for will come any more."""
+        for member in self._cluster.members:
+            code = member.process.exit_code
+            if code is not None and code > 0:
+                raise MemberFailed(f"{member.process.name} ended with {code}:\n{self._words()}")
+
+    def _words(self) -> str:
+        return "\n".join(f"-- {m.process.name}\n{m.process.last_words()}" for m in self._cluster.members)
 
     def _say(self, text: str) -> None:
         if not self._quiet:
