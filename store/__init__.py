@@ -21,5 +21,6 @@ consumequeue, indexfile, on_dispatched; then flusher → on_flushed.
 * consumequeue, indexfile, dispatch, timesearch, retention: derived files and what is forgotten when
 * controlrecord, entrylog (face of a Raft group member's log), entrybuild, entrycheck, entryfinder, entryrepair,
   heldback, floorfile, groupscan, grouprecovery: entries in the same log; what is not committed stays out of the queues
-* messagestore, reads: the face; inspect: reads a folder offline
+* slavelog, recordreader: a slave's log, the master's bytes; cutting: takes back what the master has not
+* messagestore, reads, logbytes: the face; inspect: reads a folder offline
 """

@@ -30,7 +30,7 @@ class CommitLog:
     def __init__(self, folder: Path, file_bytes: int, disk: Disk, files: list[LogFile], end: int) -> None:
         """Take over `files` (in order, without gaps, at least one) with `end` inside the last one that has data."""
         self._folder = folder
-        self._file_bytes = file_bytes
+        self.file_bytes = file_bytes
         self._disk = disk
         self._files = {file.start: file for file in files}
         self._opened: OrderedDict[int, LogFile] = OrderedDict()
@@ -58,6 +58,22 @@ class CommitLog:
         # First what can fail, so that a failure leaves everything as it was.
         following = self._next_file()
         self.pieces.append(BLANK.pack(self.file_end - self.end, BLANK_MAGIC))
+        self._go_on_in(following)
+
+    def take_over(self, data: bytes) -> None:
+        """Put bytes of another broker's log, of any part of it, at the end; they must not reach beyond this file.
+
+        Whoever fills the file goes on in the next one. Raises OSError when that cannot be made: nothing is put then.
+        """
+        end = self.end + len(data)
+        assert end <= self.file_end, "behind the file"
+        following = self._next_file() if end == self.file_end else None
+        self.pieces.append(data)
+        self.end = end
+        if following is not None:
+            self._go_on_in(following)
+
+    def _go_on_in(self, following: LogFile) -> None:
         self._runs.append((self._current, self._run_start, b"".join(self.pieces)))
         self.pieces = []
         self._current = following
@@ -113,6 +129,25 @@ class CommitLog:
             self.end = self.written = self._run_start = end
             self.flushed = min(self.flushed, end)
 
+    def begin(self, start: int) -> None:
+        """Let a log that never held anything begin at `start`, where a file begins: durable when this returns.
+
+        No sync may run. Raises OSError; then only a new start can tell where the log begins.
+        """
+        assert self.end == 0, "only an empty log has no beginning yet"
+        with self._preparing:
+            for at in sorted(self._files, reverse=True):
+                # From the newest on, so that no crash leaves a gap; without any file the log is as empty as before.
+                file = self._files.pop(at)
+                file.release()
+                self._disk.unlink(file.path)
+                self._disk.sync_folder(self._folder)
+            self._opened.clear()
+            self._current = self._make(start)
+            self.file_end = self._current.end
+            self.min_position = self.end = self.written = self._run_start = start
+            self.flushed = self.dispatched = start
+
     def overwrite(self, position: int, data: bytes) -> None:
         """Write over bytes of the log that are damaged. Raises OSError."""
         assert position + len(data) <= self.written, "behind the end is nothing to mend"
@@ -125,7 +160,7 @@ class CommitLog:
 
     def fits(self, size: int) -> bool:
         """Whether a record, or records back to back, of `size` bytes can stand in one file at all."""
-        return size + BLANK_BYTES <= self._file_bytes
+        return size + BLANK_BYTES <= self.file_bytes
 
     # -- the helper's part
 
@@ -170,7 +205,7 @@ class CommitLog:
         with self._growth:
             file = self._files.get(start)
             if file is None:
-                file = LogFile.create(self._disk, self._folder, start, self._file_bytes)
+                file = LogFile.create(self._disk, self._folder, start, self.file_bytes)
                 self._files[start] = file
             return file
 
@@ -178,10 +213,10 @@ class CommitLog:
 
     def sync(self, position: int, until: int) -> None:
         """Make what lies between two positions durable. Raises OSError."""
-        start = position - position % self._file_bytes
+        start = position - position % self.file_bytes
         while start < until:
             self._files[start].sync()
-            start += self._file_bytes
+            start += self.file_bytes
 
     # -- reading
 
@@ -215,7 +250,7 @@ class CommitLog:
 
     def read_blocking(self, position: int, size: int) -> memoryview | bytes:
         """Return written bytes, from disk when need be. For any thread. Raises OSError, also when the file is gone."""
-        start = position - position % self._file_bytes
+        start = position - position % self.file_bytes
         file = self._files.get(start)
         if file is None:
             raise FileNotFoundError(f"the CommitLog holds nothing at {position}")
@@ -225,10 +260,10 @@ class CommitLog:
         """Whether bytes are written and not yet removed, and lie in one file."""
         if size <= 0 or not self.min_position <= position <= self.written - size:
             return False
-        return position % self._file_bytes + size <= self._file_bytes
+        return position % self.file_bytes + size <= self.file_bytes
 
     def _file_of(self, position: int) -> LogFile:
-        return self._files[position - position % self._file_bytes]
+        return self._files[position - position % self.file_bytes]
 
     def _use(self, position: int) -> LogFile:
         file = self._file_of(position)

@@ -91,6 +91,10 @@ class Disk:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
 
+    def rename(self, path: Path, target: Path) -> None:
+        """Give a file or folder another name on the same file system, in one step."""
+        path.rename(target)
+
     def map(self, fd: int, size: int) -> mmap.mmap:
         """Map a file for reading; its pages are those that pwrite fills."""
         return mmap.mmap(fd, size, access=mmap.ACCESS_READ)

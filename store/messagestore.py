@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from runtime.clock import Clock, SystemClock
 from store.assembler import Assembler
 from store.cleaner import Cleaner, GroupCleaner
-from store.commitlog import CommitLog
 from store.config import StoreConfig
 from store.disk import Disk
 from store.dispatch import Dispatcher, parse_delay_levels
@@ -18,8 +17,10 @@ from store.groupscan import FoundEntries
 from store.health import Health
 from store.keeper import GROUP_CHECKPOINT_BYTES, Helper, Keeper
 from store.lockfile import ABORT_NAME
+from store.logbytes import LogBytes
 from store.opening import Opened, open_folder
 from store.reads import Accepts, Reader
+from store.slavelog import SlaveLog, SlaveParts
 from store.types import (
     CleanReport,
     Dispatched,
@@ -37,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 READ_BYTES_MAX = 128 * 1024 * 1024
 
 
-class MessageStore:
+class MessageStore(LogBytes):
     """A store folder in use. Made by open(), given back by close().
 
     One thread (the broker's loop) calls everything but read_cold(). `on_dispatched` is called in it, once per write();
@@ -53,14 +54,23 @@ class MessageStore:
     """
 
     def __init__(
-        self, config: StoreConfig, opened: Opened, *, store_host: bytes, clock: Clock, disk: Disk, stepped: bool
+        self,
+        config: StoreConfig,
+        opened: Opened,
+        *,
+        store_host: bytes,
+        clock: Clock,
+        disk: Disk,
+        stepped: bool,
+        slave: bool,
     ) -> None:
         """Use open()."""
+        super().__init__(opened.log)
         self._config = config
         self._clock = clock
         self._disk = disk
         self._opened = opened
-        self._log: CommitLog = opened.log
+        self._rebuilding = slave or opened.entries is not None
         self._queues = opened.queues
         self._dispatcher = Dispatcher(opened.queues, opened.index)
         levels_ms = parse_delay_levels(config.messageDelayLevel)
@@ -111,6 +121,14 @@ class MessageStore:
         if opened.entries is not None:
             self.entries = self._open_entries(opened.entries, store_host, levels_ms)
             self.group_cleaner = GroupCleaner(self._cleaner, opened.log, opened.queues, self.entries)
+        self.slave: SlaveLog | None = self._open_slave(levels_ms) if slave else None
+        """What a master's bytes go into, when the store is a slave's; then nothing is put or written past it."""
+
+    def _open_slave(self, levels_ms: tuple[int, ...]) -> SlaveLog:
+        parts = SlaveParts(
+            self._log, self._assembler, self._flusher, self._health, self._deliver, self._helper.make_room, levels_ms
+        )
+        return SlaveLog(parts)
 
     def _open_entries(self, found: FoundEntries, store_host: bytes, levels_ms: tuple[int, ...]) -> EntryLog:
         self._floor = FloorFile(self._config.root, self._disk)
@@ -138,22 +156,24 @@ class MessageStore:
         clock: Clock | None = None,
         disk: Disk | None = None,
         group: bool = False,
+        slave: bool = False,
         stepped: bool = False,
         force: bool = False,
     ) -> "MessageStore":
         """Lock the folder, recover what is in it, begin.
 
         `store_host`: see remoting.msgid.pack_host. `group`: as a member of a Raft group, with `entries`; without it a
-        group's folder is refused unless `force` gives up what only the group has. `stepped`: without threads, see
+        group's folder is refused unless `force` gives up what only the group has. `slave`: as a master's slave, with
+        `slave`, of a group's folder too: what it has is compared with the master's. `stepped`: without threads, see
         step_flush(). Raises StoreLocked, StoreDamaged (the text says what to do), ConfigError, OSError.
         """
         config.validate()
         clock = clock if clock is not None else SystemClock()
         disk = disk if disk is not None else Disk()
         levels_ms = parse_delay_levels(config.messageDelayLevel)
-        opened = open_folder(config, disk, clock, levels_ms, group=group, force=force)
+        opened = open_folder(config, disk, clock, levels_ms, group=group, force=force or slave)
         try:
-            store = cls(config, opened, store_host=store_host, clock=clock, disk=disk, stepped=stepped)
+            store = cls(config, opened, store_host=store_host, clock=clock, disk=disk, stepped=stepped, slave=slave)
             store._health.measure_disk()
         except BaseException:
             opened.release()
@@ -195,8 +215,8 @@ class MessageStore:
     def _deliver(self, batch: list[Dispatched]) -> None:
         """Bring records into queues and index, and tell of them."""
         try:
-            # In a group the log is the truth: a topic may have been deleted and made anew in what is read again.
-            self._dispatcher.dispatch(batch, rebuilding=self._opened.entries is not None)
+            # What another broker wrote is the truth: a topic may have been deleted and made anew there.
+            self._dispatcher.dispatch(batch, rebuilding=self._rebuilding)
         except Exception as error:
             # The records are in the log, and will be in the queues after the next start; without them nothing goes on.
             self._health.fail(f"queues or index cannot take records: {error}; restart the broker, they will be rebuilt")
@@ -207,21 +227,6 @@ class MessageStore:
     def flush_soon(self, position: int) -> None:
         """Have the flusher make everything before `position` durable; `on_flushed` tells when."""
         self._flusher.ask(position)
-
-    @property
-    def written(self) -> int:
-        """The position behind the last written record."""
-        return self._log.written
-
-    @property
-    def flushed(self) -> int:
-        """Everything before this position is on disk."""
-        return self._log.flushed
-
-    @property
-    def min_physical(self) -> int:
-        """The position of the first record that is kept."""
-        return self._log.min_position
 
     def writable(self) -> str | None:
         """Return why writes are refused (code SERVICE_NOT_AVAILABLE), None when they are not."""
@@ -361,6 +366,8 @@ class MessageStore:
         try:
             if self._health.failed is None:
                 self.write()
+                if self.slave is not None:
+                    self.slave.finish()
         finally:
             self._helper.close()
             self._flusher.close()

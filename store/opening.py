@@ -66,7 +66,7 @@ def open_folder(
 ) -> Opened:
     """Lock and recover a store folder. Raises StoreError, OSError; then everything is given back.
 
-    `group`: as a member of a Raft group. `force`: as a single broker, although it belongs to a group.
+    `group`: as a member of a Raft group. `force`: as a single broker or a slave, although it belongs to a group.
 
     Files and folders of RocketMQ that are not known here (config/, timerwheel, abort.bak, …) are left alone.
     """

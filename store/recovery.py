@@ -197,7 +197,7 @@ class Recovery:
             # One by one, from the newest on: no crash may leave a gap.
             self._disk.sync_folder(file.path.parent)
         last = kept[-1]
-        for offset, length in _dirty_ranges(last.fd, end - last.start, last.size):
+        for offset, length in dirty_ranges(last.fd, end - last.start, last.size):
             self._disk.pwrite(last.fd, bytes(length), offset)
         last.prepared = os.lseek(last.fd, end - last.start, os.SEEK_HOLE)
         files = kept + later[:ahead]
@@ -214,10 +214,10 @@ def _span(file: LogFile) -> Span:
 
 
 def _has_data(file: LogFile) -> bool:
-    return next(_dirty_ranges(file.fd, 0, file.size), None) is not None
+    return next(dirty_ranges(file.fd, 0, file.size), None) is not None
 
 
-def _dirty_ranges(fd: int, offset: int, end: int) -> Iterator[tuple[int, int]]:
+def dirty_ranges(fd: int, offset: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield (offset, length) of what is not zero between two offsets of a file; holes are skipped unread."""
     while offset < end:
         try:
