@@ -3,6 +3,7 @@
 A sender appends records and says whom to call; the call comes exactly once, in the event loop, with the response code
 of the mode. `LocalReplication` is the mode of a single master: everything that arrived in one turn of the loop is
 written by one `store.write()`, and acknowledged when written (ASYNC_FLUSH) or when fdatasync has returned (SYNC_FLUSH).
+That of a master that waits for slaves stands in syncreplication.py, that of a Raft group in raftgroup.py.
 """
 
 import asyncio
@@ -83,7 +84,7 @@ class LogStore(Protocol):
         ...
 
 
-class _Turn(NamedTuple):
+class Turn(NamedTuple):
     """What one call of append or append_batch left for the end of the turn; `records` of a batch stand together."""
 
     records: PendingRecord | Sequence[PendingRecord]
@@ -129,7 +130,7 @@ class LocalReplication:
         self._sync = sync_flush
         self._flush_timeout = flush_timeout
         self._pending_bytes_max = pending_bytes_max
-        self._turn: list[_Turn] = []
+        self._turn: list[Turn] = []
         self._turn_bytes = 0
         self._turn_batches = 0
         self._flushing: deque[_Parked] = deque()
@@ -138,6 +139,8 @@ class LocalReplication:
         self._put_end = self._safe_end = store.written
         self._stopped = False
         self._empty = asyncio.Event()
+        # Called in the loop after each write, before anything of it is answered; must not raise.
+        self.on_written: Callable[[], None] | None = None
         store.on_flushed = self._flushed_in_thread
 
     @property
@@ -157,7 +160,7 @@ class LocalReplication:
         self._turn_bytes += len(record.body) + len(record.properties) + RECORD_OVERHEAD_BYTES
         if not turn:
             self._loop.call_soon(self._end_turn)
-        turn.append(_new_turn(_Turn, (record, done, wait)))
+        turn.append(_new_turn(Turn, (record, done, wait)))
 
     def append_batch(self, records: Sequence[PendingRecord], done: BatchDone, *, wait: bool = True) -> None:
         """Store records next to one another; see Replication."""
@@ -174,12 +177,12 @@ class LocalReplication:
         if not turn:
             self._loop.call_soon(self._end_turn)
         self._turn_batches += 1
-        turn.append(_Turn(records, done, wait))
+        turn.append(Turn(records, done, wait))
 
     async def drain(self, timeout_seconds: float) -> bool:
         """Take nothing more and return when everything taken is acknowledged; False when that took too long."""
         self._stopped = True
-        if self._turn or self._flushing:
+        if not self._idle():
             self._empty.clear()
             try:
                 await asyncio.wait_for(self._empty.wait(), timeout_seconds)
@@ -208,14 +211,20 @@ class LocalReplication:
             self._check_empty()
             return
         self._put_end = end
+        if self.on_written is not None:
+            self.on_written()
+        self._settle(turn, results)
+
+    def _settle(self, turn: list[Turn], results: list[Any]) -> None:
+        """Answer what was written, now or when it is as safe as this mode says."""
         if self._sync:
             self._await_flush(turn, results)
             return
-        self._safe_end = end
+        self._safe_end = self._put_end
         self._complete(turn, results)
         self._check_empty()
 
-    def _put(self, turn: list[_Turn]) -> list[Any]:
+    def _put(self, turn: list[Turn]) -> list[Any]:
         """Return the result of each entry: one, or a batch's list (only its first when it was refused)."""
         if not self._turn_batches:
             return self._store.put_many([entry.records for entry in turn])  # type: ignore[misc] # no batches: all single
@@ -229,7 +238,7 @@ class LocalReplication:
                 results.append(placed if placed[-1].status is _OK else placed[-1:])
         return results
 
-    def _complete(self, turn: list[_Turn], results: list[Any]) -> None:
+    def _complete(self, turn: list[Turn], results: list[Any]) -> None:
         """Answer everybody; a failure in one answer must not cost the others theirs."""
         for (_records, done, _wait), result in zip(turn, results, strict=True):
             status = result[0].status if type(result) is list else result.status
@@ -238,9 +247,9 @@ class LocalReplication:
             except Exception:
                 _log.exception("an acknowledgement could not be delivered")
 
-    def _await_flush(self, turn: list[_Turn], results: list[Any]) -> None:
+    def _await_flush(self, turn: list[Turn], results: list[Any]) -> None:
         deadline = self._loop.time() + self._flush_timeout
-        at_once: list[tuple[_Turn, Any]] = []
+        at_once: list[tuple[Turn, Any]] = []
         for entry, result in zip(turn, results, strict=True):
             last = result[-1] if type(result) is list else result
             if entry.wait and last.status is _OK:
@@ -284,6 +293,10 @@ class LocalReplication:
         self._arm()
         self._check_empty()
 
+    def _idle(self) -> bool:
+        """Tell whether nobody waits for an answer."""
+        return not self._turn and not self._flushing
+
     def _check_empty(self) -> None:
-        if not self._turn and not self._flushing:
+        if self._idle():
             self._empty.set()

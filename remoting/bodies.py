@@ -1,7 +1,8 @@
 """The one door to all bodies: Structs with RocketMQ's field names, each with ``encode()`` and ``decode(data)``.
 
 They stand by theme in bodies_base (how all are read and written), bodies_route (topics, registration, routes),
-bodies_client (heartbeats, connections, locks), bodies_group (groups, offsets) and bodies_stats (reports).
+bodies_client (heartbeats, connections, locks), bodies_group (groups, offsets), bodies_ha (master and
+slaves) and bodies_stats (reports).
 Formats: RocketMQ 4.x and 5.x; written as strict JSON, but for maps keyed by message queues (see fastjson).
 """
 
@@ -39,6 +40,7 @@ from remoting.bodies_group import (
     SubscriptionGroupList,
     SubscriptionGroupTable,
 )
+from remoting.bodies_ha import HAClientInfo, HAConnectionInfo, HARuntimeInfo
 from remoting.bodies_route import (
     BrokerData,
     BrokerMemberGroup,
@@ -94,6 +96,9 @@ __all__ = [
     "DelayOffsetTable",
     "GroupForbidden",
     "GroupList",
+    "HAClientInfo",
+    "HAConnectionInfo",
+    "HARuntimeInfo",
     "HeartbeatData",
     "KVTable",
     "LockBatchBody",

@@ -96,6 +96,7 @@ class RequestCode(IntEnum):
     CHECK_ROCKSDB_CQ_WRITE_PROGRESS = 354
     LITE_PULL_MESSAGE = 361
     RECALL_MESSAGE = 370
+    GET_ALL_MESSAGE_REQUEST_MODE = 402
     GET_BROKER_MEMBER_GROUP = 901
     ADD_BROKER = 902
     REMOVE_BROKER = 903
@@ -134,9 +135,12 @@ class ClassicCode(IntEnum):
     AWAIT_METADATA = 9113
     """{"seen": n, "wait_ms": n}: {"seen": n} once the metadata is not what the asker has seen, or the time over."""
     PROMOTE = 9114
-    """{"role": "ASYNC_MASTER", "force": false} to a slave whose master is gone: it becomes the master."""
+    """{"role": "ASYNC_MASTER", "force": false, "ask": false} to a slave whose master is gone: it becomes the master.
+
+    Answer: what may be lost, and why it would be refused; with "ask" that is all that is done.
+    """
     FOLLOW = 9115
-    """{"brokerId": 1} to a fenced master: it becomes a slave of the one that was promoted."""
+    """{"brokerId": 1}, 0 for the lowest free one, to a fenced master: it becomes a slave of the one promoted."""
     ACCEPT_MASTER = 9116
     """{} to a slave that waits for a person: its log is cut to where the master's agrees with it, and it goes on."""
     TO_RAFT = 9117

@@ -1,91 +1,18 @@
 """broker/replication.py: every append is answered exactly once, at the moment that its mode promises."""
 
 import asyncio
-from collections.abc import Callable, Sequence
 
 import pytest
 
 from broker.replication import LocalReplication
 from remoting.codes import ResponseCode
-from store.errors import StoreWriteError
-from store.types import PendingRecord, PutResult, PutStatus
-
-SIZE = 100
-REFUSED = "refused"
-
-
-class FakeStore:
-    """A store that keeps nothing: 100 bytes a record, flushed when the test says so."""
-
-    def __init__(self) -> None:
-        self.on_flushed: Callable[[int], None] | None = None
-        self.end = 0
-        self.written = 0
-        self.writes = 0
-        self.wanted: list[int] = []
-        self.refused: str | None = None
-        self.broken = False
-
-    def put_many(self, records: Sequence[PendingRecord]) -> list[PutResult]:
-        return [self._put(record) for record in records]
-
-    def put_batch(self, records: Sequence[PendingRecord]) -> list[PutResult]:
-        if any(record.topic == REFUSED for record in records):
-            return [PutResult(PutStatus.MESSAGE_ILLEGAL) for _ in records]
-        return [self._put(record) for record in records]
-
-    def _put(self, record: PendingRecord) -> PutResult:
-        if record.topic == REFUSED:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        start = self.end
-        self.end += SIZE
-        return PutResult(PutStatus.PUT_OK, start, start // SIZE, SIZE, 0, self.end)
-
-    def write(self) -> int:
-        if self.broken:
-            self.end = self.written
-            raise StoreWriteError("no room")
-        self.writes += 1
-        self.written = self.end
-        return self.written
-
-    def flush_soon(self, position: int) -> None:
-        self.wanted.append(position)
-
-    def writable(self) -> str | None:
-        return self.refused
-
-    def flushed(self, position: int) -> None:
-        assert self.on_flushed is not None
-        self.on_flushed(position)
-
-
-def record(topic: str = "T") -> PendingRecord:
-    return PendingRecord(topic, 0, 0, 0, 0, b"\x7f\0\0\1\0\0\0\0", 0, 0, b"x", b"")
+from store.types import PutResult
+from tests.unit.replication_parts import REFUSED, SIZE, Answers, FakeStore, record, turn
 
 
 def make(store: FakeStore, *, sync: bool = False, timeout: float = 5.0, limit: int = 10_000) -> LocalReplication:
     loop = asyncio.get_running_loop()
     return LocalReplication(store, loop, sync_flush=sync, flush_timeout=timeout, pending_bytes_max=limit)
-
-
-class Answers:
-    def __init__(self) -> None:
-        self.codes: list[int] = []
-        self.results: list[PutResult | list[PutResult]] = []
-
-    def __call__(self, result: PutResult, code: int) -> None:
-        self.codes.append(int(code))
-        self.results.append(result)
-
-    def batch(self, results: list[PutResult], code: int) -> None:
-        self.codes.append(int(code))
-        self.results.append(results)
-
-
-async def turn() -> None:
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
 
 
 async def test_one_turn_is_one_write_and_answers_in_order() -> None:
@@ -256,3 +183,18 @@ async def test_drain_gives_up_in_time() -> None:
     assert not await replication.drain(0.01)
     store.flushed(SIZE)
     await turn()
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_who_copies_the_log_is_told_of_each_write_before_anybody_is_answered(*, sync: bool) -> None:
+    store, answers, told = FakeStore(), Answers(), []
+    replication = make(store, sync=sync)
+    replication.on_written = lambda: told.append((store.written, len(answers.codes)))
+    replication.append(record(), answers, wait=False)
+    replication.append(record(), answers, wait=False)
+    await turn()
+    store.broken = True
+    replication.append(record(), answers)
+    await turn()
+    assert told == [(2 * SIZE, 0)]
+    assert answers.codes == [0, 0, ResponseCode.SERVICE_NOT_AVAILABLE]
