@@ -8,6 +8,8 @@ from runtime.config import ConfigError
 ASYNC_MASTER = "ASYNC_MASTER"
 SYNC_MASTER = "SYNC_MASTER"
 SLAVE = "SLAVE"
+# What a member of a Raft group calls its role when it is asked as if it were one of these.
+RAFT = "RAFT"
 ROLES = (ASYNC_MASTER, SYNC_MASTER, SLAVE)
 # haListenPort: no port for slaves is opened.
 HA_CLOSED = -1
@@ -34,6 +36,7 @@ class ClassicKeys:
     enableAutoInSyncReplicas: bool = False
     haFlowControlEnable: bool = False
     maxHaTransferByteInSecond: int = 100 * 1024 * 1024  # of each slave, when haFlowControlEnable
+    enableSlaveActingMaster: bool = False  # the slave with the lowest id grants queue locks while there is no master
     syncFromLastFile: bool = False  # an empty slave is sent the last file only; ours: from the first one that is kept
     slaveMetadataMs: int = 10_000  # ours: how often a slave copies the metadata (RocketMQ: every 10 s)
 
@@ -72,8 +75,8 @@ _POSITIVE = (
 )
 
 
-def classic_words(keys: ClassicKeys, given: frozenset[str]) -> Iterator[str]:
-    """Yield what a master says at start about what it waits for; `given`: the keys that the file names."""
+def classic_words(keys: ClassicKeys) -> Iterator[str]:
+    """Yield what a master says at start about what it waits for."""
     if keys.brokerRole != SYNC_MASTER:
         return
     if keys.inSyncReplicas == 1:
@@ -82,13 +85,9 @@ def classic_words(keys: ClassicKeys, given: frozenset[str]) -> Iterator[str]:
             "them; set 2 or more"
         )
         return
-    if "inSyncReplicas" not in given:
-        yield (
-            "inSyncReplicas is not set: 2 is taken, a send is acknowledged when a slave has it too (RocketMQ 5 takes "
-            "1 and waits for none)"
-        )
     auto = f", down to {keys.minInSyncReplicas} when fewer are in sync" if keys.enableAutoInSyncReplicas else ""
     yield (
-        f"a send is acknowledged when {keys.inSyncReplicas} of the brokers have it, this one included{auto}: 11 when "
-        f"fewer are in sync, 12 when they take longer than {keys.slaveTimeout} ms"
+        f"a send is acknowledged when {keys.inSyncReplicas} of the brokers have it, this one included{auto} "
+        f"(inSyncReplicas; RocketMQ 5 takes 1 when it is not set, and waits for none): 11 when fewer are in sync, 12 "
+        f"when they take longer than {keys.slaveTimeout} ms"
     )

@@ -61,6 +61,8 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
 
 
+# With these, an unchanged offset means that there was nothing to say.
+UNMOVED = frozenset({PullStatus.NO_NEW, PullStatus.NO_MATCH})
 _PULL_STATUS = {int(status.value): status for status in PullStatus}
 
 

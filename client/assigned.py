@@ -6,12 +6,12 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from client.api import BrokerApi, PullAnswer, PullRequest, PullStatus
+from client.api import UNMOVED, BrokerApi, PullAnswer, PullRequest, PullStatus
 from client.errors import ClientError, RouteError
 from client.instance import ClientInstance
 from client.offsets import OffsetStore, refresh_quietly
 from client.processqueue import ProcessQueue
-from client.routes import MASTER_ID
+from client.replica import ReplicaChoice
 from client.subscription import Subscription
 from remoting.bodies import MessageQueue
 from remoting.codes import ResponseCode
@@ -77,7 +77,7 @@ class AssignedQueue:
     positioned: asyncio.Event = field(default_factory=asyncio.Event)
     _progress: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
-    _replica: int = MASTER_ID
+    _replica: ReplicaChoice = field(default_factory=lambda: ReplicaChoice(time.monotonic))
 
     def start(self) -> None:
         """Begin to fetch."""
@@ -158,7 +158,7 @@ class AssignedQueue:
 
     async def _address(self) -> str:
         route = await self.context.instance.routes.find(self.queue.topic)
-        address = route.address(self.queue.brokerName, self._replica)
+        address = self._replica.choose(route, self.queue.brokerName)
         if address is None:
             raise RouteError(f"broker {self.queue.brokerName} of {self.queue.topic} is in no route", retriable=True)
         return address
@@ -178,7 +178,10 @@ class AssignedQueue:
         )
 
     async def _take(self, answer: PullAnswer) -> None:
-        self._replica = answer.suggested_id
+        if answer.status in UNMOVED and answer.next_offset == self.next_offset:
+            await self._look_round(answer.suggested_id)
+            return
+        self._replica.answered(answer.suggested_id)
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             await self._correct(answer)
             return
@@ -190,6 +193,14 @@ class AssignedQueue:
         elif not self.unfinished and answer.next_offset > 0:
             # All that was filtered out counts as consumed, or a restart would fetch it again.
             self.context.offsets.update(self.queue, answer.next_offset)
+
+    async def _look_round(self, suggested_id: int) -> None:
+        """Wait a little after an answer that was none and find out who is there, unless another can be asked."""
+        routes = self.context.instance.routes
+        pause = self._replica.nothing_new(routes.cached(self.queue.topic), self.queue.brokerName, suggested_id)
+        if pause:
+            await refresh_quietly(routes, self.queue.topic)
+            await asyncio.sleep(pause)
 
     async def _correct(self, answer: PullAnswer) -> None:
         """Go where the broker says: the offset is no longer, or not yet, in the queue."""
@@ -213,7 +224,7 @@ class AssignedQueue:
 
     async def _after(self, error: Exception, pause: float) -> None:
         """Do what the error asks for before the next attempt."""
-        self._replica = MASTER_ID
+        self._replica.failed(error)
         code = error.code if isinstance(error, ResponseError) else None
         _log.log(
             logging.INFO if code in _UNKNOWN_HERE else logging.WARNING,

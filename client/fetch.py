@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from client.api import PullAnswer, PullRequest, PullStatus
+from client.api import UNMOVED, PullAnswer, PullRequest, PullStatus
 from client.errors import ClientError, RouteError
 from client.instance import ClientInstance
 from client.offsets import refresh_quietly
-from client.routes import MASTER_ID
+from client.replica import ReplicaChoice
 from client.subscription import Subscription
 from remoting.bodies import MessageQueue
 from remoting.errors import InvokeError, RemotingError
@@ -67,7 +68,7 @@ class FetchedQueue:
         self._task: asyncio.Task[None] | None = None
         # Fetches that were cancelled and have not ended yet.
         self._ending: set[asyncio.Task[None]] = set()
-        self._replica = MASTER_ID
+        self._replica = ReplicaChoice(time.monotonic)
         if position is not None:
             self._known.set()
 
@@ -134,12 +135,14 @@ class FetchedQueue:
                     self._known.set()
                 await self._room(context.limits)
                 answer = await self._pull(context, self._fetch_offset)
-                if not self._accept(context, answer):
+                if answer.status in UNMOVED and answer.next_offset == self._fetch_offset:
+                    await self._look_round(context, answer.suggested_id)
+                elif not self._accept(context, answer):
                     await asyncio.sleep(PAUSE_S_MAX)
                 pause = PAUSE_S_FIRST
             except (RemotingError, ClientError) as error:
                 _log.warning("group %s: fetching from %s: %s", context.group, self.queue, error)
-                self._replica = MASTER_ID
+                self._replica.failed(error)
                 if isinstance(error, RouteError) or (isinstance(error, InvokeError) and error.reroute):
                     await refresh_quietly(context.instance.routes, self.queue.topic)
                 await asyncio.sleep(pause)
@@ -155,7 +158,7 @@ class FetchedQueue:
 
     async def _pull(self, context: FetchContext, offset: int) -> PullAnswer:
         route = await context.instance.routes.find(self.queue.topic)
-        address = route.address(self.queue.brokerName, self._replica)
+        address = self._replica.choose(route, self.queue.brokerName)
         if address is None:
             raise RouteError(f"broker {self.queue.brokerName} of {self.queue.topic} is in no route", retriable=True)
         request = PullRequest(
@@ -171,9 +174,17 @@ class FetchedQueue:
         )
         return await context.instance.api.pull(address, request)
 
+    async def _look_round(self, context: FetchContext, suggested_id: int) -> None:
+        """Wait a little after an answer that was none and find out who is there, unless another can be asked."""
+        routes = context.instance.routes
+        pause = self._replica.nothing_new(routes.cached(self.queue.topic), self.queue.brokerName, suggested_id)
+        if pause:
+            await refresh_quietly(routes, self.queue.topic)
+            await asyncio.sleep(pause)
+
     def _accept(self, context: FetchContext, answer: PullAnswer) -> bool:
         """Put an answer into the buffer; False when the broker asks for what was just done."""
-        self._replica = answer.suggested_id
+        self._replica.answered(answer.suggested_id)
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             _log.warning(
                 "group %s: %s has offsets %d to %d, not %s: going on at %d",

@@ -77,13 +77,31 @@ class _Noted:
 
 
 class RemoteOffsets(_Noted):
-    """Offsets kept by each queue's broker."""
+    """Offsets kept by each queue's broker: by its master, or by a slave while there is no master.
+
+    What a slave was told is told to the master again when it is back: not every slave passes it on.
+    """
 
     def __init__(self, group: str, api: BrokerApi, routes: Routes) -> None:
         super().__init__()
         self._group = group
         self._api = api
         self._routes = routes
+        # Where the stored offsets are.
+        self._kept_at: dict[MessageQueue, str] = {}
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Drop what was noted."""
+        super().forget(queue)
+        self._kept_at.pop(queue, None)
+
+    def unstored(self, queues: Iterable[MessageQueue] | None) -> list[tuple[MessageQueue, int]]:
+        """Return what the replica that is asked now was not told."""
+        for queue, address in self._kept_at.items():
+            route = self._routes.cached(queue.topic)
+            if route is not None and route.address(queue.brokerName) not in {None, address}:
+                self.stored.pop(queue, None)
+        return super().unstored(queues)
 
     async def load(self, queue: MessageQueue) -> int | None:
         """Ask the queue's broker."""
@@ -101,7 +119,7 @@ class RemoteOffsets(_Noted):
 
     async def _commit(self, queue: MessageQueue, offset: int) -> bool:
         try:
-            await self._api.commit(await broker_address(self._routes, queue), self._group, queue, offset)
+            address = await self._tell(queue, offset)
         except (RemotingError, RouteError) as error:
             _log.warning("group %s: offset %d of %s is not stored yet: %s", self._group, offset, queue, error)
             if isinstance(error, InvokeError) and error.reroute:
@@ -109,7 +127,22 @@ class RemoteOffsets(_Noted):
             return False
         if queue in self.offsets:
             self.stored[queue] = offset
+            self._kept_at[queue] = address
         return True
+
+    async def _tell(self, queue: MessageQueue, offset: int) -> str:
+        """Return who has the offset now: the master, or another replica when the master cannot be reached."""
+        address = await broker_address(self._routes, queue)
+        try:
+            await self._api.commit(address, self._group, queue, offset)
+        except ConnectError:
+            route = await self._routes.find(queue.topic)
+            other = route.address(queue.brokerName, avoid=address)
+            if other is None or other == address:
+                raise
+            await self._api.commit(other, self._group, queue, offset)
+            return other
+        return address
 
 
 class LocalOffsets(_Noted):

@@ -328,8 +328,7 @@ class Producer(Lifecycle):
         out.failed_broker = queue.brokerName
         out.avoid = out.address if isinstance(error, InvokeError) and error.reroute else None
         out.may_be_stored |= may_be_stored(error)
-        if self._latency is not None and not isinstance(error, ResponseError):
-            self._latency.failed(queue.brokerName)
+        self._picker.failed(queue.brokerName, error)
 
     def _has_other_broker(self, out: Outgoing) -> bool:
         route = self._routes.cached(out.topic)

@@ -13,7 +13,7 @@ import tenacity
 
 from client.errors import RouteError
 from remoting.codes import ResponseCode
-from remoting.errors import ConnectError, InvokeError, ResponseError
+from remoting.errors import ConnectError, ConnectionLost, InvokeError, ResponseError
 
 T = TypeVar("T")
 
@@ -37,6 +37,11 @@ def reached_nobody(error: BaseException | None) -> bool:
     return isinstance(error, RouteError | ConnectError) or (
         isinstance(error, ResponseError) and error.code in _NOBODY_LEADS
     )
+
+
+def gone(error: BaseException | None) -> bool:
+    """Tell whether the broker has nobody just now who takes messages: its process ended, or its group has no master."""
+    return reached_nobody(error) or isinstance(error, ConnectionLost)
 
 
 async def with_retries(

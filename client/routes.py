@@ -46,23 +46,26 @@ class TopicRoute:
         A member of a Raft group passes on what it is sent, or waits with it until a leader is elected; the slave of a
         master refuses it. None for an unknown broker.
         """
-        replicas = self.brokers.get(broker)
-        if not replicas:
-            return None
-        addresses = [replicas[number] for number in sorted(replicas)]
-        return next((address for address in addresses if address != avoid), addresses[0])
+        return self.address(broker, MASTER_ID, avoid)
 
     @property
     def masterless(self) -> bool:
         """Whether some broker has replicas, but no master at the moment."""
         return any(MASTER_ID not in replicas for replicas in self.brokers.values())
 
-    def address(self, broker: str, broker_id: int = MASTER_ID) -> str | None:
-        """Return the address of that replica, or of the replica with the lowest id, or None for an unknown broker."""
+    def address(self, broker: str, broker_id: int = MASTER_ID, avoid: str | None = None) -> str | None:
+        """Return the address of that replica, else of the one with the lowest id; `avoid` only when there is no other.
+
+        None for an unknown broker.
+        """
         replicas = self.brokers.get(broker)
         if not replicas:
             return None
-        return replicas.get(broker_id) or replicas[min(replicas)]
+        wanted = replicas.get(broker_id)
+        if wanted is not None and wanted != avoid:
+            return wanted
+        addresses = [replicas[number] for number in sorted(replicas)]
+        return next((address for address in addresses if address != avoid), addresses[0])
 
 
 def topic_route(topic: str, data: TopicRouteData, *, assumed_queues: int = 0) -> TopicRoute:

@@ -63,7 +63,7 @@ class Registration:
 
 
 class Registered(NamedTuple):
-    """What a slave is told: its master's addresses; empty for a master, and when the master is not there."""
+    """What a slave is told, and a master that was deposed: the master's addresses; else they are empty."""
 
     master_address: str = ""
     ha_address: str = ""
@@ -93,8 +93,9 @@ class RouteTable:
     def register(self, claim: Registration, *, delete_missing: bool = False) -> Registered:
         """Take a registration in; `delete_missing` drops the group's topics that it lacks.
 
-        A claim to an id that another process holds with a higher stateVersion is ignored. Raises CommandError at a
-        limit, and for a single topic of a broker that never registered the others; nothing is changed then.
+        A claim to an id that another process holds with a higher stateVersion is ignored; the answer names the master
+        then, so that one that was deposed learns of it. Raises CommandError at a limit, and for a single topic of a
+        broker that never registered the others; nothing is changed then.
         """
         self._check(claim, delete_missing=delete_missing)
         who = Address(claim.cluster, claim.address)
@@ -102,7 +103,7 @@ class RouteTable:
         if group is not None and self._fenced(claim, group):
             if claim.address not in group.brokerAddrs.values():
                 self.live.pop(who, None)
-            return Registered()
+            return self._master(claim.cluster, group)
         if group is None:
             group = self.groups[claim.broker_name] = BrokerData({}, claim.broker_name, claim.cluster)
         self.clusters.setdefault(claim.cluster, set()).add(claim.broker_name)
@@ -305,10 +306,11 @@ class RouteTable:
             self.filter_servers.pop(who, None)
 
     def _master_of(self, claim: Registration, group: BrokerData) -> Registered:
-        if claim.broker_id == MASTER_ID:
-            return Registered()
+        return Registered() if claim.broker_id == MASTER_ID else self._master(claim.cluster, group)
+
+    def _master(self, cluster: str, group: BrokerData) -> Registered:
         address = group.brokerAddrs.get(MASTER_ID, "")
-        master = self.live.get(Address(claim.cluster, address))
+        master = self.live.get(Address(cluster, address))
         return Registered() if master is None else Registered(address, master.ha_address)
 
     def _forget_group(self, broker_name: str) -> None:

@@ -53,17 +53,29 @@ class Role:
         raise AssertionError(callback)
 
 
+class Master:
+    """What a slave sees of its master."""
+
+    master_alive = True
+
+
 class Setting:
-    def __init__(self, parts: Parts, threads: ThreadPoolExecutor, kind: type[PullHandlers] = PullHandlers) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        threads: ThreadPoolExecutor,
+        kind: type[PullHandlers] = PullHandlers,
+        master: "Master | None" = None,
+    ) -> None:
         self.parts = parts
         self.consumer = Consumer()
         self.role = Role()
         # What was passed on to the leader: for how long it may be parked there, and the answer when that fails.
         self.forwarded: list[tuple[float, Command]] = []
-        checks = PullChecks(parts.config, parts.topics, parts.groups, parts.clients, self.role)
-        loop = asyncio.get_running_loop()
+        checks = PullChecks(parts.config, parts.topics, parts.groups, parts.clients, self.role, forwards=master is None)
+        loop, forward = asyncio.get_running_loop(), self._forward if master is None else None
         self.pulls = kind(
-            parts.config, checks, parts.offsets, parts.store, parts.stats, loop, threads, self.role, self._forward
+            parts.config, checks, parts.offsets, parts.store, parts.stats, loop, threads, self.role, forward, master
         )
         parts.store.on_dispatched = self.pulls.arrived
 
@@ -109,12 +121,14 @@ class Setting:
 
 
 @asynccontextmanager
-async def pulling(folder: Path, kind: type[PullHandlers] = PullHandlers) -> AsyncIterator[Setting]:
+async def pulling(
+    folder: Path, kind: type[PullHandlers] = PullHandlers, master: Master | None = None
+) -> AsyncIterator[Setting]:
     with ThreadPoolExecutor(1) as threads:
         async with broker_parts(folder) as parts:
             parts.topics.update(TopicConfig("T", 4, 4))
             parts.groups.update(SubscriptionGroupConfig(groupName="G"))
-            made = Setting(parts, threads, kind)
+            made = Setting(parts, threads, kind, master)
             yield made
             made.pulls.stop()
 

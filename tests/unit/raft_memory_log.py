@@ -4,6 +4,7 @@ import random
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from raft.group import GroupConfig, Member
@@ -149,6 +150,7 @@ class Machine:
         self.due = 0.0
         self.auto_sync = True
         self.vote_disk: OSError | None = None
+        self.settings = group.settings(name)
         self.node = self._made()
 
     def _replace(self, path: Path, content: bytes) -> None:
@@ -159,7 +161,7 @@ class Machine:
 
     def _made(self) -> RaftNode:
         return self.group.node_class(
-            self.group.settings(self.name), self.log, self.votes,
+            self.settings, self.log, self.votes,
             hello=self.hello, clock=self.group.clock, rng=self.group.rng, send=self._send, events=self,
         )  # fmt: skip
 
@@ -173,12 +175,21 @@ class Machine:
         self.node = self._made()
         self.node.start()
 
+    def told(self, *, founds: bool = False, joins: bytes = b"") -> None:
+        """Start again, with what a person said about this log."""
+        self.settings = replace(self.settings, founds=founds, joins=joins)
+        self.restart()
+
     def hello(self) -> Hello:
         config = self.node.config
+        end = self.log.last
+        base = (0, 0, 0) if config is None and not self.settings.joins else (end.index, end.end, end.chain)
+        if config is not None:
+            base = config.base
         return Hello(
             group="g", self_id=self.name, store_id=self.store_id, group_id=config.group_id if config else b"",
             last_index=self.log.last.index, last_term=self.log.last.term,
-            base_index=config.base_index if config else 0, base_position=config.base_position if config else 0,
+            base_index=base[0], base_position=base[1], base_digest=base[2],
             empty=self.log.last.end == 0, has_log=self.log.last.index > 0, log_file_bytes=1024, flush_sync=True,
             clock_ms=self.group.clock.now_ms(), config_index=self.node.config_index,
         )  # fmt: skip

@@ -43,7 +43,8 @@ class Face:
             lambda: self.reason,
             lambda: {"listen": "127.0.0.1:10911"},
             Standalone() if role is None else role,
-            None if role is None else lambda: {"role": "LEADER", "term": role.term},
+            lambda: "ASYNC_MASTER" if role is None else "LEADER" if role.leads else "FOLLOWER",
+            {} if role is None else {"/v1/raft": lambda: {"role": "LEADER", "term": role.term}},
         )
         self.http = self.pages.face()
 

@@ -28,6 +28,7 @@ from tests.unit.meta_parts import Member, leader
 class Someone:
     def __init__(self) -> None:
         self.closed = False
+        self.attachments: dict[str, Any] = {}
         self.answers: list[Command] = []
 
     def reply(self, _request: Command, response: Command) -> None:

@@ -160,3 +160,30 @@ def test_R13_a_copy_is_asked_of_those_too_whom_only_the_last_config_names() -> N
         "n2": ("fd00::1", 40912),
     }
     assert copy_peers(settings, Marker()) == {"n3": ("127.0.0.1", 40914), "n1": ("old", 1)}
+
+
+def test_R16_what_tells_of_one_broker_alone_is_neither_given_nor_taken_nor_wiped(tmp_path: Path) -> None:
+    """A member that got the leader's mode.json would start as the leader; without its own, as what it was before."""
+    node = leader(tmp_path / "leader")
+    config = tmp_path / "leader" / "store" / "config"
+    for name in ("mode.json", "pair.json"):
+        (config / name).write_bytes(b"of the leader")
+    source = StoreSource(make_config(tmp_path / "leader"), node.log, lambda: None)
+    assert set(source.metadata()) == {"topics.json"}
+    node.store.close()
+
+    own = tmp_path / "own" / "store"
+    (own / "config").mkdir(parents=True)
+    (own / "cut" / "aside" / "commitlog").mkdir(parents=True)
+    for name in ("config/mode.json", "config/mode.json.bak", "config/topics.json", "cut/aside/commitlog/0"):
+        (own / name).write_bytes(b"own")
+    target = StoreTarget(make_config(tmp_path / "own"), HOST)
+    with target.locked():
+        target.wipe(frozenset())
+    assert (own / "config" / "mode.json").read_bytes() == b"own"
+    assert (own / "config" / "mode.json.bak").read_bytes() == b"own"
+    assert (own / "cut" / "aside" / "commitlog" / "0").read_bytes() == b"own"
+    assert not (own / "config" / "topics.json").exists()
+    for name in ("mode.json", "pair.json"):
+        with pytest.raises(ResetMismatch, match="tells of the leader alone"):
+            target.metadata_path(name)

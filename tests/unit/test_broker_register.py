@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker import register
+from broker import register, register_body
+from broker.classic_role import ClassicRole
 from broker.config import LiveConfig, load_broker_config
 from broker.register import Registration, address_warnings
 from broker.topics import TopicTable
@@ -14,7 +15,7 @@ from remoting.bodies import RegisterBrokerBody, TopicConfig
 from remoting.client import RemotingClient
 from remoting.codes import Perm, RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers import QueryDataVersionResponseHeader, RegisterBrokerRequestHeader
+from remoting.headers import QueryDataVersionResponseHeader, RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
 from remoting.server import Connection, RemotingServer
 from runtime.clock import ManualClock
 from tests.unit.raft_parts import SetRole
@@ -28,6 +29,8 @@ class NameServer:
         self.headers: list[RegisterBrokerRequestHeader] = []
         self.bodies: list[RegisterBrokerBody] = []
         self.changed = False
+        # What it names as the group's master and the HA address of it.
+        self.master = ("", "")
         codes = (RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION)
         self.server = RemotingServer(dict.fromkeys(codes, self._handle), name="namesrv")
 
@@ -44,6 +47,10 @@ class NameServer:
             decode = RegisterBrokerBody.decode_compressed if header.compressed else RegisterBrokerBody.decode
             self.headers.append(header)
             self.bodies.append(decode(request.body))
+            address, ha_address = self.master
+            return Command.response(
+                ResponseCode.SUCCESS, header=RegisterBrokerResponseHeader(masterAddr=address, haServerAddr=ha_address)
+            )
         return Command.response(ResponseCode.SUCCESS)
 
 
@@ -56,9 +63,7 @@ class Setting:
         self.client = RemotingClient()
         self.role = SetRole()
         self.role.set(1, "n1")
-        self.registration = Registration(
-            self.live, self.role, self.topics, self.client, "192.0.2.1:10911", "192.0.2.1:10912"
-        )
+        self.registration = Registration(self.live, self.role, self.topics, self.client, "192.0.2.1:10911")
         self.topics.on_change = self.registration.changed
 
     async def close(self) -> None:
@@ -131,7 +136,7 @@ async def test_a_large_table_goes_by_its_version(
     tmp_path: Path, name_servers: list[NameServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(register, "LARGE_TABLE", 2)
-    monkeypatch.setattr(register, "COMPRESS_BYTES", 100)
+    monkeypatch.setattr(register_body, "COMPRESS_BYTES", 100)
     setting = Setting(tmp_path, name_servers)
     await setting.registration.start()
     assert name_servers[0].headers[0].compressed
@@ -227,6 +232,25 @@ async def test_R15_a_leader_without_a_lease_does_not_unregister(tmp_path: Path, 
     assert all(RequestCode.UNREGISTER_BROKER not in name_server.codes for name_server in name_servers)
 
 
+async def test_R15_a_deposed_master_registers_nowhere_any_more(tmp_path: Path, name_servers: list[NameServer]) -> None:
+    setting = Setting(tmp_path, name_servers)
+    role = ClassicRole(0, epoch=2)
+    registration = Registration(setting.live, role, setting.topics, setting.client, "192.0.2.1:10911")
+    setting.topics.on_change = registration.changed
+    await registration.start()
+    assert registration.registered
+    before = [len(name_server.codes) for name_server in name_servers]
+    role.fence("192.0.2.2:10911 was promoted")
+    setting.topics.update(TopicConfig("T", 1, 1))
+    await registration.announce()
+    await registration.refresh()
+    await registration.chase(seeks=True)
+    await registration.close()
+    assert [len(name_server.codes) for name_server in name_servers] == before
+    assert registration.registered == set()
+    await setting.close()
+
+
 async def test_the_version_never_falls_when_a_broker_leaves_its_group(
     tmp_path: Path, name_servers: list[NameServer]
 ) -> None:
@@ -234,4 +258,36 @@ async def test_the_version_never_falls_when_a_broker_leaves_its_group(
     setting.topics.data_version.stateVersion = 9
     await setting.registration.start()
     assert name_servers[0].bodies[-1].topicConfigSerializeWrapper.dataVersion.stateVersion == 9
+    await setting.close()
+
+
+async def test_the_master_is_the_one_that_the_first_name_server_with_an_answer_names(
+    tmp_path: Path, name_servers: list[NameServer]
+) -> None:
+    setting = Setting(tmp_path, name_servers)
+    heard: list[tuple[str | None, str | None]] = []
+    setting.registration.on_master = lambda master, ha_address: heard.append((master, ha_address))
+    await setting.registration.start("192.0.2.1:10912")
+    assert heard == [(None, None)]
+    assert name_servers[0].headers[-1].haServerAddr == "192.0.2.1:10912"
+    name_servers[1].master = ("192.0.2.9:10911", "192.0.2.9:10912")
+    await setting.registration.refresh()
+    assert heard[-1] == name_servers[1].master
+    name_servers[0].master = ("192.0.2.8:10911", "192.0.2.8:10912")
+    await setting.registration.refresh()
+    assert heard[-1] == name_servers[0].master
+    # What a NameServer said that does not answer any more is worth nothing.
+    await name_servers[0].server.close()
+    await setting.registration.refresh()
+    assert heard[-1] == name_servers[1].master
+    await setting.close()
+
+
+async def test_who_seeks_its_master_asks_all_name_servers_again(tmp_path: Path, name_servers: list[NameServer]) -> None:
+    setting = Setting(tmp_path, name_servers)
+    await setting.registration.start()
+    await setting.registration.chase()
+    assert [len(server.bodies) for server in name_servers] == [1, 1]
+    await setting.registration.chase(seeks=True)
+    assert [len(server.bodies) for server in name_servers] == [2, 2]
     await setting.close()

@@ -11,6 +11,7 @@ import pytest
 import broker.topics
 from broker.config import BrokerConfig, LiveConfig
 from broker.configfile import MetadataError
+from broker.meta_log import LocalMeta
 from broker.topics import TopicTable
 from remoting.bodies import TopicConfig
 from remoting.codes import ResponseCode
@@ -26,6 +27,23 @@ def live(**values: Any) -> LiveConfig:
 
 def table(tmp_path: Path, **values: Any) -> TopicTable:
     return TopicTable(tmp_path / "config" / "topics.json", live(**values), ManualClock())
+
+
+async def test_R15_the_epoch_of_a_promotion_is_on_disk_before_the_broker_serves(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+
+    def on_disk() -> dict[str, int]:
+        version: dict[str, int] = json.loads(path.read_bytes())["dataVersion"]
+        return version
+
+    TopicTable(path, live(), ManualClock())
+    before = on_disk()
+    assert before["stateVersion"] == 0
+    meta = LocalMeta()
+    for term, kept in ((3, 3), (3, 3), (1, 3)):
+        meta.term = term
+        assert TopicTable(path, live(), ManualClock(), meta).data_version.stateVersion == kept
+        assert on_disk() == {**before, "counter": before["counter"] + 1, "stateVersion": 3}
 
 
 async def test_system_topics_exist_from_the_start_and_are_on_disk(tmp_path: Path) -> None:

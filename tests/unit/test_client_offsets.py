@@ -1,10 +1,14 @@
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from client.api import BrokerApi
 from client.errors import ConsumeError
-from client.offsets import LocalOffsets
-from remoting.bodies import MessageQueue
+from client.offsets import LocalOffsets, RemoteOffsets
+from client.routes import Routes
+from remoting.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+from remoting.errors import ConnectError
 
 ONE, TWO = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 
@@ -70,3 +74,75 @@ async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"{")
     with pytest.raises(ConsumeError, match=r"offsets.json cannot be read .*mend or remove it"):
         await LocalOffsets(path).load(ONE)
+
+
+class Brokers:
+    """A master and a slave that take offsets, as far as they are there, and the NameServer's route to them."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+        self.down: set[str] = set()
+        self.route = {0: "m:1", 1: "s:1"}
+        self.routes = Routes(self.ask, lambda: "ns:9876")
+        # Only `commit` is asked for.
+        self.offsets = RemoteOffsets("G", cast("BrokerApi", self), self.routes)
+
+    async def ask(self, _topic: str) -> TopicRouteData:
+        return TopicRouteData(
+            brokerDatas=[BrokerData(brokerAddrs=dict(self.route), brokerName="a", cluster="c")],
+            queueDatas=[QueueData(brokerName="a", perm=6, readQueueNums=2, writeQueueNums=2)],
+        )
+
+    async def commit(self, address: str, _group: str, _queue: MessageQueue, offset: int) -> None:
+        if address in self.down:
+            raise ConnectError(f"no connection to {address}")
+        self.told.append((address, offset))
+
+    async def persist(self, offset: int) -> list[tuple[str, int]]:
+        """Store an offset of one queue; return who was told what."""
+        self.told.clear()
+        self.offsets.update(ONE, offset)
+        assert await self.offsets.persist() == []
+        return self.told
+
+
+async def test_without_a_master_the_slave_is_told_and_the_master_when_it_is_back() -> None:
+    brokers = Brokers()
+    assert await brokers.persist(5) == [("m:1", 5)]
+    brokers.route = {1: "s:1"}
+    await brokers.routes.poll()
+    assert await brokers.persist(7) == [("s:1", 7)]
+    assert await brokers.persist(7) == []
+    brokers.route = {0: "m:1", 1: "s:1"}
+    await brokers.routes.poll()
+    assert await brokers.persist(7) == [("m:1", 7)]
+    assert await brokers.persist(7) == []
+
+
+async def test_a_dead_master_in_the_route_is_gone_round() -> None:
+    brokers = Brokers()
+    brokers.down = {"m:1"}
+    assert await brokers.persist(5) == [("s:1", 5)]
+    brokers.down = set()
+    assert await brokers.persist(5) == [("m:1", 5)]
+    assert await brokers.persist(5) == []
+
+
+async def test_an_offset_that_nobody_takes_stays_noted() -> None:
+    brokers = Brokers()
+    brokers.down = {"m:1", "s:1"}
+    brokers.offsets.update(ONE, 5)
+    assert await brokers.offsets.persist() == [ONE]
+    brokers.down = {"m:1"}
+    assert await brokers.persist(5) == [("s:1", 5)]
+
+
+async def test_a_queue_that_somebody_else_has_is_not_told_again() -> None:
+    brokers = Brokers()
+    await brokers.persist(5)
+    brokers.offsets.forget(ONE)
+    brokers.route = {1: "s:1"}
+    await brokers.routes.poll()
+    brokers.told.clear()
+    assert await brokers.offsets.persist() == []
+    assert brokers.told == []

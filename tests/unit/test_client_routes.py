@@ -66,6 +66,13 @@ def test_where_to_send_prefers_the_master() -> None:
     assert topic_route("T", data(addresses={2: "h:2"})).for_writing("b") == "h:2"
 
 
+def test_another_replica_is_named_when_one_is_to_be_left_alone() -> None:
+    route = topic_route("T", data(addresses={3: "h:3", 0: "h:1", 2: "h:2"}))
+    assert (route.address("b"), route.address("b", 3), route.address("b", 7)) == ("h:1", "h:3", "h:1")
+    assert (route.address("b", avoid="h:1"), route.address("b", 3, "h:3")) == ("h:2", "h:1")
+    assert topic_route("T", data()).address("b", avoid="h:1") == "h:1"
+
+
 async def test_questions_asked_at_the_same_time_are_one() -> None:
     server = NameServer(T=data())
     table = routes(server)

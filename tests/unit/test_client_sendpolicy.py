@@ -3,8 +3,10 @@ import random
 import pytest
 
 from client.latency import LatencyTable
-from client.sendpolicy import QueuePicker
+from client.sendpolicy import UNREACHABLE_S, QueuePicker
 from remoting.bodies import MessageQueue
+from remoting.codes import ResponseCode
+from remoting.errors import ConnectError, ConnectionLost, InvokeTimeout, ResponseError
 from runtime.clock import ManualClock
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b") for number in range(2)]
@@ -21,6 +23,26 @@ def test_a_broker_that_failed_is_avoided_while_there_is_another() -> None:
     picker = QueuePicker()
     assert {picker.pick("T", QUEUES, avoid="a").brokerName for _ in range(8)} == {"b"}
     assert {picker.pick("T", QUEUES[:2], avoid="a").brokerName for _ in range(4)} == {"a"}
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectError("x"), ConnectionLost("x"), ResponseError(ResponseCode.SERVICE_NOT_AVAILABLE, "a slave")]
+)
+def test_a_group_without_a_master_is_left_alone_by_the_next_messages_too(error: Exception) -> None:
+    clock = ManualClock()
+    picker = QueuePicker(clock=clock.monotonic)
+    picker.failed("a", error)
+    assert {picker.pick("T", QUEUES).brokerName for _ in range(8)} == {"b"}
+    assert {picker.pick("T", QUEUES[:2]).brokerName for _ in range(4)} == {"a"}
+    clock.advance(UNREACHABLE_S)
+    assert {picker.pick("T", QUEUES).brokerName for _ in range(8)} == {"a", "b"}
+
+
+@pytest.mark.parametrize("error", [InvokeTimeout("x"), ResponseError(ResponseCode.SYSTEM_BUSY, "x")])
+def test_one_failed_attempt_of_a_master_that_is_there_says_nothing_about_the_next(error: Exception) -> None:
+    picker = QueuePicker(clock=ManualClock().monotonic)
+    picker.failed("a", error)
+    assert {picker.pick("T", QUEUES).brokerName for _ in range(8)} == {"a", "b"}
 
 
 def test_slow_brokers_are_left_alone_for_a_while() -> None:

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from raft.bootstrap import Move, decide
+from raft.bootstrap import Move, decide, decide_to_found, decide_to_join
 from raft.hello import Hello
-from tests.unit.raft_hellos import grouped, hello
+from tests.unit.raft_hellos import GROUP_ID, grouped, hello
 
 FULL = {"empty": False}
 
@@ -92,3 +92,33 @@ def test_hellos_must_be_of_whom_they_are_said_to_be() -> None:
         decide(hello(0), {}, "n1")
     with pytest.raises(AssertionError, match="no other member"):
         decide(hello(0), {"n0": None}, "n0")
+
+
+def test_R16_who_was_told_to_begin_begins_whatever_the_others_hold_but_not_a_second_time() -> None:
+    assert decide_to_found({"n1": None, "n2": None}).kind is Move.ALONE
+    assert decide_to_found({"n1": hello(1, **FULL), "n2": hello(2)}).kind is Move.ALONE
+    refused = decide_to_found({"n1": hello(1, **FULL), "n2": grouped(2)})
+    assert refused.kind is Move.REFUSE
+    assert "one lives already, at n2" in refused.why
+
+
+BASE: dict[str, int] = {"base_index": 7, "base_position": 4096, "base_digest": 99}
+
+
+def test_R16_who_was_told_to_come_waits_for_that_group_and_begins_none() -> None:
+    own = hello(1, **FULL, **BASE)
+    for others in ({"n0": None}, {"n0": hello(0)}, {"n0": hello(0, **FULL)}, {"n0": grouped(0, group_id=b"H" * 16)}):
+        decision = decide_to_join(own, others, GROUP_ID)
+        assert decision.kind is Move.WAIT
+        assert "nothing heard yet" in decision.why
+    assert decide_to_join(own, {"n0": grouped(0, **BASE)}, GROUP_ID).kind is Move.WAIT
+    assert decide_to_join(hello(1), {"n0": grouped(0, **BASE)}, GROUP_ID).kind is Move.WAIT, "an empty one is given all"
+
+
+@pytest.mark.parametrize("field", list(BASE))
+def test_R16_who_comes_with_other_bytes_than_the_groups_learns_from_the_start(field: str) -> None:
+    own = hello(1, **FULL, **(BASE | {field: BASE[field] + 1}))
+    decision = decide_to_join(own, {"n2": grouped(2, **BASE), "n0": grouped(0, **BASE)}, GROUP_ID)
+    assert decision.kind is Move.COPY
+    assert "put aside" in decision.why
+    assert "beginning with n0" in decision.why

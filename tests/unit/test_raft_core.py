@@ -5,6 +5,7 @@ import pytest
 from raft.group import GroupConfig
 from raft.messages import Kind, Message, append
 from raft.types import Entry, EntryType, Fate, Mark, Refusal, Role
+from runtime.clock import ManualClock
 from tests.unit.raft_memory_log import Group, MemoryLog
 
 
@@ -345,3 +346,20 @@ def test_R17_a_member_whose_clock_is_far_from_a_majoritys_does_not_stand() -> No
     group.run(2)
     assert group["n2"].node.role is Role.FOLLOWER
     assert group["n1"].node.serving
+
+
+def test_R7_a_deadline_that_passes_while_it_is_looked_at_opens_no_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes between any two looks at the clock; a member that nobody prefers must never raise its term by it."""
+    read = ManualClock.monotonic
+
+    def creeping(clock: ManualClock) -> float:
+        clock.advance(0.0002)
+        return read(clock)
+
+    monkeypatch.setattr(ManualClock, "monotonic", creeping)
+    group = Group()
+    leader = group.elect()
+    term = leader.node.term
+    group.cut(*group.names)
+    group.run(60)
+    assert {machine.node.term for machine in group.machines.values()} == {term}

@@ -122,7 +122,7 @@ class StubDriver(RaftDriver):
 
 def settings_of(name: str, ports: dict[str, int]) -> RaftSettings:
     peers = tuple(Peer(peer, "127.0.0.1", port) for peer, port in ports.items())
-    settings = RaftSettings(name, "g", peers, heartbeat_ms=50, election_ms_min=300, election_ms_max=500)
+    settings = RaftSettings(name, "g", peers, heartbeat_ms=50, election_ms_min=1000, election_ms_max=1500)
     settings.validate()
     return settings
 

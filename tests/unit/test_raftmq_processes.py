@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from raftmq.processes import ProcessError, ServerProcess, broker_process, free_ports, namesrv_process
+from raftmq.local import LocalCluster
+from raftmq.processes import (
+    ProcessError,
+    ServerProcess,
+    broker_process,
+    classic_processes,
+    free_ports,
+    namesrv_process,
+)
 from runtime.config import load_properties
 
 SERVER = """
@@ -73,6 +81,41 @@ def test_configuration_files_keep_everything_in_the_folder(tmp_path: Path) -> No
     assert written["flushDiskType"] == "SYNC_FLUSH"
     assert f"127.0.0.1:{written['listenPort']}" == broker.address
     assert load_properties(tmp_path / "n" / "namesrv.conf")["orderMessageEnable"] == "true"
+
+
+def test_brokers_of_one_machine_do_not_meet_at_the_slaves_port(tmp_path: Path) -> None:
+    broker_process(tmp_path / "b")
+    assert load_properties(tmp_path / "b" / "broker.conf")["haListenPort"] == "-1"
+    broker_process(tmp_path / "c", settings={"haListenPort": 10912})
+    assert load_properties(tmp_path / "c" / "broker.conf")["haListenPort"] == "10912"
+
+
+def test_a_master_and_its_slaves_have_ids_and_ports_of_their_own(tmp_path: Path) -> None:
+    made = classic_processes(
+        tmp_path, 2, role="SYNC_MASTER", flush="SYNC_FLUSH", namesrv="h:1", port=20911, settings={"inSyncReplicas": 3}
+    )
+    files = [load_properties(tmp_path / name / "broker.conf") for name in ("master", "slave1", "slave2")]
+    assert [process.address.rpartition(":")[2] for process in made] == ["20911", "20921", "20931"]
+    assert [file["brokerRole"] for file in files] == ["SYNC_MASTER", "SLAVE", "SLAVE"]
+    assert [file["brokerId"] for file in files] == ["0", "1", "2"]
+    assert len({file["haListenPort"] for file in files} - {"-1", "0"}) == 3
+    assert {(file["flushDiskType"], file["inSyncReplicas"], file["namesrvAddr"]) for file in files} == {
+        ("SYNC_FLUSH", "3", "h:1")
+    }
+
+
+def test_a_local_cluster_is_made_of_what_its_mode_needs(tmp_path: Path) -> None:
+    def roles(cluster: LocalCluster) -> list[str | None]:
+        found = []
+        for broker in cluster.brokers:
+            file = load_properties(broker.log.with_name("broker.conf"))
+            found.append(file.get("dLegerSelfId") or file.get("brokerRole"))
+        return found
+
+    assert roles(LocalCluster(tmp_path / "1")) == [None]
+    assert roles(LocalCluster(tmp_path / "2", nodes=3)) == ["n0", "n1", "n2"]
+    assert roles(LocalCluster(tmp_path / "3", nodes=2, mode="async")) == ["ASYNC_MASTER", "SLAVE"]
+    assert roles(LocalCluster(tmp_path / "4", nodes=3, mode="sync")) == ["SYNC_MASTER", "SLAVE", "SLAVE"]
 
 
 def test_free_ports_differ() -> None:
