@@ -51,7 +51,7 @@ torture: $(READY) ## slow: three real processes under load, kill -9, pauses, cut
 	@$(PYTHON) -m tests.chaos.torture --minutes $(MINUTES) --seed $(SEED)
 
 interop-java: $(READY) ## slow: the real RocketMQ as slave, master and heir of RaftMQ; needs Java and Maven, brings RocketMQ itself
-	@RAFTMQ_INTEROP_MESSAGES=100000 $(PYTEST) -q -rPs --timeout 600 tests/interop/test_classic_rocketmq.py tests/interop/test_raft_rocketmq.py
+	@RAFTMQ_INTEROP_MESSAGES=100000 $(PYTEST) -q -rPs --timeout 600 tests/interop/test_broker_rocketmq_pair.py tests/interop/test_raft_rocketmq.py
 
 clean: ## remove .venv and all caches
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build

@@ -12,6 +12,8 @@ from remoting.headers import Header
 PAGE_ROWS_MAX = 2000
 # Bytes of an answer that holds a whole table; more does not fit a frame.
 TABLE_BYTES_MAX = 15 * 1024 * 1024
+# A field of ours in the answers that slaves copy: where the log ends that the answer belongs to.
+LOG_END = "logEnd"
 # Queues whose offsets and times a report looks up before it lets the traffic pass.
 QUEUES_PER_TURN = 256
 

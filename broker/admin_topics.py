@@ -8,7 +8,7 @@ import logging
 import msgspec
 
 from broker import topic_attributes
-from broker.admin_reply import PAGE_ROWS_MAX, Announce, Pace, no_topic, ok, whole_table
+from broker.admin_reply import LOG_END, PAGE_ROWS_MAX, Announce, Pace, no_topic, ok, whole_table
 from broker.clients import ClientTable
 from broker.config import LiveConfig
 from broker.groups import GroupTable
@@ -155,6 +155,7 @@ class AdminTopics:
         if "topicSeq" not in request.ext:
             content = await self._topics.encode_aside()
             return ok(total, whole_table(content, "ask for pages (topicSeq, maxTopicNum), as RocketMQ 5 does"))
+        log_end = {LOG_END: str(self._store.written)}
         begin = header.topicSeq if _same_version(header.dataVersion, self._topics.data_version) else 0
         count = PAGE_ROWS_MAX if header.maxTopicNum is None else min(header.maxTopicNum, PAGE_ROWS_MAX)
         body = TopicConfigTable(
@@ -164,7 +165,7 @@ class AdminTopics:
             topicQueueMappingDetailMap={},
             topicQueueMappingInfoMap={},
         )
-        return ok(total, body.encode())
+        return Command.response(ResponseCode.SUCCESS, None, total, body.encode(), log_end)
 
     def get_one(self, _connection: Connection, request: Command) -> Command:
         """351: one topic."""

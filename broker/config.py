@@ -27,7 +27,6 @@ ROUTE_PROBE = ("192.0.2.1", 9)
 UNSUPPORTED: Mapping[str, tuple[frozenset[str], str]] = {
     "allAckInSyncStateSet": (frozenset({"false"}), "there is no controller's set: use inSyncReplicas"),
     "enableControllerMode": (frozenset({"false"}), "controller mode is not available: remove the key"),
-    "enableSlaveActingMaster": (frozenset({"false"}), "acting masters are not available: remove the key"),
     "duplicationEnable": (frozenset({"false"}), "duplication is not available: remove the key"),
     "transientStorePoolEnable": (frozenset({"false"}), "the transient store pool is not available: remove the key"),
     "storeType": (frozenset({"default"}), "only storeType=default is available"),
@@ -108,6 +107,9 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     # Registration.
     forceRegister: bool = True
     compressedRegister: bool = False
+    # In pieces of so many topics; not where NameServers say deleteTopicWithBrokerRegistration=true.
+    enableSplitRegistration: bool = False
+    splitRegistrationSize: int = 800
     registerBrokerTimeoutMills: int = 24_000
     registerNameServerPeriod: int = 30_000  # clamped to 10,000..60,000
     fetchNamesrvAddrByAddressServer: bool = False
@@ -171,6 +173,7 @@ _POSITIVE = (
     "channelExpiredTimeout",
     "serverChannelMaxIdleTimeSeconds",
     "registerBrokerTimeoutMills",
+    "splitRegistrationSize",
     "pendingBytesMax",
     "pullThreadPoolQueueCapacity",
     "coldReadThreads",

@@ -98,6 +98,10 @@ class ConfigFile:
         self._lazy = True
         self._current_stamp = current
 
+    def disown(self) -> None:
+        """Write no stamp any more: the table is another broker's by now, and no log of a group leads to it (R3)."""
+        self._current_stamp = lambda: None
+
     def touch(self) -> None:
         """Have the next flush write the file, whether the table changed or not."""
         self._revision += 1

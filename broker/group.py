@@ -9,9 +9,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from broker import override
+from broker.beginning import putting_aside, what_was_said
 from broker.config import LiveConfig
 from broker.configfile import MetadataError
 from broker.meta import GroupMeta
@@ -29,6 +32,7 @@ from broker.raft_reset import MARKER, VOTE, StoreSource
 from broker.raft_retention import GroupRetention
 from broker.raft_role import GroupRole
 from broker.raftgroup import RaftReplication
+from broker.reborn import RestartAction
 from broker.topics import TopicTable
 from raft.driver import DrivenLog, RaftDriver
 from raft.group import GroupConfig, Member
@@ -64,32 +68,30 @@ class RaftGroup:
         *,
         address: str,
         on_fatal: Callable[[BaseException], None],
-        on_reset: Callable[[str], None],
+        restart: Callable[[RestartAction], None],
     ) -> None:
-        """`address` is where this broker's clients find it; `on_reset` is told whom to copy from.
+        """`address` is where this broker's clients find it; `restart` has it closed and started again.
 
-        By then the marker is written: this broker must be closed and started again.
         Raises ConfigError, VoteFileDamaged, VoteFileMissing, StoreDamaged, OSError.
         """
         config, entries = live.broker, store.entries
         assert entries is not None, "the store was opened as a group member's"
         _check_config(entries)
-        self.settings = group_settings(config, config.group_name())
+        self._said = what_was_said(live.store.root, entries)
+        self.settings = replace(
+            group_settings(config, config.group_name()), founds=self._said.founds, joins=self._said.joins
+        )
         self._live = live
         self._store = store
         self._entries: EntryLog = entries
         self._clock = clock
         self._address = address
         self._on_fatal = on_fatal
-        self._on_reset = on_reset
+        self._restart = restart
         self._sync = live.store.flushDiskType == SYNC_FLUSH
         for warning in group_warnings(self.settings, durable=self._sync):
             _log.warning("%s", warning)
-        self._votes = VoteFile.open(
-            live.store.root / VOTE,
-            has_log=entries.last.index > 0,
-            new_id=lambda: os.urandom(STORE_ID_BYTES),
-        )
+        self._votes = self._open_votes()
         entries.refused = EntryRefused
         entries.ends_group = lambda payload: GroupConfig.decode(payload).classic
         loop = asyncio.get_running_loop()
@@ -123,6 +125,19 @@ class RaftGroup:
         self.node = self._driver.node
         file_bytes = live.store.mappedFileSizeCommitLog
         self.retention = GroupRetention(store, entries, self.node, self.role, self.meta, file_bytes)
+
+    def _open_votes(self) -> VoteFile:
+        entries = self._entries
+        votes = VoteFile.open(
+            self._live.store.root / VOTE,
+            # What a group that has ended left in the log, here or where the log was copied from, needs no vote.
+            has_log=entries.last.index > entries.base.index,
+            new_id=lambda: os.urandom(STORE_ID_BYTES),
+        )
+        if self._said.epoch > votes.term:
+            # A group's first term is above what the store's registrations have carried so far (R15).
+            votes.save(self._said.epoch, "")
+        return votes
 
     def replay(self) -> None:
         """Bring the tables, which are attached by now, up to what the log is known to have committed (R3).
@@ -169,6 +184,7 @@ class RaftGroup:
                 config = GroupConfig.decode(entries.payload(at))
                 if config.base_index + 1 == at:
                     meta.stamp_all(config.group_id, at)
+                    override.begun(self._live.store.root)
         if index > self._applied:
             entries.release(index)
             self._applied = index
@@ -197,21 +213,35 @@ class RaftGroup:
         self._on_fatal(error)
 
     def reset_wanted(self, member_id: str) -> None:
-        """Copy the store of the leader, which no longer keeps what this member lacks (R13)."""
-        self._mark(member_id, self.node.config)
+        """Copy the store of the leader, which no longer keeps what this member lacks (R13).
+
+        What another group, or none, left here is put aside first: then there is nothing, and a copy follows.
+        """
         # It says nothing more to anybody: what it holds is about to go.
         self._loop.call_soon(self.node.stop)
-        self._on_reset(member_id)
+        if self.settings.joins and self.node.config is None and self._store.written:
+            self._restart(putting_aside(f"its log is not what the group's begins with ({member_id} has that)"))
+            return
+        self._mark(member_id, self.node.config)
+        self._restart(RestartAction(f"the store is to be replaced by a copy of {member_id}'s"))
 
     # -- for the broker
 
     async def start(self) -> None:
         """Listen for the other members and take part. Raises OSError."""
+        if self._said.aside:
+            self._loop.call_soon(self._restart, putting_aside(self._said.aside))
+            return
         self.meta.attach_node(self.node)
         self.replication.attach(self.node)
         self.role.attach(self.node)
         host = raft_bind_address(self._live.broker, self.settings, self._live.broker.bindAddress)
         await self._driver.start(host, self._live.broker.raftListenPort or self.settings.own.port)
+
+    @property
+    def config(self) -> GroupConfig | None:
+        """Who belongs to the group, None while this member is in none."""
+        return self.node.config
 
     async def hand_over(self) -> bool:
         """Give the lead to another member; tell whether this one leads no more."""
@@ -229,6 +259,7 @@ class RaftGroup:
             "leads": self.role.leads,
             "lease": self.role.lease(),
             "brokerId": self.role.broker_id,
+            "brokerName": self._live.broker.name(),
             "brokerAddress": self._address,
             "leaderAddress": self._address if self.role.leads else self.role.leader_address,
             "flushDiskType": self._live.store.flushDiskType,
@@ -278,6 +309,9 @@ class RaftGroup:
         entries, node = self._entries, self.node
         config = node.config
         in_group = config is not None and not config.classic
+        base = config.base if config is not None and in_group else (0, 0, 0)
+        if config is None and self.settings.joins:
+            base = entries.last.index, entries.last.end, entries.last.chain
         return Hello(
             group=self.settings.group,
             self_id=self.settings.self_id,
@@ -285,15 +319,15 @@ class RaftGroup:
             group_id=config.group_id if config is not None and in_group else b"",
             last_index=entries.last.index,
             last_term=entries.last.term,
-            base_index=config.base_index if config is not None and in_group else 0,
-            base_position=config.base_position if config is not None and in_group else 0,
+            base_index=base[0],
+            base_position=base[1],
             empty=self._store.written == 0,
             has_log=entries.last.index > 0,
             log_file_bytes=self._live.store.mappedFileSizeCommitLog,
             flush_sync=self._sync,
             clock_ms=self._clock.now_ms(),
             broker_address=self._address,
-            base_digest=config.base_digest if config is not None and in_group else 0,
+            base_digest=base[2],
             config_index=node.config_index,
             peer_ids=tuple(peer.id for peer in self.settings.peers),
         )

@@ -102,7 +102,7 @@ class GroupTable:
     def __init__(self, path: Path, config: LiveConfig, clock: Clock, meta: MetaLog | None = None) -> None:
         """Load the table and add the system's groups. Raises MetadataError when the file cannot be used.
 
-        In a group of brokers the system's groups are added by the one that leads.
+        In a group of brokers the system's groups are added by the one that leads; a slave has those of its master.
         """
         self._config = config
         self._clock = clock
@@ -118,7 +118,7 @@ class GroupTable:
         self._table, self._forbidden = self._view.table, self._view.forbidden
         self._meta.attach(self)
         missing = self._missing()
-        if missing and not self._meta.shared:
+        if missing and self._meta.leads and not self._meta.shared:
             self._table.update((group.groupName, group) for group in missing)
             self._view.version = next_version(self._view.version, clock.now_ms(), self._meta.term)
             self._file.write_now()
@@ -207,6 +207,16 @@ class GroupTable:
         affected = [[group, topic, 0] for group, topics in self._forbidden.items() if topic in topics]
         if affected:
             self._change(Verb.FORBID, affected)
+
+    def take_over(self, copied: SubscriptionGroupTable) -> None:
+        """Become equal to the master's table, on a slave."""
+        version = unpacked(packed(copied.dataVersion), self.data_version)
+        state = GroupState(version)
+        state.table, state.forbidden = copied.subscriptionGroupTable, copied.forbiddenTable
+        if (version, state.table, state.forbidden) != (self.data_version, self._table, self._forbidden):
+            self._applied.copy_from(state)
+            self._file.disown()
+            self._file.mark()
 
     def page(self, begin: int, count: int) -> SubscriptionGroupTable:
         """Return `count` groups from the `begin`-th on, in the table's order, as code 201 answers them."""

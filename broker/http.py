@@ -1,9 +1,10 @@
 """The broker's HTTP face: /healthz, /readyz, /metrics under RocketMQ's names, /v1/status, /v1/topics and /v1/groups.
 
-A member of a Raft group has /v1/raft too: term, role, leader, indexes, lag of each peer, the last election and why.
+A member of a Raft group has /v1/raft too: term, role, leader, indexes, lag of each peer, the last election and why. A
+broker in a classic mode has /v1/ha: role, epoch, positions, slaves or master.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
@@ -81,11 +82,12 @@ class BrokerHttp:
         ready: Callable[[], str | None],
         addresses: Callable[[], dict[str, str]],
         role: BrokerRole,
-        raft: Callable[[], dict[str, object]] | None = None,
+        label: Callable[[], str],
+        pages: Mapping[str, Callable[[], dict[str, object]]],
     ) -> None:
         """`ready` returns None when the broker serves; `addresses` names what it listens on and registers with.
 
-        `raft` returns what a member knows of its group.
+        `label` returns what the broker is called in its mode; `pages` is what the mode adds: path → content.
         """
         self._config = config
         self._topics = topics
@@ -99,15 +101,14 @@ class BrokerHttp:
         self._ready = ready
         self._addresses = addresses
         self._role = role
-        self._raft = raft
+        self._label = label
+        self._pages = pages
         self._common = (config.broker.brokerClusterName, "broker", config.broker.name())
         self._declare()
 
     def face(self) -> HttpFace:
         """Return the server of the pages; the caller starts and closes it."""
-        pages = {"/v1/status": self.status, "/v1/topics": self.topics, "/v1/groups": self.groups}
-        if self._raft is not None:
-            pages["/v1/raft"] = self._raft
+        pages = {"/v1/status": self.status, "/v1/topics": self.topics, "/v1/groups": self.groups, **self._pages}
         return HttpFace(self._metrics, self._ready, pages, self.refresh)
 
     def status(self) -> dict[str, object]:
@@ -117,7 +118,7 @@ class BrokerHttp:
             "cluster": config.broker.brokerClusterName,
             "broker": config.broker.name(),
             "brokerId": self._role.broker_id,
-            "role": config.store.brokerRole if self._raft is None else "LEADER" if self._role.leads else "FOLLOWER",
+            "role": self._label(),
             "term": self._role.term,
             "version": VERSION_NAME,
             "ready": self._ready() is None,

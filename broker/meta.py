@@ -16,7 +16,7 @@ from typing import Protocol
 import cbor2
 
 from broker.configfile import ConfigFile, MetadataError, Stamp
-from broker.meta_log import LOST, Done, Later, MetaTable, Operation, Routes, Verb, answer_all
+from broker.meta_log import LOST, Done, Later, MetaTable, Operation, Routes, Table, Verb, answer_all
 from broker.role import BrokerRole
 from raft.types import Fate, OnFate, Refusal
 from remoting.codes import ResponseCode
@@ -139,6 +139,9 @@ class GroupMeta:
         if done is not None:
             self._gathered[-1].dones.append(done)
         self._flush_soon(0)
+
+    def noted(self, table: Table) -> None:
+        """Every change of a group is an operation; see MetaLog."""
 
     async def settled(self) -> None:
         """Return when everything proposed so far is applied; see MetaLog."""

@@ -57,10 +57,21 @@ class DelayProgress:
         self._prepared = self.encode(offsets)
         self.file.write_now()
 
+    def take_over(self, copied: DelayOffsetTable) -> None:
+        """Become equal to the master's progress, on a slave."""
+        version = unpacked(packed(copied.dataVersion), self.version)
+        if (version, copied.offsetTable) != (self.version, self.offsets):
+            self.version, self.offsets = version, dict(copied.offsetTable)
+            self._prepared = self.encode(self.offsets)
+            self.file.disown()
+            self.file.touch()
+
     def note(self) -> None:
         """Have the group agree on new progress soon."""
         later = self._meta.later
-        if later is not None and not self._timed:
+        if later is None:
+            self._meta.noted(Table.DELAY)
+        elif not self._timed:
             self._timed = True
             later(PROGRESS_SECONDS, self._ring)
 

@@ -134,6 +134,10 @@ class MetaLog(Protocol):
         """Take an operation. Raises CommandError (nothing happened then, `done` is not called)."""
         ...
 
+    def noted(self, table: Table) -> None:
+        """Learn that a table changed without an operation (a commit, progress), in a broker without a group."""
+        ...
+
     async def settled(self) -> None:
         """Return when everything proposed so far is applied; raises CommandError when that is in doubt."""
         ...
@@ -167,11 +171,15 @@ class LocalMeta:
 
     shared = False
     later = None
-    leads = True
     term = 0
     index = 0
 
-    def __init__(self) -> None:
+    def __init__(self, *, leads: bool = True) -> None:
+        """`leads`: False on a slave, whose tables are its master's and make nothing of their own."""
+        self.leads = leads
+        # Called after each operation, and after what is `noted`, with the table that changed.
+        self.on_change: Callable[[Table], None] | None = None
+        self.on_progress: Callable[[Table], None] | None = None
         self._routes = Routes()
 
     @property
@@ -187,8 +195,15 @@ class LocalMeta:
         """Apply an operation."""
         for table in self._routes.of(operation):
             table.apply(operation, own=False)
+        if self.on_change is not None:
+            self.on_change(Table(operation[1]))
         if done is not None:
             done(ResponseCode.SUCCESS)
+
+    def noted(self, table: Table) -> None:
+        """Pass it on; see MetaLog."""
+        if self.on_progress is not None:
+            self.on_progress(table)
 
     async def settled(self) -> None:
         """Return at once."""

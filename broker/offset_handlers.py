@@ -12,6 +12,7 @@ from typing import Protocol
 from broker.config import LiveConfig
 from broker.groups import GroupTable
 from broker.meta_log import LOST
+from broker.meta_news import SLAVE
 from broker.offsets import OffsetTable
 from broker.topics import TopicTable
 from remoting.codes import RequestCode, ResponseCode
@@ -101,7 +102,9 @@ class OffsetHandlers:
         if not 0 <= queue_id < max(config.readQueueNums, config.writeQueueNums):
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"queue id {queue_id} of topic {topic} does not exist")
         end = self._store.max_offset(topic, queue_id)
-        if not self._offsets.commit(group, topic, queue_id, header.commitOffset, end, connection):
+        # A slave passes on what others committed: it does not own the queue, and never seeks.
+        client = None if SLAVE in connection.attachments else connection
+        if not self._offsets.commit(group, topic, queue_id, header.commitOffset, end, client):
             return Command.response(ResponseCode.SUCCESS, RESET)
         if not request.is_oneway and self._offsets.pending(group, topic, queue_id):
             answer = partial(Command.response, ResponseCode.SUCCESS)

@@ -14,6 +14,9 @@ The rules, and where they are stricter than RocketMQ's:
 In a Raft group the table holds what is applied. The leader decides the rules above when it proposes a change
 (broker/meta_offsets.py), against what is applied or already proposed; whoever asks for an offset of which a newer value
 is on its way waits for that. So no offset that anybody was told goes back when the lead changes.
+
+A slave's table is its master's, and what was committed here: that is remembered (in the file too) until the master has
+it or has more.
 """
 
 import asyncio
@@ -22,17 +25,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
-from broker.configfile import Chunks, ConfigFile, MetadataError, Stamp, stamped
+from broker.configfile import Chunks, ConfigFile, MetadataError, Stamp
 from broker.meta_log import LOST, Done, LocalMeta, MetaLog, Operation, Table, Verb, next_version, packed, unpacked
-from broker.meta_offsets import OffsetCycle
+from broker.meta_offsets import OffsetCycle, Place
+from broker.offset_file import SEPARATOR, OffsetFile, decode_offsets, encode_offsets
 from remoting.bodies import ConsumerOffsetTable, DataVersion
 from remoting.codes import ResponseCode
-from remoting.errors import CommandError, HeaderError
+from remoting.errors import CommandError
 from runtime.clock import Clock
 
-SEPARATOR = "@"
 # The file's dataVersion counts once for so many commits, as RocketMQ's consumerOffsetUpdateVersionStep does.
 COMMITS_PER_VERSION = 500
 
@@ -59,6 +60,8 @@ class OffsetTable:
         # Resets that pulls must be told of; and, in a Raft group, of which they were: the reset ends with the commit.
         self._resets: dict[tuple[str, int], int] = {}
         self._told: set[tuple[str, int]] = set()
+        # On a slave: what was committed here, and the master may not have.
+        self._own: dict[Place, int] | None = None if self._meta.leads or self._meta.shared else {}
         self.data_version = DataVersion(0, 0, clock.now_ms())
         self._commits = 0
         self._dirty = False
@@ -71,9 +74,9 @@ class OffsetTable:
     def load(cls, path: Path, clock: Clock, meta: MetaLog | None = None) -> "OffsetTable":
         """Read consumerOffset.json (or its .bak); MetadataError when neither can be understood."""
         table = cls(path, clock, meta)
-        content = table._file.load(_decode)
+        content = table._file.load(decode_offsets)
         if content is not None:
-            table._adopt(*content)
+            table._adopt(content)
         return table
 
     @property
@@ -107,6 +110,8 @@ class OffsetTable:
         offsets[queue_id] = offset
         if client is not None:
             self._committers[place] = client
+        if self._own is not None:
+            self._own[place] = offset
         self._touch()
         return True
 
@@ -166,7 +171,7 @@ class OffsetTable:
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return the (topic, group) pairs that have offsets."""
-        return [(topic, group) for topic, _, group in (key.rpartition(SEPARATOR) for key in self._table)]
+        return [_parts(key) for key in self._table]
 
     def remove_topic(self, topic: str) -> None:
         """Forget all offsets in a topic: one that is created again under the name starts anew."""
@@ -204,6 +209,31 @@ class OffsetTable:
         if beyond:
             self._touch(step=COMMITS_PER_VERSION)
         return beyond
+
+    def own_commits(self) -> dict[tuple[str, str, int], int]:
+        """Return what was committed at this slave and is not known to be the master's: (topic, group, queue)."""
+        return {(*_parts(key), queue_id): offset for (key, queue_id), offset in (self._own or {}).items()}
+
+    def take_over(self, copied: ConsumerOffsetTable, settled: Mapping[tuple[str, str, int], int]) -> None:
+        """Become equal to the master's table, on a slave; what was committed here meanwhile, and is more, stays.
+
+        `settled` are own commits that the master knows, or does not want.
+        """
+        assert self._own is not None, "only a slave's table is another's"
+        table, kept = copied.offsetTable, {}
+        for (key, queue_id), offset in self._own.items():
+            known = table.get(key, {}).get(queue_id, -1)
+            if offset > known and settled.get((*_parts(key), queue_id)) != offset:
+                kept[key, queue_id] = offset
+                table.setdefault(key, {})[queue_id] = offset
+        version = unpacked(packed(copied.dataVersion), self.data_version)
+        if (version, table, kept) == (self.data_version, self._table, self._own):
+            return
+        self.data_version, self._table, self._own = version, table, kept
+        self._file.disown()
+        for place in [place for place in self._committers if place[0] not in table]:
+            del self._committers[place]
+        self._dirty = True
 
     def encode(self) -> bytes:
         """Return the table in RocketMQ's JSON form, as the file and code 43 carry it."""
@@ -321,6 +351,7 @@ class OffsetTable:
 
     def _touch(self, step: int = 1) -> None:
         self._dirty = True
+        self._meta.noted(Table.OFFSETS)
         self._commits += step
         if self._commits >= COMMITS_PER_VERSION:
             self._commits = 0
@@ -345,42 +376,25 @@ class OffsetTable:
             self._remove_queues(key, self._table.pop(key))
 
     def _snapshot(self, stamp: Stamp | None) -> Callable[[], Chunks]:
-        resets: dict[str, dict[int, int]] = {}
-        if self._cycle is not None:
-            for (key, queue_id), offset in self._resets.items():
-                resets.setdefault(key, {})[queue_id] = offset
-        content = stamped(self.encode(), stamp, raftResets=resets)
+        content = encode_offsets(self.encode(), stamp, {} if self._cycle is None else self._resets, self._own or {})
         return lambda: (content,)
 
-    def _adopt(self, stored: ConsumerOffsetTable, resets: dict[str, dict[int, int]]) -> None:
-        self.data_version = stored.dataVersion
-        for key, queues in stored.offsetTable.items():
+    def _adopt(self, stored: OffsetFile) -> None:
+        self.data_version = stored.table.dataVersion
+        for key, queues in stored.table.offsetTable.items():
             # -1 and the like are left behind by RocketMQ where a client knew no offset.
             self._table[key] = {queue: offset for queue, offset in queues.items() if offset >= 0}
-        for key, queues in resets.items():
-            self._resets.update(((key, queue), offset) for queue, offset in queues.items())
-
-
-class _Resets(msgspec.Struct):
-    """Resets that no pull was told of yet: ours alone, in a Raft group's file."""
-
-    raftResets: dict[str, dict[int, int]] = {}
-
-
-def _decode(content: bytes) -> tuple[ConsumerOffsetTable, dict[str, dict[int, int]]]:
-    """Read the file's content; raises HeaderError."""
-    stored = ConsumerOffsetTable.decode(content)
-    for key in stored.offsetTable:
-        if SEPARATOR not in key:
-            raise HeaderError(f"{key!r} lacks the {SEPARATOR!r} between topic and group")
-    if b'"raftResets"' not in content:
-        return stored, {}
-    try:
-        return stored, msgspec.json.decode(content, type=_Resets).raftResets
-    except msgspec.DecodeError as error:
-        raise HeaderError(f"raftResets: {error}") from None
+        self._resets.update(stored.resets)
+        if self._own is not None:
+            self._own.update(stored.own)
 
 
 def _is_of(key: str, topic: str, group: str) -> bool:
     """Tell whether a key is of a topic and a group; "" for either is of all."""
     return (not topic or key.startswith(topic + SEPARATOR)) and (not group or key.endswith(SEPARATOR + group))
+
+
+def _parts(key: str) -> tuple[str, str]:
+    """Return the topic and the group of a key."""
+    topic, _, group = key.rpartition(SEPARATOR)
+    return topic, group

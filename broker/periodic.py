@@ -47,8 +47,17 @@ class Upkeep:
         self._pull = pull
         self._registration = registration
 
-    def start(self, tasks: Tasks, persist: Callable[[], Awaitable[None]], clean: Callable[[], object]) -> None:
-        """Begin; `tasks` ends it. `persist` writes the consumer offsets, `clean` does a round of retention."""
+    def start(
+        self,
+        tasks: Tasks,
+        persist: Callable[[], Awaitable[None]],
+        clean: Callable[[], object],
+        seeks: Callable[[], bool],
+    ) -> None:
+        """Begin; `tasks` ends it. `persist` writes the consumer offsets, `clean` does a round of retention.
+
+        `seeks` tells whether the group's master is to be asked for without delay.
+        """
         config, store, registration = self._live.broker, self._live.store, self._registration
         tasks.every(config.flushConsumerOffsetInterval / 1000, persist, "persist offsets")
         tasks.every(store.flushDelayOffsetInterval / 1000, self._schedule.persist, "persist delay offsets")
@@ -58,7 +67,7 @@ class Upkeep:
         tasks.every(IDLE_SECONDS, self._store.idle, "store idle")
         tasks.every(store.cleanResourceInterval / 1000, lambda: _do(clean), "retention")
         tasks.every(config.register_period(), registration.refresh, "registration")
-        tasks.every(CHASE_SECONDS, registration.chase, "registration with lost NameServers")
+        tasks.every(CHASE_SECONDS, lambda: registration.chase(seeks=seeks()), "registration with lost NameServers")
 
     def dispatched(self, batch: Sequence[Dispatched]) -> None:
         """Count what has come into the queues, and wake who waits for it."""

@@ -6,6 +6,7 @@ import logging
 import os
 
 from broker.config import BrokerConfig
+from broker.reborn import Reload
 from broker.server import Broker
 from runtime.config import ConfigError
 from runtime.loop import run, stop_event
@@ -17,20 +18,26 @@ _log = logging.getLogger(__name__)
 GC_ALLOCATIONS = 50_000
 
 
-def run_broker(broker_config: BrokerConfig, store_config: StoreConfig, *, force: bool = False) -> None:
+def run_broker(
+    broker_config: BrokerConfig, store_config: StoreConfig, *, force: bool = False, reload: Reload | None = None
+) -> None:
     """Run a broker until SIGTERM or SIGINT; raises what Broker.start raises when it cannot start.
 
-    `force`: as a single broker on the store of a group that has not ended.
+    `force`: as a single broker on the store of a group that has not ended. `reload` reads the configuration again
+    before each further start in this process; without it the first one stays.
 
     A disk that fails ends the process at once with exit code 1: nothing may touch the store any more, and a thread
-    may hang in the kernel. A member of a group that must be reset closes everything and starts again in this process.
+    may hang in the kernel. A broker that is to be another one, or on another store, is closed, and started again in
+    this process: see broker/reborn.py.
     """
     if force and broker_config.enableDLegerCommitLog:
         raise ConfigError("--force makes a group's store a single broker's: it goes with enableDLegerCommitLog=false")
-    run(_serve_until_stopped(broker_config, store_config, force=force))
+    run(_serve_until_stopped(broker_config, store_config, force=force, reload=reload))
 
 
-async def _serve_until_stopped(broker_config: BrokerConfig, store_config: StoreConfig, *, force: bool) -> None:
+async def _serve_until_stopped(
+    broker_config: BrokerConfig, store_config: StoreConfig, *, force: bool, reload: Reload | None
+) -> None:
     stop = stop_event()
     while True:
         broker = Broker(broker_config, store_config, force=force)
@@ -41,8 +48,14 @@ async def _serve_until_stopped(broker_config: BrokerConfig, store_config: StoreC
             os._exit(1)
         _log.info("broker %s stops", broker_config.name())
         await broker.close()
-        if stop.is_set() or not broker.restarts:
+        if stop.is_set() or broker.reborn is None:
             return
+        if broker.reborn.act is not None:
+            await asyncio.to_thread(broker.reborn.act, store_config)
+        if reload is not None:
+            broker_config, store_config = await asyncio.to_thread(reload)
+            # What was given up by force is given up; what the broker is now may be a member again.
+            force = force and not broker_config.enableDLegerCommitLog
         gc.unfreeze()
 
 

@@ -9,6 +9,9 @@ lies outside it only the leader knows (rule R14): such a pull goes on to the lea
 offset asked for, so that the client asks again; never with 21, which would move the consumer. The same holds for a
 leader that somebody else may have replaced. Offsets that come along with a pull are the leader's to store: clients
 send them by themselves as well (15).
+
+A slave does the same, and passes nothing on. While its master lives it sends pulls there (20, unless slaveReadEnable);
+when the master is away it serves what it has, and parks who wants more.
 """
 
 import asyncio
@@ -18,6 +21,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from typing import Protocol
 
 from broker.config import LiveConfig
 from broker.longpoll import LongPollTable
@@ -47,6 +51,16 @@ COLD_READS_MAX = 1024
 UNSURE_MS_MAX = 1000
 # Bytes of messages in one answer, whatever the client asks for: an answer must fit a frame (16 MiB) with its header.
 ANSWER_BYTES_MAX = 15 * 1024 * 1024
+
+
+class MasterWatch(Protocol):
+    """What a slave knows of its master."""
+
+    @property
+    def master_alive(self) -> bool:
+        """Whether it can serve, as far as can be seen from here."""
+        ...
+
 
 # Passes a pull on: who asked, what, how long the leader may park it (seconds), and the answer when that fails.
 ForwardPull = Callable[[Connection, Command, float, Callable[[], Command]], None]
@@ -88,11 +102,13 @@ class PullHandlers:
         threads: Executor,
         role: BrokerRole | None = None,
         forward: ForwardPull | None = None,
+        master: MasterWatch | None = None,
     ) -> None:
-        """`role`: None for a broker without a group; `forward` passes pulls on to its leader."""
+        """`role`: None for a broker without a group; `forward` passes pulls on to its leader; `master`: of a slave."""
         self._live = live
         self._role: BrokerRole = Standalone() if role is None else role
         self._forward = forward
+        self._master = master
         self._checks = checks
         self._offsets = offsets
         self._store = store
@@ -118,9 +134,15 @@ class PullHandlers:
     def pull(self, connection: Connection, request: Command) -> Reply:
         """Answer a pull (11, 361), or park it."""
         header = request.header(PullMessageRequestHeader)
+        master = self._master
+        if master is not None and master.master_alive and not self._live.broker.slaveReadEnable:
+            return _elsewhere(_RETRY, header.queueOffset, "the master serves pulls")
         try:
             ticket = self._checks.ticket(connection, request, header)
         except CommandError:
+            if master is not None and master.master_alive:
+                # It may know what this copy of its tables does not yet; if not, it says so itself.
+                return _nothing_at(header.queueOffset)
             if self._role.leads or self._forward is None:
                 raise
             # The leader may know a topic, a group or a member that this one does not know yet.
@@ -216,6 +238,15 @@ class PullHandlers:
         elif may_park and self._forward is not None:
             answer = partial(_nothing_at, ticket.offset)
             self._forward(ticket.owner, ticket.request, _hold_seconds(ticket.header), answer)
+            return None
+        elif (
+            may_park
+            and self._master is not None
+            and not self._master.master_alive
+            and ticket.header.sysFlag & _SUSPEND
+            and self._park(ticket, SUSPEND_MS_MAX)
+        ):
+            # It may come back with more. Who is told at once asks again at once, and there is nobody else to ask.
             return None
         return _nothing_at(ticket.offset)
 
@@ -354,5 +385,9 @@ def _hold_seconds(header: PullMessageRequestHeader) -> float:
 
 def _nothing_at(offset: int) -> Command:
     """Return the answer that leaves a consumer where it is, and sends it to the leader."""
+    return _elsewhere(_NOT_FOUND, offset, "not known here: ask the leader")
+
+
+def _elsewhere(code: int, offset: int, why: str) -> Command:
     header = PullMessageResponseHeader(suggestWhichBrokerId=0, nextBeginOffset=offset, minOffset=0, maxOffset=offset)
-    return Command.response(ResponseCode.PULL_NOT_FOUND, "[RAFT] not known here: ask the leader", header)
+    return Command.response(code, why, header)

@@ -49,10 +49,13 @@ class PullChecks:
         groups: GroupTable,
         clients: ClientTable,
         role: BrokerRole | None = None,
+        *,
+        forwards: bool = True,
     ) -> None:
-        """`role`: None for a broker without a group."""
+        """`role`: None for a broker without a group; `forwards`: what is not known here the leader is asked."""
         self._live = live
         self._role: BrokerRole = Standalone() if role is None else role
+        self._forwards = forwards
         self._topics = topics
         self._groups = groups
         self._clients = clients
@@ -67,8 +70,8 @@ class PullChecks:
         if request.code == RequestCode.LITE_PULL_MESSAGE and not broker.litePullMessageEnable:
             raise CommandError(ResponseCode.NO_PERMISSION, "lite pull is switched off (litePullMessageEnable)")
         name = header.consumerGroup
-        # Only a leader makes groups.
-        group = self._groups.find(name) if self._role.leads else self._groups.get(name)
+        # Only a leader makes groups; a slave reads for one as its master would make it.
+        group = self._groups.find(name) if self._role.leads or not self._forwards else self._groups.get(name)
         if group is None:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -10,6 +10,8 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from broker.ha_pair import PAIR_NAME
+from broker.override import NAME as MODE_NAME
 from broker.raft_config import RaftKeys, read_secret, tls_contexts
 from raft.reset import Manifest, Marker, ResetMismatch, read_marker
 from raft.reset_client import ResetClient
@@ -19,6 +21,7 @@ from raft.types import Mark
 from runtime.durable import fsync_folder
 from store.config import StoreConfig
 from store.controlrecord import decode_control
+from store.cutting import CUT_FOLDER
 from store.disk import Disk
 from store.entrylog import EntryLog
 from store.errors import StoreError
@@ -30,8 +33,11 @@ from store.messagestore import MessageStore
 MARKER = "raft/reset"
 VOTE = "raft/vote"
 CONFIG_FOLDER = "config"
-# What a wiping leaves: who this member is and what it promised, and that it is being reset.
-_KEPT = frozenset({MARKER, MARKER + ".bak", VOTE, VOTE + ".bak", LOCK_NAME})
+# Files beside the metadata that are about this broker alone: what a command made of it, and of its masters.
+OWN_FILES = frozenset({Path(MODE_NAME).name, Path(PAIR_NAME).name})
+# What a wiping leaves: who this member is, what it promised, that it is being reset; and what is kept for people.
+_MODE = f"{CONFIG_FOLDER}/{MODE_NAME}"
+_KEPT = frozenset({MARKER, MARKER + ".bak", VOTE, VOTE + ".bak", LOCK_NAME, _MODE, _MODE + ".bak", CUT_FOLDER})
 
 
 class StoreSource:
@@ -69,7 +75,7 @@ class StoreSource:
     def metadata(self) -> Mapping[str, bytes]:
         """Return the metadata files as they are on disk: their stamps say what of the log must follow."""
         folder = self._config.root / CONFIG_FOLDER
-        return {path.name: path.read_bytes() for path in sorted(folder.glob("*.json"))}
+        return {path.name: path.read_bytes() for path in sorted(folder.glob("*.json")) if path.name not in OWN_FILES}
 
 
 class StoreTarget:
@@ -98,7 +104,7 @@ class StoreTarget:
     def wipe(self, keep: frozenset[int]) -> None:
         """Remove everything but the vote, the marker and the log files that begin at `keep`; see ResetTarget."""
         root, log = self._config.root, self._config.log_folder
-        kept = {root / name for name in _KEPT} | {self.log_path(start) for start in keep}
+        kept = {root / name for name in _KEPT} | {self.log_path(start) for start in keep} | {log / CUT_FOLDER}
         _wipe(root, kept)
         if log.exists():
             # It may be elsewhere.
@@ -116,6 +122,8 @@ class StoreTarget:
 
     def metadata_path(self, name: str) -> Path:
         """Return where a metadata file stands."""
+        if name in OWN_FILES:
+            raise ResetMismatch(f"{name} tells of the leader alone, and is no metadata of the group")
         return self._config.root / CONFIG_FOLDER / name
 
     def verify(self, manifest: Manifest) -> None:

@@ -15,21 +15,24 @@ import contextlib
 import ipaddress
 import logging
 import time
-import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
 from broker.config import LiveConfig
+from broker.register_body import Piece, registration_pieces
 from broker.role import MASTER_ID, BrokerRole
 from broker.topics import TopicTable
-from remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfigTable
+from remoting.bodies import DataVersion
 from remoting.client import RemotingClient
 from remoting.codes import Perm, RequestCode
-from remoting.errors import RemotingError
+from remoting.errors import InvokeTimeout, RemotingError
 from remoting.headers import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
 
@@ -37,13 +40,18 @@ _log = logging.getLogger(__name__)
 
 # Topics from which a table is large: it is encoded in a thread, and its version is asked for before it is sent.
 LARGE_TABLE = 1000
-# Bytes from which a registration is compressed whatever compressedRegister says: 16 MiB would not fit a frame.
-COMPRESS_BYTES = 4 * 1024 * 1024
 # Seconds between two registrations that changes cause, at least; and how many times as long as the last one took.
 PAUSE_MIN = 0.02
 PAUSE_FACTOR = 2.0
 # Seconds between attempts to reach a NameServer that does not know this broker (one that restarted, for example).
 CHASE_SECONDS = 1.0
+# How many times as long as the last attempt took there is none: a large table is not sent all the time.
+CHASE_FACTOR = 10.0
+# But no longer than this: it may have been the silence of one that is soon back.
+CHASE_PAUSE_MAX = 10.0
+# Seconds that a round waits for a NameServer; who needs longer is left to the chase, so that the others learn of the
+# next change, and administrators (clients wait 3 s) of the end of theirs.
+ROUND_SECONDS = 2.0
 # Seconds that the start of the broker waits for its NameServers, and its stop for taking leave of them.
 START_SECONDS = 5.0
 LEAVE_SECONDS = 3.0
@@ -63,7 +71,6 @@ class Registration:
         topics: TopicTable,
         client: RemotingClient,
         address: str,
-        ha_address: str,
     ) -> None:
         """`address` is "host:port" as clients reach this broker."""
         self._live = live
@@ -71,7 +78,14 @@ class Registration:
         self._topics = topics
         self._client = client
         self._address = address
-        self._ha_address = ha_address
+        self._ha_address = ""
+        # Who is told what the NameServers say of the group's master: (its address, its HA address), None: they know
+        # none. Called after each round in which one answered.
+        self.on_master: Callable[[str | None, str | None], None] | None = None
+        # NameServer → what it last said of the master.
+        self._masters: dict[str, tuple[str, str]] = {}
+        # Not before this time are NameServers chased again.
+        self._chase_at = 0.0
         self._revision = 0
         self._told = 0
         self._round: asyncio.Task[None] | None = None
@@ -85,8 +99,12 @@ class Registration:
         self._open = False
         role.subscribe(self._role_changed)
 
-    async def start(self) -> None:
-        """Register for the first time; returns when all have answered, or after START_SECONDS."""
+    async def start(self, ha_address: str = "") -> None:
+        """Register for the first time; returns when all have answered, or after START_SECONDS.
+
+        `ha_address` is where slaves reach this broker, "host:port"; empty when none can.
+        """
+        self._ha_address = ha_address
         for warning in address_warnings(self._address, self._live.broker.namesrv_addresses()):
             _log.warning("%s", warning)
         self._open, self._shown = True, self._face()
@@ -114,6 +132,8 @@ class Registration:
     async def refresh(self) -> None:
         """Give every NameServer a sign of life; called every registerNameServerPeriod."""
         config = self._live.broker
+        if self._deposed():
+            return
         if config.forceRegister and len(self._topics.tables) < LARGE_TABLE:
             self._revision += 1
             await self.announce()
@@ -123,16 +143,24 @@ class Registration:
             self._revision += 1
             await self.announce()
 
-    async def chase(self) -> None:
-        """Register with the NameServers that do not know this broker; called every CHASE_SECONDS."""
-        missing = [address for address in self._live.broker.namesrv_addresses() if address not in self.registered]
-        if missing and self._round is None:
-            body, compressed = await self._body()
-            await asyncio.gather(*(self._tell(address, body, compressed=compressed) for address in missing))
+    async def chase(self, *, seeks: bool = False) -> None:
+        """Register with the NameServers that do not know this broker; called every CHASE_SECONDS.
+
+        `seeks`: with all of them, for their answers name the group's master, which this broker looks for.
+        """
+        addresses = self._live.broker.namesrv_addresses()
+        missing = [address for address in addresses if seeks or address not in self.registered]
+        began = time.monotonic()
+        if missing and self._round is None and not self._deposed() and began >= self._chase_at:
+            pieces = await self._pieces()
+            await asyncio.gather(*(self._tell(address, pieces) for address in missing))
+            self._chase_at = began + min(CHASE_FACTOR * (time.monotonic() - began), CHASE_PAUSE_MAX)
+            self._name_master()
 
     def lost(self, address: str) -> None:
         """Note that the connection to a NameServer ended: it has forgotten this broker, or was itself restarted."""
         self.registered.discard(address)
+        self._masters.pop(address, None)
 
     async def close(self) -> None:
         """Take leave of every NameServer, so that clients are sent elsewhere at once."""
@@ -154,6 +182,10 @@ class Registration:
         task = asyncio.get_running_loop().create_task(self._tell_everybody(), name="register role")
         self._urgent.add(task)
         task.add_done_callback(self._urgent.discard)
+
+    def _deposed(self) -> bool:
+        """Tell whether it is a master that leads no more (R15): id 0 is another's, and it is nobody else."""
+        return self._role.broker_id == MASTER_ID and not self._role.leads
 
     def _face(self) -> tuple[int, int]:
         """Return what this broker is in the route: its id, and for a leader the term that it leads in."""
@@ -182,13 +214,17 @@ class Registration:
     async def _tell_everybody(self) -> None:
         revision = self._revision
         addresses = self._live.broker.namesrv_addresses()
-        if addresses:
-            body, compressed = await self._body()
-            await asyncio.gather(*(self._tell(address, body, compressed=compressed) for address in addresses))
+        if self._deposed():
+            self.registered.clear()
+        elif addresses:
+            pieces = await self._pieces()
+            heard = [address for address in addresses if address not in self._silent]
+            await asyncio.gather(*(self._tell(address, pieces, ROUND_SECONDS) for address in heard))
+            self._name_master()
         self._told = max(self._told, revision)
 
-    async def _body(self) -> tuple[bytes, bool]:
-        """Return the registration's body and whether it is compressed."""
+    async def _pieces(self) -> list[Piece]:
+        """Return the registration's body, in pieces when it is long."""
         config = self._live.broker
         topics = dict(self._topics.tables)
         if config.brokerPermission & _READ_WRITE != _READ_WRITE:
@@ -196,36 +232,54 @@ class Registration:
                 name: msgspec.structs.replace(topic, perm=topic.perm & config.brokerPermission)
                 for name, topic in topics.items()
             }
-        wrapper = TopicConfigTable(dataVersion=self._version(), topicConfigTable=topics)
-        body = RegisterBrokerBody(topicConfigSerializeWrapper=wrapper)
+        encode = partial(
+            registration_pieces,
+            topics,
+            self._version(),
+            compressed=config.compressedRegister,
+            piece_topics=config.splitRegistrationSize if config.enableSplitRegistration else None,
+        )
+        return await asyncio.to_thread(encode) if len(topics) >= LARGE_TABLE else encode()
 
-        def encoded() -> tuple[bytes, bool]:
-            plain = b"" if config.compressedRegister else body.encode()
-            if config.compressedRegister or len(plain) > COMPRESS_BYTES:
-                return body.encode_compressed(), True
-            return plain, False
+    async def _tell(self, address: str, pieces: Sequence[Piece], patience: float | None = None) -> None:
+        """Register with one NameServer, within `patience` seconds; it knows this broker when it has every piece."""
+        seconds = self._live.broker.registerBrokerTimeoutMills / 1000
+        told = RegisterBrokerResponseHeader()
+        try:
+            async with asyncio.timeout(patience):
+                for piece in pieces:
+                    header = self._header(piece)
+                    answer = await self._client.call(address, RequestCode.REGISTER_BROKER, header, piece.body, seconds)
+                    told = answer.header(RegisterBrokerResponseHeader)
+        except TimeoutError:
+            self._failed(address, InvokeTimeout(f"no answer within {patience} s"))
+        except RemotingError as error:
+            self._failed(address, error)
+        else:
+            self._masters[address] = (told.masterAddr or "", told.haServerAddr or "")
+            self._succeeded(address)
 
-        return await asyncio.to_thread(encoded) if len(topics) >= LARGE_TABLE else encoded()
-
-    async def _tell(self, address: str, body: bytes, *, compressed: bool) -> None:
+    def _header(self, piece: Piece) -> RegisterBrokerRequestHeader:
         config = self._live.broker
-        header = RegisterBrokerRequestHeader(
+        return RegisterBrokerRequestHeader(
             brokerName=config.name(),
             brokerAddr=self._address,
             clusterName=config.brokerClusterName,
             haServerAddr=self._ha_address,
             brokerId=self._role.broker_id,
-            enableActingMaster=False,
-            compressed=compressed,
-            bodyCrc32=zlib.crc32(body) & 0x7FFFFFFF,
+            enableActingMaster=config.enableSlaveActingMaster and not config.enableDLegerCommitLog,
+            compressed=piece.compressed,
+            bodyCrc32=piece.crc32(),
         )
-        seconds = config.registerBrokerTimeoutMills / 1000
-        try:
-            await self._client.call(address, RequestCode.REGISTER_BROKER, header, body, seconds)
-        except RemotingError as error:
-            self._failed(address, error)
-        else:
-            self._succeeded(address)
+
+    def _name_master(self) -> None:
+        """Tell what the NameServers say of the master: the first of them, in the file's order, that knows one."""
+        if self.on_master is None:
+            return
+        said = [self._masters[each] for each in self._live.broker.namesrv_addresses() if each in self._masters]
+        if said:
+            master, ha_address = next((each for each in said if each[0]), ("", ""))
+            self.on_master(master or None, ha_address or None)
 
     async def _knows(self, address: str) -> bool:
         """Ask whether a NameServer has the current table; False also when it does not answer."""
@@ -263,6 +317,7 @@ class Registration:
 
     def _failed(self, address: str, error: Exception) -> None:
         self.registered.discard(address)
+        self._masters.pop(address, None)
         if address not in self._silent:
             self._silent.add(address)
             _log.warning("cannot register with NameServer %s: %s; it is tried again", address, error)

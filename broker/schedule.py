@@ -5,7 +5,8 @@ head is watched: one timer per level that is not empty, none for the others; an 
 moves behind a message when its delivery is acknowledged, and is on disk some seconds later (delayOffset.json, in
 RocketMQ's form): a crash delivers the last ones twice and loses none.
 
-In a Raft group only the leader delivers, from the progress on that the group agreed upon (broker/meta_delay.py).
+In a Raft group only the leader delivers, from the progress on that the group agreed upon (broker/meta_delay.py). A
+slave delivers nothing: it takes over its master's progress.
 """
 
 import asyncio
@@ -16,10 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from broker.admin_reply import LOG_END
 from broker.delayed import real
 from broker.meta_delay import DelayProgress
 from broker.meta_log import LocalMeta, MetaLog
 from broker.replication import Replication
+from remoting.bodies import DelayOffsetTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.record import RecordError
@@ -163,6 +166,8 @@ class ScheduleService:
         self._levels: list[_Level] = []
         self._agreed = DelayProgress(path, clock, LocalMeta() if meta is None else meta, self._reached)
         self._stopped = True
+        # The progress is the master's: levels are only made of it when this broker begins to deliver.
+        self._copied = False
         self._dirty = False
         self._writing: asyncio.Task[None] | None = None
         self._make_levels()
@@ -181,7 +186,8 @@ class ScheduleService:
 
         A broker whose store was a group's goes on from what was last agreed upon, if that is further.
         """
-        if self._agreed.shared or any(self._place(level.queue_id) > level.progress for level in self._levels):
+        copied, self._copied = self._copied, False
+        if self._agreed.shared or copied or any(self._place(each.queue_id) > each.progress for each in self._levels):
             self._make_levels()
         self._stopped = False
         for level in self._levels:
@@ -195,6 +201,12 @@ class ScheduleService:
                 level.timer.cancel()
                 level.timer = None
 
+    def take_over(self, copied: DelayOffsetTable) -> None:
+        """Have the master's progress, on a slave: it counts from there when it delivers one day."""
+        assert self._stopped, "who delivers has progress of its own"
+        self._agreed.take_over(copied)
+        self._copied = True
+
     def arrived(self, batch: Sequence[Dispatched]) -> None:
         """Look again at levels that have nothing to wait for: some of `batch` has come into SCHEDULE_TOPIC_XXXX."""
         if self._stopped:
@@ -206,7 +218,7 @@ class ScheduleService:
 
     def progress(self) -> dict[int, int]:
         """Return by level the offset up to which everything has been delivered, in a Raft group as it is agreed."""
-        if self._agreed.shared:
+        if self._agreed.shared or self._copied:
             return dict(self._agreed.offsets)
         return {level: offset for level, offset in self._reached().items() if offset or level in self._agreed.offsets}
 
@@ -218,8 +230,8 @@ class ScheduleService:
         }
 
     def all_offsets(self, _connection: Connection, _request: Command) -> Command:
-        """45: the progress of all levels, as delayOffset.json has it."""
-        return Command.response(ResponseCode.SUCCESS, body=self.encode())
+        """45: the progress of all levels, as delayOffset.json has it; what is delivered stands before LOG_END."""
+        return Command.response(ResponseCode.SUCCESS, body=self.encode(), ext={LOG_END: str(self._store.written)})
 
     def encode(self) -> bytes:
         """Return the table in RocketMQ's JSON form."""
@@ -232,6 +244,9 @@ class ScheduleService:
         """
         if self._agreed.shared:
             self._agreed.propose()
+            return
+        if self._copied:
+            await self._agreed.file.flush()
             return
         while self._writing is not None:
             await asyncio.shield(self._writing)

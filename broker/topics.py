@@ -67,7 +67,7 @@ class TopicTable:
     def __init__(self, path: Path, config: LiveConfig, clock: Clock, meta: MetaLog | None = None) -> None:
         """Load the table and add the system's topics. Raises MetadataError when the file cannot be used.
 
-        In a group the system's topics are added by the one that leads.
+        In a group the system's topics are added by the one that leads; a slave has those of its master.
         """
         self._config = config
         self._clock = clock
@@ -88,7 +88,7 @@ class TopicTable:
         self._table = self._view.table
         self._meta.attach(self)
         self._system = {topic.topicName: topic for topic in system_topics(config.broker)}
-        if not self._meta.shared:
+        if self._meta.leads and not self._meta.shared:
             self._add_now(self._missing())
 
     @property
@@ -209,6 +209,20 @@ class TopicTable:
             self._add_now(adopted)
         return [topic.topicName for topic in adopted]
 
+    def take_over(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
+        """Become equal to the master's table, on a slave; returns the topics that are no more."""
+        version = unpacked(packed(version), self.data_version)
+        if version == self.data_version and topics == self._table:
+            return []
+        removed = [name for name in self._table if name not in topics]
+        self._table.clear()
+        self._table.update(topics)
+        self._applied.version = version
+        self._file.disown()
+        self._file.mark()
+        self._tell()
+        return removed
+
     def page(self, begin: int, count: int) -> dict[str, TopicConfig]:
         """Return `count` topics from the `begin`-th on, in the table's order."""
         return dict(islice(self._table.items(), begin, begin + count))
@@ -288,8 +302,8 @@ class TopicTable:
             self._view.apply(operation, [TopicConfig(*row) for row in what[0]] if verb is Verb.PUT else [])
 
     def _add_now(self, topics: Sequence[TopicConfig]) -> None:
-        """Add topics before the broker serves, on disk when this returns."""
-        if topics:
+        """Add topics before the broker serves, on disk when this returns; and the epoch of a promotion (R15)."""
+        if topics or self._view.version.stateVersion < self._meta.term:
             self._table.update((topic.topicName, topic) for topic in topics)
             self._view.version = next_version(self._view.version, self._clock.now_ms(), self._meta.term)
             self._file.write_now()

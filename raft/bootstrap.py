@@ -1,7 +1,8 @@
 """How a group begins (R1): who writes entry 1, and who waits. Pure: hellos in, a decision out.
 
 Nobody begins before everybody was heard. Otherwise two members with empty stores could form a group and outvote the
-third, which has the messages.
+third, which has the messages. Only a person can say more than the stores do (R16): which of several that hold messages
+begins, and which of the others come to its group with what they have.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,8 @@ class Move(Enum):
     """Write entry 1 with all peers as voters: all stores are empty and this is the lowest id."""
     ALONE = "alone"
     """Write entry 1 with this member as the one voter, then add the others as learners: it has the messages."""
+    COPY = "copy"
+    """Put what is here aside and learn from the start: it is not what the group's log begins with."""
     REFUSE = "refuse"
     """A person must decide; `why` says what."""
 
@@ -67,6 +70,37 @@ def decide(own: Hello, others: Mapping[str, Hello | None], self_id: str) -> Deci
     if first != self_id:
         return Decision(Move.WAIT, f"all stores are empty: {first} begins the group")
     return Decision(Move.FORM, "all stores are empty, and this member has the lowest id")
+
+
+def decide_to_found(others: Mapping[str, Hello | None]) -> Decision:
+    """Return what a member does that is in no group, and of which a person said that the group begins with its log."""
+    grouped = _names(name for name, hello in others.items() if hello is not None and hello.group_id)
+    if grouped:
+        return Decision(Move.REFUSE, f"it was told to begin the group, but one lives already, at {grouped}")
+    return Decision(Move.ALONE, "this member was told to begin the group with its log")
+
+
+def decide_to_join(own: Hello, others: Mapping[str, Hello | None], group_id: bytes) -> Decision:
+    """Return what a member does that was told to come to a group with the messages that it has.
+
+    Only a log that is what the group's begins with, byte for byte, may be gone on with; `own` tells its end and digest
+    as its base.
+    """
+    known = {name: hello for name, hello in others.items() if hello is not None and hello.group_id == group_id}
+    if not known:
+        return Decision(
+            Move.WAIT, f"nothing heard yet of a member of the group {group_id.hex()}, to which it was told to come"
+        )
+    name, hello = min(known.items(), key=lambda item: member_number(item[0]))
+    if own.empty or own.base == hello.base:
+        return Decision(
+            Move.WAIT, f"its log is what the group's begins with: waiting until {_names(known)} gives it more"
+        )
+    return Decision(
+        Move.COPY,
+        f"its log ends at {own.base_position} and is not what the group's log has before {hello.base_position}: it is"
+        f" put aside, and the group's copied, beginning with {name}",
+    )
 
 
 def _names(ids: Iterable[str]) -> str:

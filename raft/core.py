@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from raft.entering import entered
 from raft.follower import Follower
 from raft.group import GroupConfig
 from raft.lease import Lease
@@ -115,18 +116,21 @@ class Core(Voting):
 
     def tick(self) -> None:
         """Stand if it is time; commit, apply, beat and send what is new."""
+        now = self.now()
         if self.disk_stuck() and self.leads:
             self.note("its disk takes nothing")
             self.election.follow(self.election.term, None)
         if self.leads:
             self._count()
         else:
-            self.gate()
-        self.election.tick()
+            self.gate(now)
+        # The very moment that the gate judged: a deadline that passes in between would open it for everybody.
+        with entered(lambda: now):
+            self.election.tick()
         if self.leads:
             self.replication.pump(self.election.commit)
         else:
-            self.close_gate()
+            self.close_gate(now)
 
     def next_at(self) -> float:
         """Return when tick() is due, in monotonic seconds."""

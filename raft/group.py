@@ -77,6 +77,11 @@ class GroupConfig(NamedTuple):
     """The group has ended: from here on this is a single broker's log (R2)."""
 
     @property
+    def base(self) -> tuple[int, int, int]:
+        """What the group's log begins behind: index, position, and the CRC over the bytes."""
+        return self.base_index, self.base_position, self.base_digest
+
+    @property
     def voters(self) -> tuple[str, ...]:
         """Ids of those who vote and count."""
         return tuple(member.id for member in self.members if member.voter)

@@ -43,7 +43,8 @@ class Hello(NamedTuple):
     last_index: int
     last_term: int
     base_index: int
-    """Of the group: what its CONFIG says, not what retention has left (R1)."""
+    """Of the group: what its CONFIG says, not what retention has left (R1). Of a member that is to come to a group
+    with what it has (R16): where that ends."""
     base_position: int
     empty: bool
     """Its log holds not one record."""
@@ -66,6 +67,11 @@ class Hello(NamedTuple):
     """Index of its last CONFIG entry, 0 when it has none."""
     peer_ids: tuple[str, ...] = ()
     """Whom its configuration names, itself included, for the beginning of a group."""
+
+    @property
+    def base(self) -> tuple[int, int, int]:
+        """What the group's log begins behind: index, position, and the CRC over the bytes."""
+        return self.base_index, self.base_position, self.base_digest
 
     def encode(self) -> bytes:
         """Return the bytes that decode() reads."""
@@ -152,9 +158,7 @@ def _other_group(own: Hello, other: Hello) -> str | None:
             f"{other.self_id} has the log of another group ({other.group_id.hex()}) than this member"
             f" ({own.group_id.hex()}): to join, one of them must begin with an empty store folder (R1)"
         )
-    own_base = (own.base_index, own.base_position, own.base_digest)
-    other_base = (other.base_index, other.base_position, other.base_digest)
-    if own_base != other_base:
+    if own.base != other.base:
         return (
             f"the group's log begins at index {other.base_index}, position {other.base_position} in {other.self_id}"
             f" and at index {own.base_index}, position {own.base_position} here, or behind other bytes: one of the"

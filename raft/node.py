@@ -66,7 +66,7 @@ class RaftNode:
         self._reset_asked = float("-inf")
         with entered(self.monotonic):
             self._core = self.core_class(settings, log, votes, self, rng)
-            self._founding = Founding(self._core, hello, rng)
+            self._founding = Founding(self._core, hello, rng, self._ask_reset)
             self._membership = Membership(self._core, self._propose_entry)
             self._handover = Handover(self._core)
             self._repair = Repair(self._core)

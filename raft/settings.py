@@ -77,6 +77,10 @@ class RaftSettings:
     preferred_check_ms: int = 2000
     dial_from: str = ""
     """Address of this machine that the other members are dialled from; "": the system's choice."""
+    founds: bool = False
+    """A person said that the group begins with this member's log, whatever the others hold (R16)."""
+    joins: bytes = b""
+    """Id of the group that this member, which holds messages and no entry of it, comes to by a person's word (R16)."""
 
     @property
     def lease_s(self) -> float:

@@ -149,10 +149,10 @@ class Voting:
         member = self.config.member(peer)
         return member is None or member.store_id == hello.store_id or hello.config_index > self.config_index
 
-    def gate(self) -> None:
-        """Let the library's candidate code run only when a pre-vote was won, or the leader asked (R7)."""
+    def gate(self, now: float) -> None:
+        """Let the library's candidate code run at `now` only when a pre-vote was won, or the leader asked (R7)."""
         election = self.election
-        if election.deadline >= self.now():
+        if election.deadline >= now:
             return
         self.held_back = self.refuse_to_stand() or ""
         if self.held_back:
@@ -178,9 +178,9 @@ class Voting:
         alone = self.config is None or len(self.config.voters) == 1
         return not alone and self.now() - since > self.settings.quorum_s
 
-    def close_gate(self) -> None:
-        """Close the gate behind a candidate code that did not run, because nobody can be reached."""
-        if not self.leads and self.election.deadline < self.now():
+    def close_gate(self, now: float) -> None:
+        """Close the gate behind a candidate code that did not run at `now`, because nobody can be reached."""
+        if not self.leads and self.election.deadline < now:
             self.prevote.cancel()
             self.election.decline_to_stand()
             self.election.deadline = self.now() + self.election_timeout()

@@ -1,24 +1,29 @@
 """A cluster on this machine: a NameServer and one broker group, each a real process, all files in one folder.
 
-With one node the group is a single broker; with more it is a Raft group, which elects its leader.
+The group is a single broker, a Raft group, which elects its leader, or a master and its slaves.
 """
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, Self
 
 from raftmq.processes import (
     READY_TIMEOUT_S,
     ProcessError,
     ServerProcess,
     broker_process,
+    classic_processes,
     namesrv_process,
     raft_processes,
 )
 
 POLL_S = 0.02
+
+Mode = Literal["single", "async", "sync", "raft"]
+# brokerRole of the master.
+ROLES: Mapping[Mode, str] = {"async": "ASYNC_MASTER", "sync": "SYNC_MASTER"}
 
 
 class LocalCluster:
@@ -29,19 +34,37 @@ class LocalCluster:
         folder: Path,
         *,
         nodes: int = 1,
+        mode: Mode | None = None,
         namesrv_port: int = 0,
         broker_port: int = 0,
         broker_settings: Mapping[str, object] | None = None,
     ) -> None:
-        """Port 0 takes a free one; `broker_settings` are keys of broker.conf."""
+        """Port 0 takes a free one; `broker_settings` are keys of broker.conf.
+
+        `nodes` is the number of brokers. `mode` is by default a single broker when it is 1, and else a Raft group;
+        "async" and "sync" make the first one the master and the others its slaves.
+        """
         self.folder = folder
+        self.mode: Mode = mode or ("single" if nodes == 1 else "raft")
         self.namesrv = namesrv_process(folder / "namesrv", port=namesrv_port)
         address = self.namesrv.address
-        if nodes == 1:
-            single = broker_process(folder / "broker", namesrv=address, port=broker_port, settings=broker_settings)
-            self.brokers = [single]
-        else:
-            self.brokers = raft_processes(folder, nodes, namesrv=address, port=broker_port, settings=broker_settings)
+        match self.mode:
+            case "single":
+                single = broker_process(folder / "broker", namesrv=address, port=broker_port, settings=broker_settings)
+                self.brokers = [single]
+            case "raft":
+                self.brokers = raft_processes(
+                    folder, nodes, namesrv=address, port=broker_port, settings=broker_settings
+                )
+            case "async" | "sync":
+                self.brokers = classic_processes(
+                    folder,
+                    nodes - 1,
+                    role=ROLES[self.mode],
+                    namesrv=address,
+                    port=broker_port,
+                    settings=broker_settings,
+                )
 
     @property
     def address(self) -> str:
@@ -59,23 +82,45 @@ class LocalCluster:
         return [self.namesrv, *self.brokers]
 
     def leader(self) -> ServerProcess | None:
-        """Return the broker that leads and serves, None while there is none; a single broker always does."""
-        if len(self.brokers) == 1:
+        """Return the broker that leads and serves, or the master; None while there is none."""
+        if self.mode == "single":
             return self.broker if self.broker.running else None
         for broker in self.brokers:
-            if broker.running:
-                state = broker.state("/v1/raft")
-                if state is not None and state["leads"]:
-                    return broker
+            state = self.state_of(broker)
+            if state is not None and self._leads(state):
+                return broker
         return None
+
+    def state_of(self, broker: ServerProcess) -> dict[str, Any] | None:
+        """Return what a broker tells about its group (/v1/raft, /v1/ha), None when it does not answer."""
+        return broker.state("/v1/raft" if self.mode == "raft" else "/v1/ha") if broker.running else None
+
+    def caught_up(self) -> bool:
+        """Tell whether all brokers run and their logs have come to the same end, and slaves are in sync."""
+        if self.mode == "single":
+            return self.broker.running
+        states = [state for broker in self.brokers if (state := self.state_of(broker)) is not None]
+        if len(states) < len(self.brokers):
+            return False
+        if self.mode == "raft":
+            return len({state["last"] for state in states}) == 1
+        followed = [len(state["slaves"]) for state in states if self._leads(state)]
+        return followed == [len(states) - 1] and len({state.get("dispatched", state["max"]) for state in states}) == 1
+
+    def wait_caught_up(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until `caught_up`; raises ProcessError when that takes too long."""
+        deadline = time.monotonic() + timeout_s
+        while not self.caught_up():
+            if time.monotonic() > deadline:
+                raise ProcessError(f"not every broker caught up within {timeout_s:g} s:\n{self._last_words()}")
+            time.sleep(POLL_S)
 
     def wait_for_leader(self, timeout_s: float = READY_TIMEOUT_S) -> ServerProcess:
         """Wait until a broker leads; raises ProcessError when that takes too long."""
         deadline = time.monotonic() + timeout_s
         while (leader := self.leader()) is None:
             if time.monotonic() > deadline:
-                words = "\n".join(f"{broker.name}:\n{broker.last_words()}" for broker in self.brokers)
-                raise ProcessError(f"no broker led the group after {timeout_s:g} s:\n{words}")
+                raise ProcessError(f"no broker led the group after {timeout_s:g} s:\n{self._last_words()}")
             time.sleep(POLL_S)
         return leader
 
@@ -88,6 +133,8 @@ class LocalCluster:
             for broker in self.brokers:
                 broker.wait_ready()
             self.wait_for_leader()
+            if self.mode in ROLES:
+                self.wait_caught_up()
         except BaseException:
             self.kill()
             raise
@@ -115,3 +162,11 @@ class LocalCluster:
             self.stop()
         else:
             self.kill()
+
+    def _leads(self, state: Mapping[str, Any]) -> bool:
+        if self.mode == "raft":
+            return bool(state["leads"])
+        return state["brokerId"] == 0 and not state["fenced"]
+
+    def _last_words(self) -> str:
+        return "\n".join(f"{broker.name}:\n{broker.last_words()}" for broker in self.brokers)

@@ -6,6 +6,7 @@ lines are part of the error when it does not come up.
 
 import http.client
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -24,6 +25,12 @@ READY_TIMEOUT_S = 30.0  # a broker that recovers a large log says 503 meanwhile;
 STOP_TIMEOUT_S = 45.0  # a member of a group forwards for clients with an old route, which last 30 s
 POLL_S = 0.02
 LOG_LINES_SHOWN = 15
+PORT_MIN = 13_000  # above RocketMQ's own
+PORTS_LEAST = 1000
+GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+GIVEN_PORT_DEFAULT = 32_768
+_dice = random.SystemRandom()  # whatever a test seeds: others take ports on this machine too
+HA_CLOSED = -1  # haListenPort: no port for slaves
 
 
 class ProcessError(Exception):
@@ -31,15 +38,34 @@ class ProcessError(Exception):
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that nobody listens on, all different."""
-    sockets = [socket.socket() for _ in range(count)]
+    """Return ports of the loopback interface that nobody listens on, all different.
+
+    They lie below those that the system gives to outgoing connections and to whoever binds port 0: until a server that
+    was told its port listens there, such a port may be gone.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = _dice.randrange(PORT_MIN, _first_given_port())
+        if port in found:
+            continue
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind((HOST, port))
+            except OSError:
+                continue
+        found.append(port)
+    return found
+
+
+def _first_given_port() -> int:
+    """Return the first port that the system gives away by itself (Linux ``/proc``)."""
     try:
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+        given = int(GIVEN_PORTS.read_text(encoding="ascii").split()[0])
+    except OSError:
+        return GIVEN_PORT_DEFAULT
+    # Where nearly all ports are given away there is no better choice than among those.
+    return given if given >= PORT_MIN + PORTS_LEAST else GIVEN_PORT_DEFAULT
 
 
 class ServerProcess:
@@ -210,6 +236,7 @@ def broker_process(
         "bindAddress": HOST,
         "listenPort": port,
         "vipPortEnable": False,  # its port is listenPort-2, which another process may well have
+        "haListenPort": HA_CLOSED,  # the same of listenPort+1; classic_processes opens one
         "httpPort": http_port,
         "namesrvAddr": namesrv,
         "storePathRootDir": str(folder / "store"),
@@ -227,7 +254,8 @@ def raft_processes(
 
     `port` is the first member's listenPort, the others follow in steps of ten; 0 takes free ones.
     """
-    raft_ports = free_ports(nodes)
+    ports = free_ports(2 * nodes)
+    raft_ports, ha_ports = ports[:nodes], ports[nodes:]
     peers = ";".join(f"n{number}-{HOST}:{raft_port}" for number, raft_port in enumerate(raft_ports))
     return [
         broker_process(
@@ -240,10 +268,46 @@ def raft_processes(
                 "dLegerGroup": "broker-a",
                 "dLegerPeers": peers,
                 "dLegerSelfId": f"n{number}",
+                "haListenPort": ha_ports[number],  # closed in a group; for what it may become
                 **(settings or {}),
             },
         )
         for number in range(nodes)
+    ]
+
+
+def classic_processes(
+    folder: Path,
+    slaves: int,
+    *,
+    role: str,
+    flush: str = "ASYNC_FLUSH",
+    namesrv: str = "",
+    port: int = 0,
+    settings: Mapping[str, object] | None = None,
+) -> list[ServerProcess]:
+    """Make a master and its slaves, in folders "master", "slave1", … below `folder`; the master is the first.
+
+    `role` is the master's brokerRole, `flush` the flushDiskType of all. Slaves find the master through the NameServer.
+    `port` is the master's listenPort, the others follow in steps of ten; 0 takes free ones.
+    """
+    # Slaves have a port of their own too: one that is promoted opens it.
+    ha_ports = free_ports(1 + slaves)
+    return [
+        broker_process(
+            folder / (f"slave{number}" if number else "master"),
+            namesrv=namesrv,
+            port=port + 10 * number if port else 0,
+            name=f"slave {number}" if number else "master",
+            settings={
+                "brokerRole": "SLAVE" if number else role,
+                "brokerId": number,
+                "haListenPort": ha_port,
+                "flushDiskType": flush,
+                **(settings or {}),
+            },
+        )
+        for number, ha_port in enumerate(ha_ports)
     ]
 
 

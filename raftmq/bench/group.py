@@ -1,4 +1,4 @@
-"""Figures of a Raft group of three processes: sends beside a single broker, failover, start, recovery, memory."""
+"""Figures of the ways to replicate, side by side, and of a Raft group: failover, start, recovery, memory."""
 
 import asyncio
 import statistics
@@ -8,24 +8,42 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from client.errors import ClientError
 from client.message import Message
 from client.producer import Producer
 from raftmq.bench.load import Result
 from raftmq.bench.suite import BODY_BYTES, IN_FLIGHT, send_load
-from raftmq.local import LocalCluster
+from raftmq.local import LocalCluster, Mode
 from raftmq.processes import ProcessError, ServerProcess
 from remoting.errors import RemotingError
 
 NODES = 3
-# What is compared: name → brokers, flushDiskType.
-MODES: Mapping[str, tuple[int, str]] = {
-    "single, async flush": (1, "ASYNC_FLUSH"),
-    "single, sync flush": (1, "SYNC_FLUSH"),
-    "raft, fsync": (NODES, "SYNC_FLUSH"),
-    "raft, no fsync": (NODES, "ASYNC_FLUSH"),
+ASYNC_FLUSH, SYNC_FLUSH = "ASYNC_FLUSH", "SYNC_FLUSH"
+
+
+class Setup(NamedTuple):
+    """A broker group to measure."""
+
+    mode: Mode
+    brokers: int
+    flush: str
+
+
+# What is compared: name → how it is set up.
+RAFT_MODES: Mapping[str, Setup] = {
+    "single, async flush": Setup("single", 1, ASYNC_FLUSH),
+    "single, sync flush": Setup("single", 1, SYNC_FLUSH),
+    "raft, fsync": Setup("raft", NODES, SYNC_FLUSH),
+    "raft, no fsync": Setup("raft", NODES, ASYNC_FLUSH),
+}
+# Each with RocketMQ's flushDiskType, ASYNC_FLUSH, but for the group, which promises the disks of a majority.
+REPLICATION_MODES: Mapping[str, Setup] = {
+    "single": Setup("single", 1, ASYNC_FLUSH),
+    "async master, one slave": Setup("async", 2, ASYNC_FLUSH),
+    "sync master, one slave": Setup("sync", 2, ASYNC_FLUSH),
+    "raft, fsync": Setup("raft", NODES, SYNC_FLUSH),
 }
 FILL_BODY_BYTES = 64 * 1024
 FILL_IN_FLIGHT = 64
@@ -56,13 +74,12 @@ def times(what: str, values: list[float]) -> Times:
 
 
 @contextmanager
-def spawned_group(
-    nodes: int, flush: str, parent: Path | None = None, settings: Mapping[str, object] | None = None
-) -> Iterator[LocalCluster]:
+def spawned_group(setup: Setup, parent: Path | None = None) -> Iterator[LocalCluster]:
     """Run a NameServer and brokers in a new folder, with production timers."""
     with tempfile.TemporaryDirectory(prefix="raftmq-bench-", dir=parent) as folder:
-        values = {"flushDiskType": flush, **(settings or {})}
-        cluster = LocalCluster(Path(folder), nodes=nodes, broker_settings=values)
+        cluster = LocalCluster(
+            Path(folder), nodes=setup.brokers, mode=setup.mode, broker_settings={"flushDiskType": setup.flush}
+        )
         cluster.start()
         try:
             yield cluster
@@ -70,10 +87,12 @@ def spawned_group(
             cluster.kill()
 
 
-async def run_matrix(seconds: float, parent: Path | None = None) -> AsyncGenerator[tuple[str, Result]]:
+async def run_matrix(
+    setups: Mapping[str, Setup], seconds: float, parent: Path | None = None
+) -> AsyncGenerator[tuple[str, Result]]:
     """Yield sends by mode, size and requests in flight; the server's time is that of all brokers together."""
-    for mode, (nodes, flush) in MODES.items():
-        with spawned_group(nodes, flush, parent) as cluster:
+    for mode, setup in setups.items():
+        with spawned_group(setup, parent) as cluster:
             leader = cluster.wait_for_leader()
             for size in BODY_BYTES:
                 for in_flight in IN_FLIGHT:
@@ -90,7 +109,7 @@ async def run_matrix(seconds: float, parent: Path | None = None) -> AsyncGenerat
 async def failover(rounds: int, parent: Path | None = None) -> Times:
     """Kill the leader under load, again and again: from kill -9 to the first acknowledged send."""
     taken = []
-    with spawned_group(NODES, "SYNC_FLUSH", parent) as cluster:
+    with spawned_group(RAFT_MODES["raft, fsync"], parent) as cluster:
         async with Producer("bench_failover", cluster.address) as producer:
             await _send_until_acknowledged(producer)
             for _ in range(rounds):
@@ -127,7 +146,7 @@ async def cold_start(rounds: int, parent: Path | None = None) -> Times:
 
 async def recovery(restart_mib: int, behind_mib: int, parent: Path | None = None) -> dict[str, Any]:
     """Restart of a member with a long log, and catch-up of one that missed a part of it; leader's memory on the way."""
-    with spawned_group(NODES, "SYNC_FLUSH", parent) as cluster:
+    with spawned_group(RAFT_MODES["raft, fsync"], parent) as cluster:
         leader = cluster.wait_for_leader()
         follower = next(broker for broker in cluster.brokers if broker is not leader)
         await _fill(leader, 64)
@@ -168,7 +187,7 @@ async def recovery(restart_mib: int, behind_mib: int, parent: Path | None = None
 async def memory(gib: int, parent: Path | None = None) -> list[dict[str, Any]]:
     """Memory of every member after each GiB appended; retention at work so that the disk stays small."""
     found = []
-    with spawned_group(NODES, "SYNC_FLUSH", parent) as cluster:
+    with spawned_group(RAFT_MODES["raft, fsync"], parent) as cluster:
         leader = cluster.wait_for_leader()
         await _fill(leader, 128)
         for done in range(gib + 1):

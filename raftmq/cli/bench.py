@@ -1,4 +1,4 @@
-"""`raftmq bench`: raw frames (`send`, `pull`, `suite`, `raft`), the client (`consume`, `latency`), Raft groups."""
+"""`raftmq bench`: raw frames (`send`, `pull`, `suite`, `raft`, `replication`), the client (`consume`), Raft groups."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -145,9 +145,21 @@ def raft(
     as_json: Json = False,
 ) -> None:
     """Measure sends side by side: a single broker and a Raft group of three, each with and without fsync."""
-    from raftmq.bench.group import run_matrix
+    from raftmq.bench.group import RAFT_MODES, run_matrix
 
-    _show_matrix("mode", run_matrix(seconds, folder), as_json)
+    _show_matrix("mode", run_matrix(RAFT_MODES, seconds, folder), as_json)
+
+
+@app.command()
+def replication(
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each figure.")] = 3.0,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure sends by the way to replicate: single, async and sync master with a slave, Raft group of three."""
+    from raftmq.bench.group import REPLICATION_MODES, run_matrix
+
+    _show_matrix("mode", run_matrix(REPLICATION_MODES, seconds, folder), as_json)
 
 
 @app.command()

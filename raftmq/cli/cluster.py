@@ -4,16 +4,22 @@ from typing import Annotated, Any
 
 import typer
 
-from raftmq.cli import raft
+from raftmq.cli import classic, convert, raft
 from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, Json, Namesrv, Settings
 from raftmq.cli.output import emit, fail, parse_settings, print_json, run, time_of, with_admin
 
-app = typer.Typer(no_args_is_help=True, help="Brokers, NameServers and Raft groups.")
+app = typer.Typer(no_args_is_help=True, help="Brokers, NameServers, masters and slaves, Raft groups.")
 app.command()(raft.raft_status)
 app.command()(raft.transfer_leader)
 app.command()(raft.add_peer)
 app.command()(raft.remove_peer)
 app.command()(raft.leave_raft)
+app.command()(classic.ha_status)
+app.command()(classic.promote)
+app.command()(classic.follow)
+app.command()(classic.accept_master)
+app.command()(convert.to_raft)
+app.command()(convert.to_classic)
 
 # What `status` shows to people, of the figures that a broker gives: RocketMQ's key → column.
 SHOWN = {

@@ -31,6 +31,7 @@ def namesrv(
         from namesrv.config import load_namesrv_config
         from namesrv.server import run_namesrv
         from runtime.config import config_values, format_properties
+        from runtime.log import set_up_logging
 
         values = _values(config, settings, file_key="configStorePath")
         if port is not None:
@@ -39,7 +40,8 @@ def namesrv(
         if print_config:
             typer.echo(format_properties(config_values(built)), nl=False)
             return
-        _log_to_stderr("namesrv", unknown)
+        set_up_logging()
+        _name_unknown("namesrv", unknown)
         run_namesrv(built)
 
 
@@ -64,23 +66,27 @@ def broker(
 ) -> None:
     """Run a broker in the foreground until SIGTERM or Ctrl-C."""
     with one_line_errors():
-        from broker.config import load_broker_config
+        from broker import override
         from broker.configfile import MetadataError
         from broker.process import run_broker
         from runtime.config import config_values, format_properties
+        from runtime.log import set_up_logging
         from store.errors import StoreError
 
-        values = _values(config, settings, file_key="brokerConfigPath")
-        if namesrv_addr:
-            values["namesrvAddr"] = namesrv_addr
-        broker_config, store_config, unknown = load_broker_config(values)
+        def values() -> dict[str, str]:
+            read = _values(config, settings, file_key="brokerConfigPath")
+            return {**read, "namesrvAddr": namesrv_addr} if namesrv_addr else read
+
+        if not print_config:
+            set_up_logging()
+        broker_config, store_config, unknown = override.load(values(), look_only=print_config)
         if print_config:
             effective = {**config_values(store_config), **config_values(broker_config)}
             typer.echo(format_properties(effective), nl=False)
             return
-        _log_to_stderr("broker", unknown)
+        _name_unknown("broker", unknown)
         try:
-            run_broker(broker_config, store_config, force=force)
+            run_broker(broker_config, store_config, force=force, reload=lambda: override.load(values())[:2])
         except (StoreError, MetadataError) as error:
             fail(str(error))
 
@@ -145,11 +151,8 @@ def _values(config: Path | None, settings: list[str] | None, *, file_key: str) -
     return {**values, **parse_settings(settings)}
 
 
-def _log_to_stderr(name: str, unknown: list[str]) -> None:
+def _name_unknown(name: str, unknown: list[str]) -> None:
     import logging
 
-    from runtime.log import set_up_logging
-
-    set_up_logging()
     for key in unknown:
         logging.getLogger(name).warning("the configuration key %s is unknown and has no effect", key)

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 
 PIECE_BYTES = 256 * 1024
 PROXY_HOST = "127.0.0.1"
+# Who dials from the ordinary loopback address and is no member.
+ANYBODY = 1 - 11
 Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -23,10 +25,10 @@ def member_host(number: int) -> str:
 class Proxies:
     """All proxies of a group, in one thread with a loop of its own."""
 
-    def __init__(self, ports: list[int], real_ports: list[int]) -> None:
-        """`ports[n]` stands in front of `real_ports[n]` at member_host(n)."""
+    def __init__(self, ports: list[int], real_ports: list[int], host: str | None = None) -> None:
+        """`ports[n]` stands in front of `real_ports[n]` at member_host(n), or at `host`."""
         self._ports = ports
-        self._real = real_ports
+        self._real = [(host or member_host(number), port) for number, port in enumerate(real_ports)]
         self._cut: set[tuple[int, int]] = set()
         self._pipes: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -92,7 +94,7 @@ class Proxies:
         self, source: int, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            far_reader, far_writer = await asyncio.open_connection(member_host(target), self._real[target])
+            far_reader, far_writer = await asyncio.open_connection(*self._real[target])
             try:
                 there = asyncio.ensure_future(self._pipe(source, target, reader, far_writer))
                 back = asyncio.ensure_future(self._pipe(source, target, far_reader, writer))

@@ -19,6 +19,7 @@ from remoting.record import decode_records
 
 SMALL = {
     "listenPort": "0",
+    "haListenPort": "-1",  # by default the port after listenPort, which another test may have
     "bindAddress": "127.0.0.1",
     "brokerName": "b",
     "mappedFileSizeCommitLog": str(1 << 20),

@@ -47,6 +47,7 @@ class Cluster:
                 namesrvAddr=self.namesrv,
                 httpEnable=False,
                 vipPortEnable=False,
+                haListenPort=-1,  # the number after a port that was free need not be
             ),
             StoreConfig(
                 storePathRootDir=str(self._folder / "broker"),

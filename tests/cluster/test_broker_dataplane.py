@@ -202,10 +202,10 @@ async def test_a_closed_connection_leaves_nothing_parked(broker: Broker, client:
         broker.address, Command.request(RequestCode.PULL_MESSAGE, pull_header(1, suspend_ms=20_000)), 10.0
     )
     async with asyncio.timeout(5):
-        while not broker._backlog().parked_pulls:
+        while not broker._parts.backlog().parked_pulls:
             await asyncio.sleep(0.01)
         await other.close()
-        while broker._backlog().parked_pulls:
+        while broker._parts.backlog().parked_pulls:
             await asyncio.sleep(0.01)
     with pytest.raises(ConnectionLost):
         await parked

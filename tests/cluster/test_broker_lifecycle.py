@@ -82,7 +82,7 @@ async def test_a_stop_answers_who_waits(tmp_path: Path, client: RemotingClient) 
         parked = client.submit(
             broker.address, Command.request(RequestCode.PULL_MESSAGE, pull_header(1, suspend_ms=20_000)), 10.0
         )
-        while not broker._backlog().parked_pulls:
+        while not broker._parts.backlog().parked_pulls:
             await asyncio.sleep(0.01)
     assert (await parked).code == ResponseCode.PULL_NOT_FOUND
 

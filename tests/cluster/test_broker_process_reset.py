@@ -100,7 +100,7 @@ def test_R13_a_process_that_is_behind_retention_starts_again_and_copies_while_th
     until("the copy is whole", lambda: "the log is whole up to index" in members[behind].log.read_text())
     members[behind].wait_ready()
     assert (members[behind].running, members[behind].pid) == (True, pid), "it began anew in the same process"
-    assert "the broker starts again, to copy the store of" in members[behind].log.read_text()
+    assert "the broker starts again: the store is to be replaced by a copy of" in members[behind].log.read_text()
     assert not (store(tmp_path, behind) / "raft" / "reset").exists()
     asyncio.run(send(namesrv.address, 10))
 

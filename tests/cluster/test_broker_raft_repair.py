@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.mode import Member
 from broker.server import Broker
 from client.message import Message
 from client.producer import Producer
@@ -32,9 +33,8 @@ def log_file(tmp_path: Path, member: str, number: int) -> Path:
 
 
 def status(broker: Broker) -> dict[str, Any]:
-    part = broker._mode.group
-    assert part is not None
-    return part.status()
+    assert isinstance(broker._mode, Member)
+    return broker._mode.group.status()
 
 
 async def fill(group: RaftCluster) -> None:

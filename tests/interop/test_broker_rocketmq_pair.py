@@ -4,7 +4,9 @@
 """
 
 import asyncio
+import contextlib
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,7 +120,15 @@ async def check_readable(address: str) -> None:
 @pytest.mark.timeout(600)
 async def test_RocketMQ_follows_our_master(jars: str, namesrv: ServerProcess, tmp_path: Path) -> None:
     (ha_port,) = free_ports(1)
-    settings = {**SETTINGS, "haListenPort": ha_port, "brokerRole": "SYNC_MASTER", "slaveTimeout": 10_000}
+    # RocketMQ's slaves copy the metadata through the VIP port.
+    settings = {
+        **SETTINGS,
+        "haListenPort": ha_port,
+        "brokerRole": "SYNC_MASTER",
+        "slaveTimeout": 10_000,
+        "listenPort": port_with_vip(),
+        "vipPortEnable": True,
+    }
     ours = broker_process(tmp_path / "ours", namesrv=namesrv.address, settings=settings)
     slave = {**SETTINGS, "brokerRole": "SLAVE", "brokerId": 1, "haListenPort": free_ports(1)[0]}
     java = JavaBroker(tmp_path / "java", tmp_path / "java" / "store", jars, namesrv.address, slave)
@@ -135,6 +145,7 @@ async def test_RocketMQ_follows_our_master(jars: str, namesrv: ServerProcess, tm
         await send(namesrv.address, MESSAGES // 2, MESSAGES - MESSAGES // 2)
         records = await until_equal(tmp_path / "ours" / "store", tmp_path / "java" / "store")
         assert records >= MESSAGES
+        await until_known(tmp_path / "java" / "store")
         ours.kill()
         # What was acknowledged is read from RocketMQ, which is all there is now.
         await check_readable(namesrv.address)
@@ -143,6 +154,23 @@ async def test_RocketMQ_follows_our_master(jars: str, namesrv: ServerProcess, tm
         java.kill()
         ours.kill()
     print(f"{records} records in RocketMQ's log, equal to ours byte for byte")
+
+
+def port_with_vip() -> int:
+    """Return a free port whose VIP port is free too."""
+    while True:
+        (port,) = free_ports(1)
+        with socket.socket() as vip, contextlib.suppress(OSError):
+            vip.bind((HOST, port - 2))
+            return port
+
+
+async def until_known(store: Path) -> None:
+    """Wait until RocketMQ has copied the topic, which it does every 10 s."""
+    deadline = time.monotonic() + EQUAL_TIMEOUT_S
+    while TOPIC not in (store / "config" / "topics.json").read_text():
+        assert time.monotonic() < deadline, "RocketMQ does not copy the topics"
+        await asyncio.sleep(POLL_S)
 
 
 async def until_in_sync(master: ServerProcess) -> None:

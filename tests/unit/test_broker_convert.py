@@ -11,43 +11,23 @@ import pytest
 
 from broker import convert, override
 from broker.beginning import Said, putting_aside, what_was_said
-from broker.classic_config import RAFT
 from broker.classic_role import ClassicRole
 from broker.config import BrokerConfig, LiveConfig
 from broker.convert import PairConversion, forget_group
-from broker.convert_group import GroupConversion
-from broker.ha_pair import load_memory, save_memory
 from broker.reborn import RestartAction
 from raft.group import GroupConfig, Member
 from raft.reset import Marker, write_marker
 from raftmq.processes import free_ports
 from remoting.client import RemotingClient
-from remoting.codes import ClassicCode, RaftCode, ResponseCode
+from remoting.codes import ClassicCode, RaftCode
 from remoting.command import Command
-from remoting.errors import CommandError, ConnectError
-from remoting.server import Connection
+from remoting.errors import CommandError
 from store.controlrecord import EntryKind
 from store.errors import StoreDamaged
 from store.messagestore import MessageStore
+from tests.unit.conversions import GROUP_ID, LEADER, NOBODY, PEERS, Net, held
 from tests.unit.entry_tools import open_node
 from tests.unit.store_tools import HOST, make_config, record
-
-NOBODY = cast(Connection, None)
-PEERS = "n0-127.0.0.1:{0};n1-127.0.0.1:{1}"
-GROUP_ID = "ab" * 16
-
-
-class Net:
-    """Answers for other brokers: their states by (address, code)."""
-
-    def __init__(self) -> None:
-        self.states: dict[tuple[str, int], dict[str, Any]] = {}
-
-    async def call(self, address: str, code: int, **_more: Any) -> Command:
-        await asyncio.sleep(0)
-        if (address, int(code)) not in self.states:
-            raise ConnectError(f"no connection to {address}")
-        return Command.response(ResponseCode.SUCCESS, body=orjson.dumps(self.states[address, int(code)]))
 
 
 class Pair:
@@ -235,9 +215,6 @@ async def test_a_raft_port_that_is_taken_is_found_out_before_anything_is_done(pa
 # -- a slave
 
 
-LEADER = "10.0.0.1:10911"
-
-
 async def test_R16_a_slave_comes_to_the_group_that_is_led_at_this_moment(slave: Pair, peers: str) -> None:
     slave.net.states[LEADER, RaftCode.STATUS] = {"leads": True, "group": "b", "group_id": GROUP_ID}
     (slave.root / "raft").mkdir()
@@ -279,15 +256,6 @@ def decide(folder: Path, **more: Any) -> None:
     live = LiveConfig(BrokerConfig(brokerName="b"), make_config(folder))
     keys = {"enableDLegerCommitLog": "true", "dLegerPeers": PEERS.format(40911, 40912), "dLegerSelfId": "n0"}
     override.decide(live, keys, why="test", epoch=5, **more)
-
-
-def held(folder: Path) -> int:
-    """A classic store with a message; returns where its log ends."""
-    store = MessageStore.open(make_config(folder), store_host=HOST)
-    store.put(record(b"one"))
-    store.write()
-    store.close()
-    return store.written
 
 
 def test_R16_what_was_said_counts_for_the_log_that_was_meant(tmp_path: Path) -> None:
@@ -341,133 +309,3 @@ def test_what_a_group_that_is_over_promised_is_forgotten_and_the_vote_is_not(tmp
         (tmp_path / "raft" / name).write_bytes(b"x")
     forget_group(tmp_path)
     assert [path.name for path in (tmp_path / "raft").iterdir()] == ["vote"]
-
-
-# -- back to a classic group
-
-
-class Role:
-    """A GroupRole that stands still."""
-
-    def __init__(self) -> None:
-        self.leads, self.term, self.broker_id, self.leader_address = False, 7, 2, None
-
-
-class Former:
-    """A member of a group."""
-
-    def __init__(self, folder: Path) -> None:
-        held(folder)
-        self.node = open_node(folder)
-        self.root = folder / "store"
-        self.role = Role()
-        base = self.node.store.written
-        own = Member("n1", "127.0.0.1:40912", b"d" * 16)
-        self.config = GroupConfig(bytes.fromhex(GROUP_ID), (own,), base)
-        self.node.log.append(EntryKind.CONFIG, 1, self.config.encode(), 0)
-        self.node.log.release(1)
-        self.commit = self.node.store.written
-        self.node.records(b"never agreed upon")
-        self.net = Net()
-        self.restarts: list[RestartAction] = []
-        keys = {"enableDLegerCommitLog": True, "dLegerPeers": PEERS.format(1, 2), "dLegerSelfId": "n1"}
-        live = LiveConfig(BrokerConfig(brokerName="b", **cast(Any, keys)), make_config(folder))
-        self.conversion = GroupConversion(
-            live, self.node.store, cast(Any, self), cast(RemotingClient, self.net), self.restarts.append
-        )
-
-    def status(self) -> dict[str, Any]:
-        return {"group_id": GROUP_ID, "leads": False}
-
-    async def order(self, role: str, broker_id: int, master: str = "") -> dict[str, Any]:
-        body = orjson.dumps({"role": role, "brokerId": broker_id, "master": master})
-        answer = await self.conversion.to_classic(NOBODY, Command.request(ClassicCode.TO_CLASSIC, body=body))
-        fields: dict[str, Any] = orjson.loads(bytes(answer.body))
-        return fields
-
-
-@pytest.fixture
-def former(tmp_path: Path) -> Iterator[Former]:
-    made = Former(tmp_path)
-    yield made
-    made.node.store.close()
-
-
-MASTER = {"role": "SYNC_MASTER", "broker": "b", "max": 10_000_000, "epoch": 7, "fileBytes": 64 * 1024}
-
-
-async def test_R2_the_leader_becomes_the_master_when_the_group_has_ended_and_not_before(former: Former) -> None:
-    former.role.leads = True
-    with pytest.raises(CommandError, match="the group has not ended in this log"):
-        await former.order("ASYNC_MASTER", 0)
-    assert override.read(former.root) is None
-    former.config = former.config.left()
-    done = await former.order("SYNC_MASTER", 0)
-    assert (done["role"], done["brokerId"], done["epoch"]) == ("SYNC_MASTER", 0, 7)
-    decided = override.read(former.root)
-    assert decided is not None
-    assert decided.epoch == 7
-    assert decided.keys == {"enableDLegerCommitLog": "false", "brokerRole": "SYNC_MASTER", "brokerId": "0"}
-
-
-async def test_R16_a_slave_to_be_remembers_where_it_may_be_cut_before_it_is_decided(
-    former: Former, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_memory(former.root, load_memory(former.root).following(sync=True, end=99, epoch=2, master="m"))
-    former.net.states[LEADER, ClassicCode.STATUS] = MASTER
-    decided: list[int | None] = []
-    decide_really = override.decide
-
-    def watched(*arguments: Any, **more: Any) -> override.Override:
-        decided.append(load_memory(former.root).free_from)
-        return decide_really(*arguments, **more)
-
-    monkeypatch.setattr(override, "decide", watched)
-    done = await former.order("SLAVE", 1, LEADER)
-    assert (done["commit"], decided) == (former.commit, [former.commit])
-    assert done["end"] > done["commit"]
-    memory = load_memory(former.root)
-    assert (memory.open, memory.covered, memory.free_from) == (False, former.commit, former.commit)
-
-
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        (None, "no master answers"),
-        (MASTER | {"role": RAFT}, "no master answers"),
-        (MASTER | {"role": "SLAVE"}, "no master answers"),
-        (MASTER | {"broker": "c"}, "is of c with"),
-        (MASTER | {"fileBytes": 1 << 30}, "mappedFileSizeCommitLog=1073741824"),
-        (MASTER | {"max": 100}, "another member's log counts"),
-        (MASTER | {"epoch": 0}, "another member's log counts"),
-    ],
-)
-async def test_R16_nobody_becomes_the_slave_of_one_that_cannot_be_its_master(
-    former: Former, state: dict[str, Any] | None, words: str
-) -> None:
-    if state is not None:
-        former.net.states[LEADER, ClassicCode.STATUS] = state
-    with pytest.raises(CommandError, match=words):
-        await former.order("SLAVE", 1, LEADER)
-    assert override.read(former.root) is None
-    assert load_memory(former.root).free_from is None
-
-
-async def test_a_leader_becomes_no_slave(former: Former) -> None:
-    former.role.leads = True
-    former.net.states[LEADER, ClassicCode.STATUS] = MASTER
-    with pytest.raises(CommandError, match="this member leads"):
-        await former.order("SLAVE", 1, LEADER)
-    with pytest.raises(CommandError, match="brokerId=0: a slave"):
-        await former.order("SLAVE", 0, LEADER)
-
-
-async def test_a_member_says_that_it_is_no_master_and_takes_an_order_to_be_one_twice(former: Former) -> None:
-    answer = former.conversion.status(NOBODY, Command.request(ClassicCode.STATUS))
-    state = orjson.loads(bytes(answer.body))
-    assert (state["role"], state["epoch"], state["max"]) == (RAFT, 7, former.node.store.written)
-    body = orjson.dumps({"peers": "", "self": "n1"})
-    again = former.conversion.to_raft(NOBODY, Command.request(ClassicCode.TO_RAFT, body=body))
-    assert orjson.loads(bytes(again.body)) == {"self": "n1", "done": False, "group_id": GROUP_ID, "leads": False}
-    with pytest.raises(CommandError, match="already, not n2"):
-        former.conversion.to_raft(NOBODY, Command.request(ClassicCode.TO_RAFT, body=body.replace(b'"n1"', b'"n2"')))

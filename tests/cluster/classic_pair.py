@@ -1,0 +1,214 @@
+"""A master and a slave as real processes, under senders that never repeat a send, with a link that can be cut.
+
+The master runs on a disk that can lose power (tests/chaos/member.py). Every attempt to send is a message of its own,
+and what was acknowledged with SUCCESS is what must not get lost; "stored, but no slave has it" is no such promise.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from raftmq.processes import HOST, ServerProcess, classic_processes, free_ports, namesrv_process
+from remoting.client import RemotingClient
+from remoting.codes import PullSysFlag, RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.headers import PullMessageRequestHeader
+from remoting.record import decode_records
+from store.types import GetStatus
+from tests.chaos.cluster import Member
+from tests.chaos.load import GROUP, NUMBER_BYTES, QUEUES, TOPIC, History, Load
+from tests.chaos.proxies import ANYBODY, Proxies
+from tests.cluster.modes import SMALL
+
+PATIENCE_S = 20.0
+POLL_S = 0.02
+SENDERS = 16
+PULL_COUNT = 512
+ENDS = {GetStatus.OFFSET_OVERFLOW_ONE.name, GetStatus.NO_MESSAGE_IN_QUEUE.name}
+SETTINGS = {
+    **SMALL,
+    "mappedFileSizeCommitLog": 4 << 20,
+    "defaultTopicQueueNums": QUEUES,
+    "slaveReadEnable": True,
+    "slaveTimeout": 300,
+    "haSendHeartbeatInterval": 200,
+    "haHousekeepingInterval": 3000,
+    # With ASYNC_FLUSH nothing may be flushed when the power goes.
+    "flushIntervalCommitLog": 5000,
+}
+
+
+class Senders(Load):
+    """Those of the torture's clients that send."""
+
+    def start(self) -> None:
+        self._tasks = [asyncio.get_running_loop().create_task(self._send_forever()) for _ in range(SENDERS)]
+
+
+class Pair:
+    """`master` and `slave` are how they were started; a promotion changes what they are."""
+
+    def __init__(self, folder: Path, role: str, flush: str, **settings: object) -> None:
+        self.folder = folder
+        self.role, self.flush = role, flush
+        self.history = History()
+        self.namesrv = namesrv_process(folder / "namesrv")
+        (proxied,) = free_ports(1)
+        master, self.slave = classic_processes(
+            folder,
+            1,
+            role=role,
+            flush=flush,
+            namesrv=self.namesrv.address,
+            settings={**SETTINGS, **settings},
+        )
+        # The slave's link goes through the proxy, and nothing else does.
+        with (folder / "slave1" / "broker.conf").open("a") as config:
+            config.write(f"haMasterAddress={HOST}:{proxied}\n")
+        self.master = Member(0, master, folder / "master")
+        self._link = Proxies([proxied], [_ha_port(folder / "master" / "broker.conf")], HOST)
+
+    @property
+    def stores(self) -> list[Path]:
+        return [self.master.store, self.folder / "slave1" / "store"]
+
+    def start(self) -> None:
+        """Whoever made it closes it, however this ends."""
+        self._link.start()
+        self.namesrv.start()
+        self.master.launch()
+        self.slave.launch()
+        self.master.process.wait_ready()
+        self.slave.wait_ready()
+
+    def close(self) -> None:
+        self.master.kill()
+        self.slave.kill()
+        self.namesrv.kill()
+        self._link.close()
+
+    def cut_link(self) -> None:
+        """Let nothing more through between master and slave; their connection stays open, and silent."""
+        self._link.cut(ANYBODY, 0)
+
+    def heal_link(self) -> None:
+        self._link.heal()
+
+    async def whole(self) -> None:
+        """Start whoever is down, and wait until both have the same and sends are acknowledged."""
+        self.heal_link()
+        for one, launch in ((self.master.process, self.master.launch), (self.slave, self.slave.launch)):
+            if not one.running:
+                launch()
+        await asyncio.to_thread(self.master.process.wait_ready)
+        await asyncio.to_thread(self.slave.wait_ready)
+        await self.caught_up()
+
+    async def caught_up(self) -> None:
+        def equal() -> bool:
+            master, slave = status(self.master.process), status(self.slave)
+            return bool(master and slave and master["slaves"] and master["max"] == slave["dispatched"])
+
+        await until(equal, "the slave did not catch up")
+
+    async def send_for(self, seconds: float, during: Callable[[], None] | None = None) -> dict[str, int]:
+        """Send for so long, do something, and go on for as long; return what went wrong with how many sends."""
+        before = dict(self.history.errors)
+        senders = Senders([self.master.process.address], self.history, 1)
+        senders.start()
+        # The load is what must have gone on for a while; there is no event to wait for.
+        await asyncio.sleep(seconds)
+        if during is not None:
+            await asyncio.to_thread(during)
+            await asyncio.sleep(seconds)
+        await senders.stop()
+        return {what: count - before.get(what, 0) for what, count in self.history.errors.items()}
+
+    def acknowledged(self) -> dict[int, tuple[int, int]]:
+        """Return number → (queue, offset) of every send that was acknowledged."""
+        told = zip(self.history.queue, self.history.offset, strict=True)
+        return {number: place for number, place in enumerate(told) if place[0] >= 0}
+
+    async def missing_at(self, broker: ServerProcess) -> dict[int, tuple[int, int]]:
+        """Return what was acknowledged and is not to be had from a broker; what it has stands where it was told."""
+        found = await read_all(broker.address)
+        missing = {}
+        for number, place in self.acknowledged().items():
+            if place not in found:
+                missing[number] = place
+            else:
+                assert found[place] == number
+        return missing
+
+    def lose_power(self, seed: int) -> int:
+        """Take the master's power; return how many bytes had not been synced."""
+        return self.master.lose_power(random.Random(seed))
+
+
+def only_tails(missing: dict[int, tuple[int, int]], found: dict[tuple[int, int], int]) -> bool:
+    """Tell whether what is missing lies behind everything that is there, in each queue."""
+    ends = [max((offset for at, offset in found if at == queue), default=-1) for queue in range(QUEUES)]
+    return all(offset > ends[queue] for queue, offset in missing.values())
+
+
+async def read_all(address: str) -> dict[tuple[int, int], int]:
+    """Return (queue, offset) → number of all that one broker has to read."""
+    found: dict[tuple[int, int], int] = {}
+    client = RemotingClient()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            for queue in range(QUEUES):
+                offset = 0
+                while (answer := await _pull(client, address, queue, offset)) is not None:
+                    for message in decode_records(bytes(answer.body)) if answer.code == ResponseCode.SUCCESS else ():
+                        found[queue, message.queue_offset] = int(message.body[:NUMBER_BYTES])
+                    offset = int(answer.ext["nextBeginOffset"])
+    finally:
+        await client.close()
+    return found
+
+
+async def _pull(client: RemotingClient, address: str, queue: int, offset: int) -> Command | None:
+    """Return an answer that leads on, None at the end of the queue."""
+    header = PullMessageRequestHeader(
+        consumerGroup=GROUP,
+        topic=TOPIC,
+        queueId=queue,
+        queueOffset=offset,
+        maxMsgNums=PULL_COUNT,
+        sysFlag=int(PullSysFlag.SUBSCRIPTION),
+        commitOffset=0,
+        suspendTimeoutMillis=0,
+        subVersion=0,
+        subscription="*",
+    )
+    while True:
+        answer = await client.invoke(address, Command.request(RequestCode.PULL_MESSAGE, header), PATIENCE_S)
+        if answer.code == ResponseCode.PULL_NOT_FOUND and answer.remark in ENDS:
+            return None
+        if answer.code == ResponseCode.SUCCESS or int(answer.ext.get("nextBeginOffset", offset)) != offset:
+            return answer
+        # A slave that has not copied the group yet.
+        await asyncio.sleep(POLL_S)
+
+
+def status(broker: ServerProcess) -> dict[str, Any] | None:
+    """Return what /v1/ha says, None from one that does not answer."""
+    found: dict[str, Any] | None = broker.state("/v1/ha") if broker.running else None
+    return found
+
+
+async def until(what: Callable[[], bool], words: str) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not await asyncio.to_thread(what):
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise AssertionError(words) from None
+
+
+def _ha_port(config: Path) -> int:
+    (line,) = [line for line in config.read_text().splitlines() if line.startswith("haListenPort=")]
+    return int(line.partition("=")[2])

@@ -1,0 +1,216 @@
+"""What a master and a slave may lose: {ASYNC, SYNC} x {ASYNC_FLUSH, SYNC_FLUSH} x four faults, counted exactly.
+
+`MATRIX` is the table of docs/durability.md. What is acknowledged is a send answered with SUCCESS; what is lost is
+counted while the fault lasts, from the broker that is left, and at its end.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from raftmq.cli.main import app
+from raftmq.processes import ServerProcess
+from remoting.codes import ResponseCode
+from tests.chaos.judge import judge, log_spans
+from tests.cluster.classic_pair import Pair, only_tails, read_all, status, until
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "durability.md"
+ASYNC, SYNC = "ASYNC_MASTER", "SYNC_MASTER"
+LAZY, FLUSHED = "ASYNC_FLUSH", "SYNC_FLUSH"
+LOAD_S = 0.4
+FSYNC_MS = 20.0
+NO_SLAVE = f"code {int(ResponseCode.SLAVE_NOT_AVAILABLE)}"
+SLOW_SLAVE = f"code {int(ResponseCode.FLUSH_SLAVE_TIMEOUT)}"
+
+
+class Lost(Enum):
+    """Of what was acknowledged, as docs/durability.md says it."""
+
+    NOTHING = "nothing"
+    MASTERS_OWN = "nothing, once the master is back; until then what the slave had not got"
+    NOT_COPIED = "nothing; the slave lacks what was sent meanwhile until the link is back"
+    NOT_FLUSHED = "what the master had not flushed; the slave cuts it off and keeps it aside"
+
+
+KILL_MASTER, KILL_SLAVE, CUT_LINK, DIVERGENCE = (
+    "kill -9 of the master",
+    "kill -9 of the slave",
+    "link cut",
+    "power loss of the master, restart with less than the slave",
+)
+MATRIX = {
+    (ASYNC, LAZY, KILL_MASTER): Lost.MASTERS_OWN,
+    (ASYNC, FLUSHED, KILL_MASTER): Lost.MASTERS_OWN,
+    (SYNC, LAZY, KILL_MASTER): Lost.NOTHING,
+    (SYNC, FLUSHED, KILL_MASTER): Lost.NOTHING,
+    (ASYNC, LAZY, KILL_SLAVE): Lost.NOTHING,
+    (ASYNC, FLUSHED, KILL_SLAVE): Lost.NOTHING,
+    (SYNC, LAZY, KILL_SLAVE): Lost.NOTHING,
+    (SYNC, FLUSHED, KILL_SLAVE): Lost.NOTHING,
+    (ASYNC, LAZY, CUT_LINK): Lost.NOT_COPIED,
+    (ASYNC, FLUSHED, CUT_LINK): Lost.NOT_COPIED,
+    (SYNC, LAZY, CUT_LINK): Lost.NOTHING,
+    (SYNC, FLUSHED, CUT_LINK): Lost.NOTHING,
+    (ASYNC, LAZY, DIVERGENCE): Lost.NOT_FLUSHED,
+    (ASYNC, FLUSHED, DIVERGENCE): Lost.NOTHING,
+    (SYNC, LAZY, DIVERGENCE): Lost.NOTHING,
+    (SYNC, FLUSHED, DIVERGENCE): Lost.NOTHING,
+}
+
+
+@pytest.fixture(scope="module", params=[(ASYNC, LAZY), (ASYNC, FLUSHED), (SYNC, LAZY), (SYNC, FLUSHED)], ids="-".join)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    role, flush = request.param
+    made = Pair(tmp_path_factory.mktemp("pair"), role, flush)
+    # So slow that there is always something on its way to the disk, which the slave may have already.
+    made.master.fsync_ms = FSYNC_MS if flush == FLUSHED else 0.0
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+async def whole(pair: Pair) -> Pair:
+    """The pair, mended, with a slave that knows the group of the readers."""
+    await pair.whole()
+    await pair.send_for(LOAD_S / 4)
+    await pair.caught_up()
+    assert pair.history.acknowledged, pair.history.errors
+    await read_all(pair.master.process.address)
+    assert await pair.missing_at(pair.slave) == {}
+    return pair
+
+
+def allowed(pair: Pair, fault: str) -> Lost:
+    return MATRIX[pair.role, pair.flush, fault]
+
+
+async def test_kill_of_the_master(whole: Pair) -> None:
+    pair = whole
+    await pair.send_for(LOAD_S, pair.master.kill)
+    on_slave = await read_all(pair.slave.address)
+    missing = await pair.missing_at(pair.slave)
+    if allowed(pair, KILL_MASTER) is Lost.NOTHING:
+        assert missing == {}
+    assert only_tails(missing, on_slave)
+    await pair.whole()
+    assert await pair.missing_at(pair.master.process) == {}
+    assert await pair.missing_at(pair.slave) == {}
+
+
+async def test_kill_of_the_slave(whole: Pair) -> None:
+    pair = whole
+    before = pair.history.acknowledged
+    wrong = await pair.send_for(LOAD_S, pair.slave.kill)
+    assert pair.history.acknowledged > before
+    if pair.role == SYNC:
+        # Stored, and never called safe: those under way waited for it, later ones found no slave.
+        assert wrong.get(NO_SLAVE, 0) > 0
+        assert {what for what, count in wrong.items() if count} <= {NO_SLAVE, SLOW_SLAVE}
+    else:
+        assert not any(wrong.values())
+    assert await pair.missing_at(pair.master.process) == {}
+    await pair.whole()
+    assert await pair.missing_at(pair.slave) == {}
+    assert not any((await pair.send_for(LOAD_S / 4)).values())
+
+
+async def test_cut_of_the_link(whole: Pair) -> None:
+    pair = whole
+    wrong = await pair.send_for(LOAD_S, pair.cut_link)
+    on_slave = await read_all(pair.slave.address)
+    missing = await pair.missing_at(pair.slave)
+    if allowed(pair, CUT_LINK) is Lost.NOTHING:
+        assert wrong.get(SLOW_SLAVE, 0) + wrong.get(NO_SLAVE, 0) > 0
+        assert missing == {}
+    else:
+        # The negative control: the link was cut, and sends went on.
+        assert not any(wrong.values())
+        assert missing
+    assert only_tails(missing, on_slave)
+    assert await pair.missing_at(pair.master.process) == {}
+    await pair.whole()
+    assert await pair.missing_at(pair.slave) == {}
+
+
+async def test_power_loss_of_the_master_and_restart_with_less_than_its_slave(whole: Pair) -> None:
+    pair = whole
+    await pair.send_for(LOAD_S, pair.master.kill)
+    if pair.role == SYNC:
+        assert await pair.missing_at(pair.slave) == {}
+    had = set(await read_all(pair.slave.address))
+    undone = pair.lose_power(seed=sum(map(ord, pair.flush)))
+    pair.master.launch()
+    await asyncio.to_thread(pair.master.process.wait_ready)
+    if pair.role == SYNC:
+        left = await decided_by_a_person(pair)
+        assert await pair.missing_at(left) == {}
+        return
+    await pair.caught_up()
+    missing = await pair.missing_at(pair.slave)
+    assert missing.keys() == (await pair.missing_at(pair.master.process)).keys()
+    if allowed(pair, DIVERGENCE) is Lost.NOTHING:
+        assert missing == {}
+    else:
+        # Nothing was synced for seconds: what had been copied since is what the slave cut off, and keeps.
+        assert undone > 0
+        assert missing
+        cut = pair.stores[1] / "cut"
+        assert {numbers for numbers in missing.values() if numbers in had}
+        assert sum(path.stat().st_size for path in cut.rglob("*") if path.is_file()) > 0
+    await all_stopped_and_equal(pair, lost=len(missing))
+
+
+async def decided_by_a_person(pair: Pair) -> ServerProcess:
+    """A slave with more than its SYNC_MASTER stands still until somebody decides; return who is the master then."""
+    log = pair.slave.log
+    await until(lambda: "accept-master" in log.read_text(errors="replace"), "the slave did not say what to do")
+    assert not pair.slave.ready()
+    # Nothing was cut, and everything can still be read there.
+    assert await pair.missing_at(pair.slave) == {}
+    if pair.flush == FLUSHED:
+        # What the master lost was never acknowledged: its fdatasync comes first.
+        assert await pair.missing_at(pair.master.process) == {}
+        await command("accept-master", pair.slave.address)
+        await pair.caught_up()
+        return pair.master.process
+    assert await pair.missing_at(pair.master.process)
+    promote = ["promote", "broker-a", "--yes", "-n", pair.namesrv.address]
+    assert "not promoted" in await command(*promote, fails=True)
+    pair.master.kill()
+    await command(*promote)
+    await until(lambda: (found := status(pair.slave)) is not None and found["brokerId"] == 0, "not promoted")
+    await asyncio.to_thread(pair.slave.wait_ready)
+    return pair.slave
+
+
+async def command(*typed: str, fails: bool = False) -> str:
+    done = await asyncio.to_thread(CliRunner().invoke, app, ["cluster", *typed])
+    assert bool(done.exit_code) is fails, done.output
+    return done.output
+
+
+async def all_stopped_and_equal(pair: Pair, *, lost: int) -> None:
+    """Compare every attempt with both logs, and the logs with one another."""
+    assert await asyncio.to_thread(pair.slave.stop) == 0
+    assert await asyncio.to_thread(pair.master.process.stop) == 0
+    verdict = judge(pair.stores, pair.history)
+    assert (verdict.lost, verdict.misplaced, verdict.repeated) == (lost, 0, 0)
+    assert verdict.differences == []
+    assert {span.start for span in log_spans(pair.stores[0])} == {span.start for span in log_spans(pair.stores[1])}
+
+
+def test_the_page_says_what_is_tested() -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\| (ASYNC|SYNC)_MASTER \|", line)
+    ]
+    assert {(row[0], row[1], row[2]): row[3] for row in rows} == {key: lost.value for key, lost in MATRIX.items()}
