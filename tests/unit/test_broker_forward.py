@@ -65,8 +65,12 @@ async def test_R8_a_forwarded_request_is_never_forwarded_again(group: Group) -> 
     # Either takes the other for the leader.
     group.leader.role.become(leader_address=group.follower.address)
     answer = await group.submit(send())
-    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert "no leader within" in (answer.remark or "")
+    # The deadline finds the last attempt either waiting for its turn or on its way.
+    remark = answer.remark or ""
+    assert (answer.code, "no leader within" in remark, "outcome unknown" in remark) in {
+        (ResponseCode.SERVICE_NOT_AVAILABLE, True, False),
+        (ResponseCode.SYSTEM_ERROR, False, True),
+    }
     assert not group.leader.taken
     assert not group.follower.taken
     assert group.leader.forwarder.pending == 0
