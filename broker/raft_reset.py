@@ -25,13 +25,13 @@ from store.cutting import CUT_FOLDER
 from store.disk import Disk
 from store.entrylog import EntryLog
 from store.errors import StoreError
-from store.floorfile import FloorFile
+from store.floorfile import VOTE_NAME, FloorFile
 from store.floorfile import Mark as FloorMark
 from store.lockfile import ABORT_NAME, LOCK_NAME, LockFile
 from store.messagestore import MessageStore
 
 MARKER = "raft/reset"
-VOTE = "raft/vote"
+VOTE = VOTE_NAME
 CONFIG_FOLDER = "config"
 # Files beside the metadata that are about this broker alone: what a command made of it, and of its masters.
 OWN_FILES = frozenset({Path(MODE_NAME).name, Path(PAIR_NAME).name})

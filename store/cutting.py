@@ -22,7 +22,7 @@ from store.checkpoint import CHECKPOINT_NAME, Checkpoint, load_checkpoint
 from store.config import StoreConfig
 from store.disk import Disk
 from store.errors import StoreError
-from store.floorfile import FLOOR_NAME, read_floor
+from store.floorfile import FLOOR_NAME, VOTE_NAME, read_floor
 from store.lockfile import ABORT_NAME, LockFile
 from store.logscan import LogScan, Span
 from store.mappedfile import NAME_DIGITS, LogFile
@@ -32,6 +32,8 @@ from store.recovery import dirty_ranges, load_files
 _LOG = logging.getLogger(__name__)
 
 CUT_FOLDER = "cut"
+# What replaced files leave beside them (runtime/durable.py).
+BACKUP = ".bak"
 LOG_FOLDER = "commitlog"
 _CHUNK_BYTES = 1024 * 1024
 
@@ -92,7 +94,8 @@ def begin_folder_anew(config: StoreConfig, disk: Disk | None = None, *, clock: C
         (aside / CHECKPOINT_NAME).write_bytes(load_checkpoint(config.root).encode())
         # From here on each start reads all that is left of the log, until nothing is.
         replace_file(config.root / CHECKPOINT_NAME, Checkpoint(dispatched=0, flushed=0).encode())
-        for name in (FLOOR_NAME, QUEUES_FOLDER, INDEX_FOLDER):
+        # The vote first: without its log it is another disk for the group that it was in (R6).
+        for name in (VOTE_NAME, VOTE_NAME + BACKUP, FLOOR_NAME, QUEUES_FOLDER, INDEX_FOLDER):
             _move(config.root / name, aside / name, disk)
         _move_log(config, aside, disk)
     finally:
@@ -162,7 +165,12 @@ def _cut(root: Path, files: Sequence[LogFile], begin: int, disk: Disk) -> None:
     _lower_checkpoint(root, files, begin)
     floor = read_floor(root)
     if floor is not None and floor.end > begin:
-        # A group member's promise not to lose entries; what decides here knows that they do not count.
+        # A group member's promise not to lose entries; what decides here knows that they do not count. For the group
+        # it is another disk from now on (R6), and it is so before anything is gone.
+        for name in (VOTE_NAME, VOTE_NAME + BACKUP):
+            if (root / name).exists():
+                disk.unlink(root / name)
+        disk.sync_folder((root / FLOOR_NAME).parent)
         disk.unlink(root / FLOOR_NAME)
         disk.sync_folder((root / FLOOR_NAME).parent)
     last = next(file for file in files if file.start <= begin < file.end)

@@ -17,6 +17,8 @@ from store.disk import Disk
 from store.errors import StoreDamaged
 
 FLOOR_NAME = "raft/floor"
+# The vote file, which is raft/'s own: who this disk is, and what it promised. Here it is only ever taken away.
+VOTE_NAME = "raft/vote"
 # Sectors stand a page apart: no disk writes both at once.
 SECTOR_STRIDE = 4096
 _FILE_BYTES = 2 * SECTOR_STRIDE

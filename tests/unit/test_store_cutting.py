@@ -164,8 +164,13 @@ def test_a_group_s_floor_does_not_outlive_what_it_vouched_for(tmp_path: Path) ->
     node.sync()
     end = node.log.end_position(3)
     node.store.close()
-    assert (tmp_path / "store" / "raft" / "floor").exists()
+    raft = tmp_path / "store" / "raft"
+    assert (raft / "floor").exists()
+    for name in ("vote", "vote.bak"):
+        (raft / name).write_bytes(b"who this disk is")
     found = cut(tmp_path, end)
+    # R6: what it acknowledged is gone, so it is another disk for its group.
+    assert not list(raft.glob("vote*"))
     assert found is not None
     # Three entries are left to cut, each a control record and two messages.
     assert (found.begin, found.records) == (end, 9)
@@ -191,7 +196,10 @@ def test_a_store_begins_anew(folder: Path, tmp_path: Path, ends: list[int]) -> N
     before = contents(folder)
     (folder / "store" / "config").mkdir()
     (folder / "store" / "config" / "topics.json").write_text("{}", "ascii")
+    (folder / "store" / "raft").mkdir()
+    (folder / "store" / "raft" / "vote").write_bytes(b"who this disk is")
     kept = begin_folder_anew(make_config(folder), clock=ManualClock())
+    assert not (folder / "store" / "raft" / "vote").exists()
     # Put into a store folder's place, it is one.
     kept.rename(tmp_path / "store")
     assert contents(tmp_path) == before
