@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 READY := .venv/.ready
 PYTEST := $(PYTHON) -m pytest
-SOURCES := runtime remoting raft store namesrv broker client raftmq tests examples
+SOURCES := runtime remoting raft store namesrv broker client pipeline chaos raftmq tests examples
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check fmt bench kill-test fuzz soak simulate torture interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit

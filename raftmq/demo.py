@@ -14,12 +14,12 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from chaos.local import LocalCluster
 from client.errors import ClientError
 from client.litepull import LitePullConsumer
 from client.message import Message
 from client.producer import Producer
 from raftmq.flights import Record, Records
-from raftmq.local import LocalCluster
 from remoting.errors import RemotingError
 
 TOPIC = "demo"

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from chaos.local import LocalCluster, Mode
+from chaos.processes import ProcessError, ServerProcess
 from client.errors import ClientError
 from client.message import Message
 from client.producer import Producer
 from raftmq.bench.load import Result
 from raftmq.bench.suite import BODY_BYTES, IN_FLIGHT, send_load
-from raftmq.local import LocalCluster, Mode
-from raftmq.processes import ProcessError, ServerProcess
 from remoting.errors import RemotingError
 
 NODES = 3

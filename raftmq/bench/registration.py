@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from raftmq.processes import ServerProcess, namesrv_process
+from chaos.processes import ServerProcess, namesrv_process
 from remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from chaos.processes import ServerProcess, broker_process
 from raftmq.bench.frames import QUEUES
 from raftmq.bench.load import Pulls, Result, Sends, run_load
-from raftmq.processes import ServerProcess, broker_process
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.headers import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader

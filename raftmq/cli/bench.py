@@ -246,8 +246,8 @@ async def _target(address: str, spawn: bool, flush: str) -> AsyncIterator[tuple[
 
 
 def _measured(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    from chaos.processes import ProcessError
     from raftmq.bench.frames import BadAnswer
-    from raftmq.processes import ProcessError
 
     try:
         return run(work)

@@ -17,9 +17,9 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Send real records, kill -9 the leader of a three-node group half way, go on, consume all and compare."""
+    from chaos.processes import ProcessError
     from raftmq.demo import Demo
     from raftmq.flights import RecordsError, flights, lines_of
-    from raftmq.processes import ProcessError
 
     try:
         records = flights(messages) if input_file is None else lines_of(input_file)

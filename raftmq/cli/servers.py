@@ -101,8 +101,8 @@ def local(
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
 ) -> None:
     """Run a NameServer and a broker, or a Raft group of brokers, in the foreground until Ctrl-C."""
-    from raftmq.local import LocalCluster
-    from raftmq.processes import ProcessError
+    from chaos.local import LocalCluster
+    from chaos.processes import ProcessError
 
     if nodes not in GROUP_SIZES:
         fail(f"--nodes {nodes}: it takes 1, 3 or 5; a group of an even size survives no more failures", code=2)

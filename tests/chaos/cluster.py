@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from raftmq.processes import HOST, ServerProcess, broker_process, free_ports, namesrv_process
+from chaos.processes import HOST, ServerProcess, broker_process, free_ports, namesrv_process
 from tests.chaos.powerloss import lose_power
 from tests.chaos.proxies import Proxies, member_host
 

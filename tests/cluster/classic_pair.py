@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from raftmq.processes import HOST, ServerProcess, classic_processes, free_ports, namesrv_process
+from chaos.processes import HOST, ServerProcess, classic_processes, free_ports, namesrv_process
 from remoting.client import RemotingClient
 from remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from remoting.command import Command

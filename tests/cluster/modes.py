@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from chaos.local import LocalCluster, Mode
 from client.errors import ClientError, RouteError
 from client.message import Message
 from client.producer import Producer
-from raftmq.local import LocalCluster, Mode
 from remoting.errors import RemotingError
 from remoting.message import MessageExt
 from tests.cluster.raft_site import log_of

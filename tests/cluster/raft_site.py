@@ -8,12 +8,12 @@ from typing import Any
 
 from typer.testing import CliRunner
 
+from chaos.processes import ServerProcess, broker_process, namesrv_process, raft_processes
 from client.admin import AdminClient
 from client.litepull import LitePullConsumer
 from client.message import Message
 from client.producer import Producer
 from raftmq.cli.main import app
-from raftmq.processes import ServerProcess, broker_process, namesrv_process, raft_processes
 from remoting.bodies import MessageQueue
 from store.logscan import LogScan, Span
 from tests.cluster.test_client_producer import everything

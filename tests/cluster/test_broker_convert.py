@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from chaos.processes import HOST, ServerProcess, classic_processes, free_ports
 from client import admin_convert
 from client.admin import AdminClient
 from client.errors import ClientError
 from client.message import Message, SendStatus
 from client.producer import Producer
 from raftmq.cli.main import app
-from raftmq.processes import HOST, ServerProcess, classic_processes, free_ports
 from remoting.errors import RemotingError
 from tests.cluster.raft_site import NAME, SETTINGS, TOPIC, Site, log_of, said, stop, stop_equal
 from tests.cluster.test_client_producer import everything

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from chaos.processes import ServerProcess
 from client.message import Message
 from client.producer import Producer
 from raftmq.cli.main import app
-from raftmq.processes import ServerProcess
 from tests.cluster.classic_pair import Pair, read_all, status, until
 from tests.cluster.raft_site import log_of
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from chaos.processes import ServerProcess, namesrv_process, raft_processes
 from client.message import Message
 from client.producer import Producer
-from raftmq.processes import ServerProcess, namesrv_process, raft_processes
 
 FILE_BYTES = 256 * 1024
 SETTINGS = {

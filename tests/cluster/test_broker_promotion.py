@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from chaos.processes import ServerProcess, classic_processes, namesrv_process
 from client.admin import AdminClient
 from client.errors import ClientError
 from client.litepull import LitePullConsumer
 from client.message import Message, SendStatus
 from client.producer import Producer
 from raftmq.cli.main import app
-from raftmq.processes import ServerProcess, classic_processes, namesrv_process
 from remoting.bodies import MessageQueue
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from chaos.local import LocalCluster
+from chaos.processes import broker_process
 from client.admin import AdminClient
 from client.errors import ConsumeError
 from client.fetch import FetchLimits
@@ -16,8 +18,6 @@ from client.litepull import LitePullConsumer
 from client.message import ConsumeFrom, Message
 from client.producer import Producer
 from client.push import PushConsumer
-from raftmq.local import LocalCluster
-from raftmq.processes import broker_process
 from remoting.bodies import MessageQueue
 from tests.cluster.consuming import Seen
 from tests.cluster.modes import SMALL, send_numbers

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from chaos.local import LocalCluster
 from raftmq.cli.main import app
-from raftmq.local import LocalCluster
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

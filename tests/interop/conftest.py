@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from raftmq.local import LocalCluster
+from chaos.local import LocalCluster
 
 Order = Callable[..., list[dict[str, Any]]]
 PROGRAM = Path(__file__).with_name("cpp_client.py")

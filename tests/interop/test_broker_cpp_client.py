@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from chaos.local import LocalCluster
 from client.litepull import LitePullConsumer
 from client.message import Message
 from client.producer import Producer
-from raftmq.local import LocalCluster
 from remoting.bodies import MessageQueue
 from remoting.message import MessageExt
 from remoting.properties import decode_properties

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from chaos.processes import HOST, ServerProcess, broker_process, free_ports, namesrv_process
 from client.admin import AdminClient
 from client.message import Message
 from client.producer import Producer
-from raftmq.processes import HOST, ServerProcess, broker_process, free_ports, namesrv_process
 from remoting.bodies import MessageQueue
 from store.logscan import LogScan, Span
 from tests.cluster.test_client_producer import everything

@@ -15,9 +15,9 @@ from broker.classic_role import ClassicRole
 from broker.config import BrokerConfig, LiveConfig
 from broker.convert import PairConversion, forget_group
 from broker.reborn import RestartAction
+from chaos.processes import free_ports
 from raft.group import GroupConfig, Member
 from raft.reset import Marker, write_marker
-from raftmq.processes import free_ports
 from remoting.client import RemotingClient
 from remoting.codes import ClassicCode, RaftCode
 from remoting.command import Command

