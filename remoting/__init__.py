@@ -13,6 +13,7 @@ The wire format, from the bottom:
     bodies      what stands in bodies (`bodies_*` by theme, `fastjson` for what Java's fastjson writes)
     record      messages as they lie in the CommitLog and travel in pulls (`message`, `properties`, `msgid`, `javahash`)
     topics      names that mean something, and which names are allowed
+    haframes    beside all that: what master and slave say to each other on the HA port
 
 The sockets:
     limits      every bound of a connection, its unit, reason and answer
