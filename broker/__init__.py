@@ -11,11 +11,10 @@ picks the handler, the handler decides and either answers at once or parks a sma
 - who is connected: `clients.py` (groups, members, subscriptions), `client_handlers.py` (34, 35, 38, 46), `locks.py`
   (41, 42).
 - metadata: `topics.py`, `groups.py`; `register.py` tells every NameServer; `admin_*.py` serve the administrators.
-- what the broker is: `role.py` is what everybody asks (leads? term? who else?); `mode.py` is the seam, with a member of a
-  Raft group behind it (`group.py`, `raft_*.py`, `meta*.py`: tables through the log, `forward.py`), a master (`classic.py`,
-  `ha_server.py`, `syncreplication.py`, `fencing.py`) or a slave (`classic_slave.py`, `ha_client.py`, `ha_compare.py`,
-  `slave_meta.py`). `promotion.py`, `convert*.py` and `override.py`: a person makes it another one; `reborn.py`: what is done
-  to the folder between two lives.
+- what the broker is: `role.py` is what everybody asks; `mode.py` is the seam, behind it a member of a Raft group
+  (`group.py`, `raft_*.py`; `meta*.py`: tables through the log; `forward.py`), a master (`classic.py`, `ha_server.py`,
+  `syncreplication.py`, `fencing.py`) or a slave (`classic_slave.py`, `ha_client.py`, `ha_compare.py`, `slave_meta.py`).
+  `promotion.py`, `convert*.py`, `override.py`: a person makes it another one; `reborn.py`: what is done in between.
 - `server.py` is the broker's life; `parts.py` the composition root: it builds every part in visible order and alone
   knows them all. Every part is given what it needs by its constructor, never the broker.
 
