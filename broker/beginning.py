@@ -58,4 +58,5 @@ def putting_aside(why: str) -> RestartAction:
 
 
 def _put_aside(config: StoreConfig) -> None:
-    begin_folder_anew(config)
+    # The group may have listed this disk as a learner's already.
+    begin_folder_anew(config, same_member=True)

@@ -80,8 +80,13 @@ def cut_folder(
     return Cut(begin, end, records, kept_in)
 
 
-def begin_folder_anew(config: StoreConfig, disk: Disk | None = None, *, clock: Clock | None = None) -> Path:
+def begin_folder_anew(
+    config: StoreConfig, disk: Disk | None = None, *, clock: Clock | None = None, same_member: bool = False
+) -> Path:
     """Move log, queues and index of a closed store aside; return the folder that they are in.
+
+    `same_member`: for its group it stays the disk that it was, which is right only for one that has acknowledged
+    nothing to that group yet; otherwise its vote goes too (R6).
 
     The store is an empty one then, except for config/. Log files on another file system than the store folder stay
     on theirs, in a folder ``cut`` of their own. Raises StoreLocked, OSError.
@@ -94,8 +99,9 @@ def begin_folder_anew(config: StoreConfig, disk: Disk | None = None, *, clock: C
         (aside / CHECKPOINT_NAME).write_bytes(load_checkpoint(config.root).encode())
         # From here on each start reads all that is left of the log, until nothing is.
         replace_file(config.root / CHECKPOINT_NAME, Checkpoint(dispatched=0, flushed=0).encode())
-        # The vote first: without its log it is another disk for the group that it was in (R6).
-        for name in (VOTE_NAME, VOTE_NAME + BACKUP, FLOOR_NAME, QUEUES_FOLDER, INDEX_FOLDER):
+        # The vote first: no crash may leave it without the log.
+        identity = () if same_member else (VOTE_NAME, VOTE_NAME + BACKUP)
+        for name in (*identity, FLOOR_NAME, QUEUES_FOLDER, INDEX_FOLDER):
             _move(config.root / name, aside / name, disk)
         _move_log(config, aside, disk)
     finally:
