@@ -6,9 +6,7 @@ lines are part of the error when it does not come up.
 
 import http.client
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from chaos.ports import Ports
 from runtime.config import format_properties
 
 HOST = "127.0.0.1"
@@ -25,47 +24,14 @@ READY_TIMEOUT_S = 30.0  # a broker that recovers a large log says 503 meanwhile;
 STOP_TIMEOUT_S = 45.0  # a member of a group forwards for clients with an old route, which last 30 s
 POLL_S = 0.02
 LOG_LINES_SHOWN = 15
-PORT_MIN = 13_000  # above RocketMQ's own
-PORTS_LEAST = 1000
-GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-GIVEN_PORT_DEFAULT = 32_768
-_dice = random.SystemRandom()  # whatever a test seeds: others take ports on this machine too
 HA_CLOSED = -1  # haListenPort: no port for slaves
+
+free_ports = Ports().take
+"""Returns so many ports that nobody listens on, nor will by chance; see Ports.take."""
 
 
 class ProcessError(Exception):
     """A server process did not come up or go down; the text holds its last words."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that nobody listens on, all different.
-
-    They lie below those that the system gives to outgoing connections and to whoever binds port 0: until a server that
-    was told its port listens there, such a port may be gone.
-    """
-    found: list[int] = []
-    while len(found) < count:
-        port = _dice.randrange(PORT_MIN, _first_given_port())
-        if port in found:
-            continue
-        with socket.socket() as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                one.bind((HOST, port))
-            except OSError:
-                continue
-        found.append(port)
-    return found
-
-
-def _first_given_port() -> int:
-    """Return the first port that the system gives away by itself (Linux ``/proc``)."""
-    try:
-        given = int(GIVEN_PORTS.read_text(encoding="ascii").split()[0])
-    except OSError:
-        return GIVEN_PORT_DEFAULT
-    # Where nearly all ports are given away there is no better choice than among those.
-    return given if given >= PORT_MIN + PORTS_LEAST else GIVEN_PORT_DEFAULT
 
 
 class ServerProcess:
@@ -77,8 +43,20 @@ class ServerProcess:
         self.address = f"{HOST}:{port}"
         self.http_port = http_port
         self.log = log
+        self.environment: dict[str, str] = {}
+        """Variables that the next start has beside those of this process."""
+        self._own = list(arguments)
         self._arguments = [sys.executable, "-m", "raftmq.cli.main", *arguments]
         self._process: subprocess.Popen[bytes] | None = None
+
+    def run_by(self, program: Sequence[str]) -> None:
+        """Have the next start run ``python -m program…`` with the same arguments, in place of ``raftmq``."""
+        self._arguments = [sys.executable, "-m", *program, *self._own]
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal; one that is gone gets none."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
 
     @property
     def pid(self) -> int:
@@ -113,7 +91,7 @@ class ServerProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"},
+                env={key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"} | self.environment,
             )
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.server import Broker
+from chaos.processes import free_ports
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from store.config import StoreConfig
@@ -29,7 +30,8 @@ class Cluster:
         )
         self.broker: Broker | None = None
         self.namesrv = ""
-        self._broker_port = 0
+        # Not one of those that the system gives away: it is used again after a stop.
+        (self._broker_port,) = free_ports(1)
 
     async def start(self) -> None:
         await self.name_server.start()

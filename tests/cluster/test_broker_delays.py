@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.ports import reserved_port
+from chaos.processes import free_ports
 from client.message import ConsumeFrom, ConsumeResult, Message
 from client.producer import Producer
 from client.push import PushConsumer
@@ -108,8 +108,7 @@ run_broker(config, store_config)
 
 
 async def test_delayed_messages_survive_a_kill(tmp_path: Path, client: RemotingClient) -> None:
-    with reserved_port("127.0.0.1", 0) as port:
-        pass
+    (port,) = free_ports(1)
     values = {**SMALL, "storePathRootDir": str(tmp_path), "listenPort": str(port), "messageDelayLevel": "3s"}
     values |= {"vipPortEnable": "false", "httpEnable": "false"}
     child = await asyncio.create_subprocess_exec(

@@ -1,0 +1,43 @@
+"""Ports that two processes never both choose."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from chaos.ports import BLOCK_PORTS, HOST, Ports
+
+
+def test_two_choosers_never_meet(tmp_path: Path) -> None:
+    one, other = Ports(tmp_path), Ports(tmp_path)
+    mine = {port for _ in range(30) for port in one.take(2)}
+    assert not mine & {port for _ in range(30) for port in other.take(2)}
+
+
+def test_ports_are_different_and_rest_before_they_are_given_again(tmp_path: Path) -> None:
+    ports = Ports(tmp_path)
+    first = ports.take(10)
+    assert len(set(first)) == 10
+    assert not set(first) & set(ports.take(10))
+
+
+def test_a_port_that_somebody_listens_on_is_passed_over(tmp_path: Path) -> None:
+    ports = Ports(tmp_path)
+    (first,) = ports.take(1)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((HOST, first + 1))
+        taken.listen()
+        assert first + 1 not in ports.take(BLOCK_PORTS + 1)
+
+
+def test_more_than_a_block_is_more_than_one_block(tmp_path: Path) -> None:
+    assert len(set(Ports(tmp_path).take(BLOCK_PORTS * 2))) == BLOCK_PORTS * 2
+
+
+def test_a_fork_chooses_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = Ports(tmp_path)
+    before = ports.take(3)
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert not set(before) & set(ports.take(BLOCK_PORTS))
