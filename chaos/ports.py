@@ -14,7 +14,9 @@ from pathlib import Path
 HOST = "127.0.0.1"
 PORT_MIN = 13_000  # above RocketMQ's own
 PORTS_LEAST = 1000
-BLOCK_PORTS = 50
+BLOCK_PORTS = 200
+# A broker may also listen on its port-2 (VIP) and port+1 (HA): those are given to nobody.
+STRIDE, BELOW = 4, 2
 GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 GIVEN_PORT_DEFAULT = 32_768
 
@@ -63,7 +65,7 @@ class Ports:
                 os.close(lock)
                 continue
             self._locks.append(lock)
-            return range(start, start + BLOCK_PORTS)
+            return range(start + BELOW, start + BLOCK_PORTS, STRIDE)
         raise OSError(f"all ports from {PORT_MIN} on are taken by other processes ({self._folder})")
 
 

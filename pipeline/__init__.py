@@ -12,6 +12,6 @@ Times are CLOCK_MONOTONIC nanoseconds of one machine: `invoked` before the first
 answer is decoded. An operation that was never answered has no `completed`. One with kind INFO may or may not have
 happened, however long afterwards; FAIL only where it is proved that it did not.
 
-* history: the nouns, and their Parquet files
+* history: the nouns; parquet: their files; run: the folder; body: what messages of a run carry; bank: its transfers
 * results: verdicts, witnesses, results.json
 """

@@ -39,6 +39,13 @@ class Act(StrEnum):
     CREATE_GROUP = "create_group"
     SEEN_TOPIC = "seen_topic"
     """A look whether a topic or group is there: `value` 1 or 0."""
+    RESET = "reset"
+    """A consumer group's offset is set from outside, `value`: what lies before it need not be consumed."""
+    END_COMMIT = "end_commit"
+    """The end of `transaction`; its messages are sends with the same name."""
+    END_ROLLBACK = "end_rollback"
+    CHECK = "check"
+    """The broker asked for the end of `transaction`."""
 
 
 class Op(NamedTuple):

@@ -1,9 +1,11 @@
-"""The HTTP face of a process (aiohttp's one door): health, readiness, metrics and JSON state.
+"""The HTTP face of a process (aiohttp's one door): health, readiness, metrics, JSON state, and routes that change it.
 
-Bound to loopback unless configured. Each state page is a plain function that returns a JSON-able value.
+Bound to loopback unless configured. Each state page is a plain function that returns a JSON-able value; a route is an
+async function from a Call to a Reply.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 import orjson
 from aiohttp import web
@@ -13,8 +15,31 @@ from runtime.metrics import CONTENT_TYPE, Metrics
 BODY_BYTES_MAX = 64 * 1024
 
 
+class Call(NamedTuple):
+    """A request, as a route gets it."""
+
+    names: Mapping[str, str]
+    """What stands in the path in the place of each ``{name}``, unquoted."""
+    query: Mapping[str, str]
+    body: bytes
+    agent: str
+    """User-Agent: who says to be asking."""
+
+
+class Reply(NamedTuple):
+    """The answer of a route; without a value it has no body."""
+
+    status: int
+    value: object = None
+
+
+Act = Callable[[Call], Awaitable[Reply]]
+# (method, path with {name}s) → what answers it.
+Routes = Mapping[tuple[str, str], Act]
+
+
 class HttpFace:
-    """Serves GET /healthz, /readyz, /metrics and the given JSON pages (path → function)."""
+    """Serves GET /healthz, /readyz, /metrics, the given JSON pages (path → function) and routes."""
 
     def __init__(
         self,
@@ -22,8 +47,12 @@ class HttpFace:
         ready: Callable[[], str | None],
         pages: Mapping[str, Callable[[], object]],
         refresh: Callable[[], None] | None = None,
+        routes: Routes | None = None,
     ) -> None:
-        """`ready` returns None when the process serves, else why not; `refresh` sets gauges before a scrape."""
+        """`ready` returns None when the process serves, else why not; `refresh` sets gauges before a scrape.
+
+        A body of more than BODY_BYTES_MAX is answered with 413, before the route sees it.
+        """
         self._metrics = metrics
         self._ready = ready
         self._refresh = refresh
@@ -33,6 +62,8 @@ class HttpFace:
         application.router.add_get("/metrics", self._scrape)
         for path, page in pages.items():
             application.router.add_get(path, self._json_page(page))
+        for (method, path), act in (routes or {}).items():
+            application.router.add_route(method, path, self._json_route(act))
         self._runner = web.AppRunner(application, access_log=None)
         self.port = 0
 
@@ -66,5 +97,17 @@ class HttpFace:
         async def answer(_request: web.Request) -> web.Response:
             body = orjson.dumps(page(), option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2)
             return web.Response(body=body, content_type="application/json")
+
+        return answer
+
+    @staticmethod
+    def _json_route(act: Act) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(request: web.Request) -> web.Response:
+            agent = request.headers.get("User-Agent", "")
+            reply = await act(Call(request.match_info, request.query, await request.read(), agent))
+            if reply.value is None:
+                return web.Response(status=reply.status)
+            body = orjson.dumps(reply.value, option=orjson.OPT_NON_STR_KEYS)
+            return web.Response(status=reply.status, body=body, content_type="application/json")
 
         return answer

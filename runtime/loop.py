@@ -9,6 +9,9 @@ import uvloop
 
 T = TypeVar("T")
 
+# What every process of ours runs on.
+Loop = uvloop.Loop
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on a new uvloop."""

@@ -70,7 +70,8 @@ class HoleMender:
         filled, self._filled = self._filled, []
         first, behind = filled[0].index, filled[-1].index + 1
         hints = self._queues.entries(RAFT_TOPIC, 0, first, len(filled))
-        if [hint[0] for hint in hints] != [control.position for control in filled]:
+        # Not only where they begin: that of a hole's first entry was known, but neither its size nor its term.
+        if hints != [(control.position, control.size, control.term) for control in filled]:
             # What stands behind is known already, and comes back as it was.
             later = self._queues.entries(RAFT_TOPIC, 0, behind, self._queues.max_offset(RAFT_TOPIC, 0) - behind)
             self._queues.cut_queue(RAFT_TOPIC, 0, first)

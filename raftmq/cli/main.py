@@ -4,7 +4,7 @@ import logging
 
 import typer
 
-from raftmq.cli import bench, cluster, group, inspect, message, servers, talk, topic
+from raftmq.cli import bench, chaos, cluster, group, inspect, message, servers, talk, topic
 from raftmq.cli.demo import demo
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.add_typer(cluster.app, name="cluster")
 app.add_typer(message.app, name="message")
 app.command("inspect")(inspect.inspect)
 app.add_typer(bench.app, name="bench")
+app.add_typer(chaos.app, name="chaos")
 
 
 def main() -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.ports import BLOCK_PORTS, HOST, Ports
+from chaos.ports import BLOCK_PORTS, HOST, STRIDE, Ports
+
+PORTS = BLOCK_PORTS // STRIDE
 
 
 def test_two_choosers_never_meet(tmp_path: Path) -> None:
@@ -27,17 +29,22 @@ def test_a_port_that_somebody_listens_on_is_passed_over(tmp_path: Path) -> None:
     (first,) = ports.take(1)
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind((HOST, first + 1))
+        taken.bind((HOST, first + STRIDE))
         taken.listen()
-        assert first + 1 not in ports.take(BLOCK_PORTS + 1)
+        assert first + STRIDE not in ports.take(PORTS + 1)
 
 
 def test_more_than_a_block_is_more_than_one_block(tmp_path: Path) -> None:
-    assert len(set(Ports(tmp_path).take(BLOCK_PORTS * 2))) == BLOCK_PORTS * 2
+    assert len(set(Ports(tmp_path).take(PORTS * 2))) == PORTS * 2
+
+
+def test_the_ports_beside_one_are_given_to_nobody(tmp_path: Path) -> None:
+    ports = sorted(Ports(tmp_path).take(PORTS * 2))
+    assert not {near for port in ports for near in (port - 2, port + 1)} & set(ports)
 
 
 def test_a_fork_chooses_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ports = Ports(tmp_path)
     before = ports.take(3)
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    assert not set(before) & set(ports.take(BLOCK_PORTS))
+    assert not set(before) & set(ports.take(PORTS))

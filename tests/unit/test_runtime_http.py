@@ -2,8 +2,9 @@
 
 import aiohttp
 import pytest
+import yarl
 
-from runtime.http import HttpFace
+from runtime.http import BODY_BYTES_MAX, Call, HttpFace, Reply
 from runtime.metrics import Metrics
 
 
@@ -28,3 +29,30 @@ async def test_pages(reason: str | None, status: int) -> None:
                 assert answer.status == 404
     finally:
         await face.close()
+
+
+async def test_routes_get_the_call_and_give_the_reply() -> None:
+    calls: list[Call] = []
+
+    async def act(call: Call) -> Reply:
+        calls.append(call)
+        return Reply(201, {"body": call.body.decode()}) if call.body else Reply(204)
+
+    face = HttpFace(Metrics(), lambda: None, {}, routes={("POST", "/a/{one}/b"): act, ("DELETE", "/a/{one}"): act})
+    await face.start("127.0.0.1", 0)
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{face.port}", headers={"User-Agent": "me"}) as session:
+            async with session.post(yarl.URL("/a/x%20%3Fy/b?since=3", encoded=True), data=b"hello") as answer:
+                assert (answer.status, await answer.json()) == (201, {"body": "hello"})
+            async with session.delete("/a/z") as answer:
+                assert (answer.status, await answer.read()) == (204, b"")
+            async with session.get("/a/z") as answer:
+                assert answer.status == 405
+            async with session.post("/a/z/b", data=bytes(BODY_BYTES_MAX + 1)) as answer:
+                assert answer.status == 413
+    finally:
+        await face.close()
+    assert [(dict(call.names), dict(call.query), call.agent) for call in calls] == [
+        ({"one": "x ?y"}, {"since": "3"}, "me"),
+        ({"one": "z"}, {}, "me"),
+    ]

@@ -42,7 +42,9 @@ def test_R4_damage_below_the_floor_is_not_cut_but_repaired(tmp_path: Path, offse
     assert log.whole
     assert (log.durable, log.released) == (13, 9)
     assert hurt.content == whole.content
-    assert len(hurt.store.queue_entries(RAFT_TOPIC, 0, 1, 99)) == 13
+    hints = hurt.store.queue_entries(RAFT_TOPIC, 0, 1, 99)
+    assert len(hints) == 13
+    assert hints == whole.store.queue_entries(RAFT_TOPIC, 0, 1, 99)
     log.release(13)
     hurt.records(b"more", term=3)
     hurt.kill()

@@ -1,0 +1,156 @@
+"""Four closings, each independent of the others: a barrier, scans through every member, group drains, store folders.
+
+Each has a time limit. What did not come in time is noted in run.json (`closings`: name → true or what was missing), and
+leaves the scan or the drain incomplete in the history, so that a verdict is unknown there, never valid.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+
+from chaos.clients import Client, Leaders, connections
+from chaos.cluster import Site
+from chaos.workload import PAUSE_S, Load, Workload
+from pipeline.body import MARKER, Tag
+from pipeline.history import UNKNOWN, Act, Kind
+from pipeline.run import DATA, LOGS
+
+HEAL_S = 60.0
+BARRIER_S = 45.0
+ASK_S = 45.0
+SCAN_S = 120.0
+DRAIN_S = 60.0
+SCAN_COUNT = 1024
+SCAN_GROUP = "chaos_scan"
+
+Queue = tuple[str, int]
+"""Topic, queue."""
+Ends = dict[Queue, int]
+
+
+class Closings:
+    """All of them, in their order; `told` is for run.json."""
+
+    def __init__(self, site: Site, load: Load, workloads: Sequence[Workload]) -> None:
+        self._site = site
+        self._load = load
+        self._workloads = workloads
+        self._topics = {topic: count for one in workloads for topic, count in one.topics.items()}
+        self._groups = {group: topic for one in workloads for group, topic in one.groups.items()}
+        self.told: dict[str, object] = {}
+
+    async def run(self) -> None:
+        """Close the run while the cluster lives."""
+        self.told["settled"] = await self._site.settle(HEAL_S)
+        remoting = connections("closing")
+        try:
+            client = self._load.client(remoting, "closing")
+            ends = await self._within("barrier", BARRIER_S, self._barrier(client))
+            self.told["settled_again"] = await self._site.settle(HEAL_S)
+            if ends is not None:
+                await self._within("workloads", ASK_S, self._ask(client, ends))
+                await self._within("scan", SCAN_S, self._scan(client, ends))
+                await self._within("drain", DRAIN_S, self._drain(client, ends))
+        finally:
+            await remoting.close()
+
+    async def _within(self, name: str, seconds: float, closing: Awaitable[Ends]) -> Ends | None:
+        try:
+            async with asyncio.timeout(seconds):
+                found = await closing
+        except TimeoutError:
+            self.told[name] = f"not done within {seconds:g} s"
+            return None
+        self.told[name] = True
+        return found
+
+    async def _barrier(self, client: Client) -> Ends:
+        """Send a marker to every queue until it is acknowledged; return the end of each queue behind its marker."""
+        ends = {}
+        leaders = Leaders(self._load.leaders.addresses)
+        queues = [(topic, queue) for topic, count in sorted(self._topics.items()) for queue in range(count)]
+        for counter, (topic, queue) in enumerate(queues):
+            attempt = 0
+            while True:
+                done = await client.send(leaders.address, topic, queue, Tag(MARKER, counter, attempt))
+                if done.kind == Kind.OK:
+                    break
+                leaders.failed(leaders.address)
+                attempt += 1
+                await asyncio.sleep(PAUSE_S)
+            ends[topic, queue] = done.offset + 1
+            await client.edge(Act.MAX, leaders.address, topic, queue)
+        return ends
+
+    async def _ask(self, client: Client, ends: Ends) -> Ends:
+        for workload in self._workloads:
+            await workload.close(self._load, client)
+        return ends
+
+    async def _scan(self, client: Client, ends: Mapping[Queue, int]) -> Ends:
+        """Read every queue from its begin to the barrier, through each member."""
+        leading = await self._site.leader()
+        leader = leading.process.address if leading is not None else ""
+        for address in self._site.addresses:
+            for (topic, queue), end in ends.items():
+                offset = 0
+                while offset < end:
+                    done = await client.poll(
+                        address, SCAN_GROUP, topic, queue, offset, count=SCAN_COUNT, act=Act.SCAN, leader=leader
+                    )
+                    if done.kind == Kind.OK and done.value > offset:
+                        offset = done.value
+                    else:
+                        await asyncio.sleep(PAUSE_S)
+        return dict(ends)
+
+    async def _drain(self, client: Client, ends: Mapping[Queue, int]) -> Ends:
+        """Consume for each group what it has not consumed yet, and store its offsets."""
+        leaders = Leaders(self._load.leaders.addresses)
+        for group, topic in sorted(self._groups.items()):
+            for queue in range(self._topics[topic]):
+                at = UNKNOWN
+                while at < ends[topic, queue]:
+                    address = leaders.address
+                    if not await _drain_some(client, address, group, topic, queue):
+                        leaders.failed(address)
+                        await asyncio.sleep(PAUSE_S)
+                        continue
+                    stored = await client.query(address, group, topic, queue)
+                    at = stored.value if stored.kind == Kind.OK else UNKNOWN
+        return dict(ends)
+
+
+async def _drain_some(client: Client, address: str, group: str, topic: str, queue: int) -> bool:
+    """Consume one answer's worth; False when something was not answered well."""
+    stored = await client.query(address, group, topic, queue)
+    if stored.kind != Kind.OK:
+        return False
+    found = await client.poll(address, group, topic, queue, max(stored.value, 0), count=SCAN_COUNT)
+    if found.kind != Kind.OK:
+        return False
+    return (await client.commit(address, group, topic, queue, max(found.value, 0))).kind == Kind.OK
+
+
+def keep_stores(site: Site, run: Path) -> None:
+    """Link the files of all members' stores, whose processes must be dead, to data/<member>, and copy their logs."""
+    for member in site.members:
+        assert not member.process.running, f"{member.name} still writes"
+        target = run / DATA / member.name
+        shutil.rmtree(target, ignore_errors=True)
+        if member.store.is_dir():
+            shutil.copytree(member.store, target, copy_function=_link)
+        if member.process.log.exists():
+            (run / LOGS).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(member.process.log, run / LOGS / f"{member.name}.log")
+
+
+def _link(source: str, target: str) -> str:
+    try:
+        os.link(source, target)
+    except OSError:
+        # Another file system: a copy says the same.
+        shutil.copy2(source, target)
+    return target

@@ -1,0 +1,13 @@
+"""The faults that can be done to a cluster here, one small class each: fired, proved, healed, and verified healed.
+
+* base: what a fault needs of a cluster (Site, Member, Links), what it tells (Effect), how long its waits are
+* targets: members by role, looked up when a fault is fired
+* running: kill, pause, rolling restart, starved of CPU, crashed clients
+* freezer: processes that stand still, by cgroup or by signal
+* links: partitions of every shape, slow, lossy and torn links
+* disk: slow, failing and full disks, power loss
+* files: bit flips and cut tails in the log of a stopped member
+* group: transfers of the lead and changes of membership under load
+* clock: a wall clock that jumps
+* composite: the schedules that need several of these in one order
+"""

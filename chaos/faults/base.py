@@ -1,0 +1,237 @@
+"""What a fault needs of a cluster, and what it tells: the nouns between nemeses, sites and whoever runs them.
+
+Roles are "leader" and "follower" in a Raft group, "master" and "slave" in the classic modes, "" when it is not known;
+`leader` is the master there, and `follower` any slave. Members are called by their names everywhere.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+# Seconds that a fault waits for a leader that it is to hit, and for a member that it started to be ready.
+PATIENCE_S = 30.0
+POLL_S = 0.05
+
+T0, T1, T2 = "T0", "T1", "T2"
+"""Tiers: no privileges; user namespaces; root."""
+
+
+class Unable(Exception):
+    """A fault that cannot be done here or now: nothing was changed. The text says why."""
+
+
+class NotHealed(Exception):
+    """What a fault broke is still broken: nothing that comes after in this run proves anything."""
+
+
+class Effect(NamedTuple):
+    """What a fault did. `effect` is the proof that it took place; empty: nothing shows it."""
+
+    target: str
+    """Names of the members, separated by commas; a link is "n0>n1", both ways "n0<>n1"."""
+    wanted: str
+    """The role that was asked for."""
+    effect: str
+
+
+class Process(Protocol):
+    """A member's process (chaos.processes.ServerProcess)."""
+
+    environment: dict[str, str]
+    """Variables that its next start has beside the harness's own."""
+
+    @property
+    def pid(self) -> int:
+        """Its id; it must have been started."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Where it serves clients."""
+        ...
+
+    @property
+    def http_port(self) -> int:
+        """Where it tells its state."""
+        ...
+
+    @property
+    def running(self) -> bool:
+        """Whether it is there."""
+        ...
+
+    @property
+    def exit_code(self) -> int | None:
+        """What it ended with, None while it runs."""
+        ...
+
+    def kill(self) -> None:
+        """End it as kill -9 does, and wait until it is gone."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether it says that it serves."""
+        ...
+
+    def state(self, path: str) -> Any | None:
+        """Return what it tells at an HTTP path, None when it does not answer."""
+        ...
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that it has used."""
+        ...
+
+
+class Member(Protocol):
+    """One broker of the group."""
+
+    paused: bool
+    """Stands still: it answers nothing, and is not to be asked."""
+
+    @property
+    def name(self) -> str:
+        """What it is called: "n0", "master", "slave1"."""
+        ...
+
+    @property
+    def process(self) -> Process:
+        """Its process, also while it is down."""
+        ...
+
+    @property
+    def store(self) -> Path:
+        """Its store folder."""
+        ...
+
+    @property
+    def undo(self) -> Path | None:
+        """Notes of what it wrote and did not sync; None for one whose disk is not watched."""
+        ...
+
+    @property
+    def disk(self) -> Path | None:
+        """Where its disk is told how to misbehave (chaos.member); None for one whose disk takes no orders."""
+        ...
+
+
+class Links(Protocol):
+    """The directed links between members, each through a proxy of its own."""
+
+    async def cut(self, source: str, target: str, *, both: bool = False) -> None:
+        """Let nothing more through from `source` to `target`: what was sent is lost, connections break at heal."""
+        ...
+
+    async def hold(self, source: str, target: str, *, both: bool = False) -> None:
+        """Keep what is sent, and deliver it after heal: connections stay, as through a switch that comes back."""
+        ...
+
+    async def slow(self, source: str, target: str, ms: int, jitter_ms: int = 0) -> None:
+        """Delay everything."""
+        ...
+
+    async def loss(self, source: str, target: str, share: float) -> None:
+        """Break that share of connections, 0 to 1, or hold their bytes as lost packets do."""
+        ...
+
+    async def tear(self, source: str, target: str, after_bytes: int) -> None:
+        """Close connections after so many bytes, in the middle of a frame."""
+        ...
+
+    async def heal(self) -> None:
+        """Take every fault of every link away."""
+        ...
+
+    async def touched(self) -> int:
+        """Return how many bytes and connections the faults of all links have delayed, held, dropped or broken."""
+        ...
+
+
+class Site(Protocol):
+    """A running cluster."""
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """All brokers, in the order of their names."""
+        ...
+
+    @property
+    def mode(self) -> str:
+        """A chaos.local Mode, or a Promises mode: those of Raft groups begin with "raft"."""
+        ...
+
+    @property
+    def namesrv(self) -> str:
+        """The NameServers' addresses, as clients take them."""
+        ...
+
+    @property
+    def links(self) -> Links:
+        """The links between the members."""
+        ...
+
+    async def role_of(self, name: str) -> str:
+        """Return the role that a member says it has, "" when it does not answer."""
+        ...
+
+    async def leader(self) -> Member | None:
+        """Return who leads in the highest term, or the master; None while there is none."""
+        ...
+
+    async def start(self, name: str) -> None:
+        """Start a member that is down, and return when it is ready."""
+        ...
+
+    async def restart(self, name: str) -> None:
+        """Stop a member in good order, start it again, and return when it is ready."""
+        ...
+
+    async def start_missing(self) -> None:
+        """Start all members that are down, and return when they are ready."""
+        ...
+
+    async def crash_client(self, rng: random.Random) -> str:
+        """End a client without goodbye; return what shows it, "" when there is no client to crash."""
+        ...
+
+
+class Nemesis(Protocol):
+    """One fault. An object is used for one firing."""
+
+    @property
+    def name(self) -> str:
+        """Its name in FAULTS."""
+        ...
+
+    @property
+    def tier(self) -> str:
+        """The privileges that it needs."""
+        ...
+
+    @property
+    def needs(self) -> Sequence[str]:
+        """Capabilities (chaos.tiers) without which it is skipped."""
+        ...
+
+    async def fire(self, site: Site, rng: random.Random) -> Effect:
+        """Break something; raises Unable when that is not possible."""
+        ...
+
+    async def heal(self, site: Site) -> str:
+        """Mend it, verify that, and return further proof, "" for none; raises NotHealed. To be called after any fire.
+
+        A fire that raised or was cancelled half way is healed too, and healing twice does no harm.
+        """
+        ...
+
+
+async def wait_until(what: str, true: Callable[[], Awaitable[bool]], seconds: float = PATIENCE_S) -> float:
+    """Wait until something is true, and return how many seconds that took; raises NotHealed after `seconds`."""
+    began = time.monotonic()
+    while not await true():
+        if time.monotonic() - began > seconds:
+            raise NotHealed(f"{what}: not within {seconds:g} s")
+        await asyncio.sleep(POLL_S)
+    return time.monotonic() - began

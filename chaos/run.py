@@ -1,0 +1,253 @@
+"""One run from start to verdict: start the cluster, load it, break it, heal it, close it, kill it, judge it."""
+
+import asyncio
+import contextlib
+import platform
+import random
+import shutil
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from chaos.clients import Leaders
+from chaos.closing import Closings, keep_stores
+from chaos.cluster import Site
+from chaos.nemesis import Effect, NotHealed
+from chaos.ownchecks import own_findings
+from chaos.powerloss import lose_power
+from chaos.recorder import Recorder, compact
+from chaos.scenario import Scenario
+from chaos.schedule import Planned, Schedule, draw, play, save
+from chaos.workload import Load, Names, Workload
+from chaos.workloads.catalogue import WORKLOADS
+from pipeline.history import Fault
+from pipeline.results import Results
+from pipeline.run import DATA, HISTORY, INFO, LOGS, RESULTS, SCHEDULE, RunFolder
+from pipeline.twin import judge
+
+LOOK_EVERY_S = 0.1
+# After the last fault the load goes on for so long at least: that sends are acknowledged then is part of the promise.
+TAIL_S = 3.0
+# A schedule that waits for operations may take longer than its scenario, by this share and by so many seconds.
+LATE_SHARE_MAX = 1.0
+LATE_S_MAX = 30.0
+SITE = "site"
+Progress = Callable[[str, int], None]
+"""Told what happens now, and how many sends have been acknowledged."""
+
+
+class RunError(Exception):
+    """The run could not be made: its cluster or its load did not come up. The text says what to look at."""
+
+
+class Run:
+    """One run. `folder` is its own; what it left there before is replaced."""
+
+    def __init__(
+        self, scenario: Scenario, seed: int, folder: Path, schedule: Schedule, progress: Progress | None = None
+    ) -> None:
+        self._scenario = scenario
+        self._schedule = schedule
+        self._seed = seed
+        self._folder = folder
+        self._progress = progress
+        self._dice = random.Random(seed)
+        self._recorder = Recorder(folder)
+        self._site = Site(
+            folder / SITE,
+            mode=scenario.mode,
+            nodes=scenario.nodes,
+            settings=scenario.settings,
+            links=scenario.links,
+            planted=scenario.planted,
+            seed=seed,
+        )
+        self._workloads: list[Workload] = [WORKLOADS[name]() for name in scenario.workloads]
+        self._fault = Fault(0, "", "", "", 0)
+        self._fired: list[dict[str, Any]] = []
+        self._told: dict[str, Any] = {"fired": self._fired}
+
+    async def run(self) -> None:
+        """Do everything up to the store folders of the killed members; the history is written in any case."""
+        self._write_info()
+        try:
+            self._say("starting")
+            await self._site.open()
+            async with self._looking():
+                await self._broken_load()
+        except ExceptionGroup as group:
+            error = group.exceptions[0]
+            self._told["crashed"] = f"{type(error).__name__}: {error}"
+            raise RunError(f"{self._scenario.name} broke down: {self._told['crashed']}; see {self._folder}") from error
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        """Kill everything, by a power cut where nothing may be lost by one; put the history in order."""
+        await self._site.close()
+        promises = self._scenario.promises
+        if not promises.may_lose_acknowledged and not promises.may_lose_after_power_loss:
+            self._told["lost_at_end"] = await asyncio.to_thread(self._cut_power)
+        self._recorder.close()
+        await asyncio.to_thread(compact, self._folder)
+        await asyncio.to_thread(keep_stores, self._site, self._folder)
+        self._write_info()
+
+    def _cut_power(self) -> dict[str, int]:
+        """Undo what the killed members had not synced; return how many bytes, by member."""
+        return {
+            member.name: lose_power(member.undo, random.Random(f"{self._seed}/{member.name}"))
+            for member in self._site.members
+            if member.undo is not None
+        }
+
+    async def _broken_load(self) -> None:
+        load = self._load()
+        for workload in self._workloads:
+            await workload.setup(load)
+        # Each gets its share of the rate.
+        load.rate /= len(self._workloads)
+        stop = asyncio.Event()
+        self._say("under load")
+        async with asyncio.TaskGroup() as tasks:
+            for workload in self._workloads:
+                tasks.create_task(workload.run(load, stop))
+            try:
+                await self._break_things()
+            finally:
+                stop.set()
+        self._say("closing")
+        closings = Closings(self._site, load, self._workloads)
+        self._told["closings"] = closings.told
+        await closings.run()
+
+    async def _break_things(self) -> None:
+        """Play the schedule, all of it; the load goes on for its time, and for a while after the last fault."""
+        loop, late = asyncio.get_running_loop(), asyncio.Event()
+        end = loop.time() + self._scenario.seconds
+        timer = loop.call_at(end + self._scenario.seconds * LATE_SHARE_MAX + LATE_S_MAX, late.set)
+        try:
+            done = await play(self._schedule, self._site, lambda: self._recorder.acknowledged, self, stop=late)
+            if done < len(self._schedule.faults):
+                self._told["cut_short"] = (
+                    f"{done} of {len(self._schedule.faults)} faults fired: too little was acknowledged"
+                )
+        except NotHealed as error:
+            self._told["not_healed"] = str(error)
+        finally:
+            timer.cancel()
+        await asyncio.sleep(max(TAIL_S, end - loop.time()))
+
+    def began(self, planned: Planned, acknowledged: int) -> None:
+        """Note that a fault fires."""
+        self._say(planned.name)
+        number = self._recorder.fault_number()
+        self._fault = Fault(number, planned.name, "", "", self._recorder.now())
+        self._recorder.fault(self._fault)
+        self._fired.append({"number": planned.number, "name": planned.name, "acknowledged": acknowledged})
+
+    def ended(self, planned: Planned, effect: Effect) -> None:
+        """Note what came of it."""
+        self._recorder.fault(self._fault._replace(ended=self._recorder.now(), **effect._asdict()))
+        self._fired[-1] |= effect._asdict()
+        self._say(f"{planned.name} is over")
+
+    @contextlib.asynccontextmanager
+    async def _looking(self) -> AsyncIterator[None]:
+        """Look at every member all the time."""
+
+        async def look() -> None:
+            while True:
+                for found in await self._site.look(self._recorder.now):
+                    self._recorder.look(found)
+                await asyncio.sleep(LOOK_EVERY_S)
+
+        task = asyncio.create_task(look())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def _load(self) -> Load:
+        addresses = self._site.addresses
+        return Load(
+            self._recorder,
+            self._site.namesrv,
+            addresses,
+            Leaders(addresses if self._scenario.mode == "raft" else addresses[:1]),
+            self._site.clients,
+            random.Random(self._dice.random()),
+            self._scenario.rate,
+            Names(),
+        )
+
+    def _write_info(self) -> None:
+        scenario = self._scenario
+        least = max(scenario.acknowledged_min, scenario.promises.acknowledged_min)
+        info = {
+            "scenario": scenario.name,
+            "text": scenario.text,
+            "seed": self._seed,
+            "mode": scenario.mode,
+            "workloads": scenario.workloads,
+            "seconds": scenario.seconds,
+            "rate": scenario.rate,
+            "settings": dict(scenario.settings),
+            "planted": scenario.planted,
+            "promises": replace(scenario.promises, acknowledged_min=least).as_dict(),
+            "members": {member.name: member.process.address for member in self._site.members},
+            "versions": _versions(),
+            "replay": f"raftmq chaos run {scenario.name} --seed {self._seed} --schedule {SCHEDULE}",
+            "recheck": "raftmq chaos recheck .",
+            **self._told,
+        }
+        (self._folder / INFO).write_bytes(orjson.dumps(info, option=orjson.OPT_INDENT_2))
+
+    def _say(self, what: str) -> None:
+        if self._progress is not None:
+            self._progress(what, self._recorder.acknowledged)
+
+
+async def run(
+    scenario: Scenario, seed: int, folder: Path, schedule: Schedule | None = None, progress: Progress | None = None
+) -> Results:
+    """Make a run in `folder` and judge it; results.json stands there then."""
+    played = draw(seed, scenario) if schedule is None else schedule
+    await asyncio.to_thread(_clear, folder)
+    save(played, folder / SCHEDULE)
+    await Run(scenario, seed, folder, played, progress).run()
+    if progress is not None:
+        progress("judging", 0)
+    return await asyncio.to_thread(recheck, folder)
+
+
+def recheck(folder: Path) -> Results:
+    """Judge a run (again) by what its folder holds, and write results.json; raises HistoryError."""
+    found = RunFolder(folder)
+    judged = judge(found, found.promises())
+    results = Results((*judged.findings, *own_findings(found)), judged.figures)
+    (folder / RESULTS).write_bytes(orjson.dumps(results.as_dict(), option=orjson.OPT_INDENT_2))
+    return results
+
+
+def _clear(folder: Path) -> None:
+    """Make a run's folder; what an earlier run left there goes, and nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (HISTORY, DATA, LOGS, SITE):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in (INFO, SCHEDULE, RESULTS):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _versions() -> dict[str, str]:
+    try:
+        own = metadata.version("raftmq")
+    except metadata.PackageNotFoundError:
+        own = "from a folder"
+    return {"raftmq": own, "python": platform.python_version(), "system": platform.platform()}

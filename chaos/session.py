@@ -1,0 +1,102 @@
+"""A scenario from start to report, for `raftmq chaos run` and the pytest plugin: may it run here; run, judge, tell."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+
+from chaos.report import write_report
+from chaos.report_run import NotRun, Reported
+from chaos.run import SITE, Progress, run
+from chaos.scenario import Scenario
+from chaos.schedule import Schedule
+from chaos.tiers import Capability, missing
+from pipeline.results import Verdict
+from pipeline.run import DATA, INFO
+
+# What a run takes besides its load, on two cores: start, closings, judgement.
+OVERHEAD_S = 25.0
+SECONDS_MIN = 10.0
+TABLE = "capabilities"
+
+
+class SessionError(Exception):
+    """What was asked for cannot be done; the text says why and what to do."""
+
+
+def may_run(scenario: Scenario, capabilities: Sequence[Capability]) -> NotRun | None:
+    """Return why a scenario is skipped on a machine with these capabilities, None when it is not."""
+    lacking = missing(scenario.faults, capabilities)
+    if not lacking:
+        return None
+    return NotRun(scenario.name, "; ".join(f"{fault} needs {why}" for fault, why in lacking.items()))
+
+
+async def report_of(
+    scenario: Scenario,
+    seed: int,
+    folder: Path,
+    capabilities: Sequence[Capability],
+    *,
+    schedule: Schedule | None = None,
+    progress: Progress | None = None,
+    keep: bool = False,
+    replay: str = "",
+) -> Reported:
+    """Run a scenario in `folder`, whose earlier run is replaced, judge it and write its reports.
+
+    `replay` is the command that makes the run again, where `raftmq chaos run` does not know the scenario.
+
+    The stores of a valid run are removed unless they are to be kept: they are what makes a run large. Raises RunError
+    when the cluster did not come up, SessionError for a folder that holds something else than a run.
+    """
+    _make_room(folder)
+    results = await run(scenario, seed, folder, schedule, progress)
+    _complete(folder, capabilities, replay)
+    reported = write_report(folder)
+    if results.verdict == Verdict.VALID and not keep:
+        for name in (DATA, SITE):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    return reported
+
+
+def _make_room(folder: Path) -> None:
+    if folder.exists():
+        if not (folder / INFO).exists() and any(folder.iterdir()):
+            raise SessionError(f"{folder} holds something else than a run: name another folder by --dir")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+
+
+def within(scenarios: Sequence[Scenario], budget_s: float) -> list[Scenario]:
+    """Return the scenarios with loads so long that all of them together take `budget_s`; raises SessionError.
+
+    What a scenario asks as a minimum of acknowledged sends shrinks with its load.
+    """
+    share = (budget_s - OVERHEAD_S * len(scenarios)) / sum(scenario.seconds for scenario in scenarios)
+    shortest = min(scenario.seconds for scenario in scenarios)
+    if shortest * share < SECONDS_MIN:
+        least = OVERHEAD_S * len(scenarios) + sum(s.seconds for s in scenarios) * SECONDS_MIN / shortest
+        raise SessionError(f"{len(scenarios)} scenarios need at least {least:.0f} s: raise --budget or name fewer")
+    return [_lasting(scenario, scenario.seconds * share) for scenario in scenarios]
+
+
+def _lasting(scenario: Scenario, seconds: float) -> Scenario:
+    share = min(seconds / scenario.seconds, 1.0)
+    least = int(scenario.promises.acknowledged_min * share)
+    promises = replace(scenario.promises, acknowledged_min=least)
+    asked = int(scenario.acknowledged_min * share)
+    return replace(scenario, seconds=round(seconds, 1), acknowledged_min=asked, promises=promises)
+
+
+def _complete(folder: Path, capabilities: Sequence[Capability], replay: str) -> None:
+    path = folder / INFO
+    info: Mapping[str, object] = orjson.loads(path.read_bytes())
+    told = {
+        **info,
+        TABLE: [capability._asdict() for capability in capabilities],
+        **({"replay": replay} if replay else {}),
+    }
+    path.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))

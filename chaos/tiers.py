@@ -1,0 +1,241 @@
+"""What can be broken on this machine: each capability is tried for real, and says why not.
+
+T0 needs no privileges, T1 user namespaces, T2 root. A scenario whose faults need what is missing is skipped, and the
+report shows this table, so that nobody takes what did not run for what passed.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from chaos.faults.base import T0, T1, T2
+from chaos.faults.clock import CAPABILITY as FAKETIME
+from chaos.faults.clock import environment, find_library
+from chaos.faults.freezer import Still, state_of, why_no_cgroup
+from chaos.nemesis import FAULTS
+
+# Seconds that any trial may take.
+TRIAL_S = 10.0
+IMAGE_BYTES = 16 * 1024 * 1024
+# FS_IOC_SHUTDOWN, _IOR('X', 125, __u32), and its flag that drops what the journal has not: <linux/fs.h> of ext4.
+SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
+EXIT_OF_INJECTED = 42
+
+
+class Capability(NamedTuple):
+    """Something that may be possible here."""
+
+    name: str
+    tier: str
+    ok: bool
+    why: str
+    """Why not, and what would help; "" when it is possible."""
+
+
+def probe() -> list[Capability]:
+    """Try everything; takes a second or two, and leaves nothing behind."""
+    return [_tried(name, tier, trial) for name, tier, trial in _TRIALS]
+
+
+def missing(faults: Iterable[str], capabilities: Sequence[Capability]) -> dict[str, str]:
+    """Return fault → why it cannot be done here, for those of `faults` that cannot."""
+    lacking = {capability.name: capability.why for capability in capabilities if not capability.ok}
+    found = {}
+    for name in sorted(set(faults)):
+        reasons = [f"{need}: {lacking[need]}" for need in FAULTS[name]().needs if need in lacking]
+        if reasons:
+            found[name] = "; ".join(reasons)
+    return found
+
+
+def _tried(name: str, tier: str, trial: Callable[[], str]) -> Capability:
+    try:
+        why = trial()
+    except subprocess.TimeoutExpired:
+        why = f"the trial took longer than {TRIAL_S:g} s"
+    except OSError as error:
+        why = str(error)
+    return Capability(name, tier, not why, why)
+
+
+def _signals() -> str:
+    """Try SIGSTOP and SIGCONT on a child."""
+    with _sleeper() as pid:
+        still = Still(pid, "probe", cgroup=False)
+        proof = still.freeze()
+        still.thaw()
+        return "" if proof and state_of(pid) else "a process of ours did not stand still at SIGSTOP"
+
+
+def _freezer() -> str:
+    """Try a freezer cgroup, of either version, with a child in it."""
+    why = why_no_cgroup()
+    if why:
+        return why
+    with _sleeper() as pid:
+        still = Still(pid, "probe-freezer")
+        proof = still.freeze()
+        still.thaw()
+        return "" if "says" in proof else "a process of ours cannot be put into a freezer cgroup; SIGSTOP is used"
+
+
+def _strace() -> str:
+    """Try a system call that fails by `strace -e inject`."""
+    strace = shutil.which("strace")
+    if strace is None:
+        return "strace is not installed"
+    program = (
+        f"import os\ntry: os.fdatasync(1)\nexcept OSError as e: os._exit({EXIT_OF_INJECTED} if e.errno == 5 else 1)"
+    )
+    with tempfile.TemporaryFile() as output:
+        # A file of its own, which fdatasync takes, so that only the injection can make it fail with EIO.
+        inject = [strace, "-qq", "-o", os.devnull, "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO"]
+        done = _run([*inject, sys.executable, "-S", "-c", program], stdout=output)
+    return "" if done.returncode == EXIT_OF_INJECTED else f"strace may not trace here: {_last_line(done)}"
+
+
+def _faketime() -> str:
+    """Try a process whose wall clock is another."""
+    library = find_library()
+    if library is None:
+        return "libfaketime is not installed (Debian: apt install libfaketime)"
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "faketime"
+        told.write_text("+1000000000\n", encoding="ascii")
+        done = _run(
+            [sys.executable, "-S", "-c", "import time; print(int(time.time()))"],
+            env={**os.environ, **environment(library, told)},
+        )
+    ahead = done.stdout.strip()
+    return "" if ahead.isdigit() and int(ahead) > 2_600_000_000 else f"libfaketime changes nothing: {_last_line(done)}"
+
+
+def _user_namespace() -> str:
+    """Try user, network and mount namespaces without privileges."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return "unshare is not installed (Debian: util-linux)"
+    command = [unshare, "--user", "--map-root-user", "--net", "--mount", "true"]
+    as_nobody: dict[str, object] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    done = _run(command, **as_nobody)
+    return "" if done.returncode == 0 else f"user namespaces are not allowed: {_last_line(done)}"
+
+
+def _nft() -> str:
+    """Try a table of nft's bridge family in a network namespace of its own."""
+    for tool, package in (("unshare", "util-linux"), ("nft", "nftables")):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed (Debian: apt install {package})"
+    done = _run(["unshare", "--user", "--map-root-user", "--net", "nft", "add table bridge raftmq_probe"])
+    return "" if done.returncode == 0 else f"nft does not work in a namespace: {_last_line(done)}"
+
+
+def _cpu_cgroup() -> str:
+    """Try a cgroup with a CPU quota."""
+    for root, knob in ((Path("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us"), (Path("/sys/fs/cgroup"), "cpu.max")):
+        if not (root / "cgroup.procs").exists():
+            continue
+        folder = root / f"raftmq-probe-{os.getpid()}"
+        folder.mkdir()
+        try:
+            if (folder / knob).exists():
+                (folder / knob).write_text("5000 100000" if knob == "cpu.max" else "5000", encoding="ascii")
+                return ""
+        finally:
+            folder.rmdir()
+    return "no cgroup here has a CPU quota; processes are starved by signals"
+
+
+def _power() -> str:
+    """Try a real power loss: ext4 on a loop file that is shut down without its journal being written."""
+    if os.geteuid() != 0:
+        return "only root may mount: run as root"
+    for tool in ("mkfs.ext4", "mount", "umount"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed (Debian: e2fsprogs, mount)"
+    with tempfile.TemporaryDirectory(prefix="raftmq-probe-") as name:
+        image, mount = Path(name) / "image", Path(name) / "mount"
+        mount.mkdir()
+        with image.open("wb") as file:
+            file.truncate(IMAGE_BYTES)
+        made = _run(["mkfs.ext4", "-q", "-F", str(image)])
+        if made.returncode != 0:
+            return f"mkfs.ext4: {_last_line(made)}"
+        mounted = _run(["mount", "-o", "loop", str(image), str(mount)])
+        if mounted.returncode != 0:
+            return f"no loop device can be mounted: {_last_line(mounted)}"
+        return _powered_off(image, mount)
+
+
+def _powered_off(image: Path, mount: Path) -> str:
+    """Write a synced and an unsynced file, cut the power, mount again; returns why that is no power loss."""
+    mounted = True
+    try:
+        for name, synced in (("kept", True), ("lost", False)):
+            with (mount / name).open("wb") as file:
+                file.write(uuid.uuid4().bytes * 4096)
+                file.flush()
+                if synced:
+                    os.fsync(file.fileno())
+        fd = os.open(mount, os.O_RDONLY)
+        try:
+            fcntl.ioctl(fd, SHUTDOWN, struct.pack("=I", NO_LOG_FLUSH))
+        finally:
+            os.close(fd)
+        mounted = _run(["umount", str(mount)]).returncode != 0
+        if mounted or _run(["mount", "-o", "loop", str(image), str(mount)]).returncode != 0:
+            return "what was shut down cannot be mounted again"
+        mounted = True
+        kept, lost = (mount / "kept"), (mount / "lost")
+        if kept.stat().st_size != 65_536:
+            return "a synced file did not survive"
+        return "an unsynced file survived" if lost.exists() and lost.stat().st_size else ""
+    finally:
+        if mounted:
+            _run(["umount", str(mount)])
+
+
+_TRIALS: Sequence[tuple[str, str, Callable[[], str]]] = (
+    ("signals", T0, _signals),
+    ("strace", T0, _strace),
+    (FAKETIME, T0, _faketime),
+    ("userns", T1, _user_namespace),
+    ("nft", T1, _nft),
+    ("freezer", T2, _freezer),
+    ("cpu-cgroup", T2, _cpu_cgroup),
+    ("ext4-power", T2, _power),
+)
+
+
+@contextlib.contextmanager
+def _sleeper() -> Iterator[int]:
+    """Run a process that does nothing, and end it."""
+    child = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield child.pid
+    finally:
+        child.send_signal(signal.SIGCONT)
+        child.kill()
+        child.wait()
+
+
+def _run(command: Sequence[str], **options: object) -> "subprocess.CompletedProcess[str]":
+    keywords: dict[str, object] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.run(  # type: ignore[call-overload, no-any-return] # options of two callers, each of its own
+        command, stdin=subprocess.DEVNULL, text=True, timeout=TRIAL_S, check=False, **keywords
+    )
+
+
+def _last_line(done: "subprocess.CompletedProcess[str]") -> str:
+    lines = (done.stderr or done.stdout or "").strip().splitlines()
+    return lines[-1] if lines else f"it ended with {done.returncode}"

@@ -1,0 +1,183 @@
+"""What a workload is: one small class that asks things of a cluster, all of it recorded, until it is told to stop."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from chaos.clients import Client, Clients, Leaders, connections
+from chaos.recorder import Recorder
+from client.admin import AdminClient
+from client.errors import ClientError
+from pipeline.body import Tag
+from pipeline.history import Kind
+from remoting.client import RemotingClient
+from remoting.errors import RemotingError
+
+PAUSE_S = 0.02
+SETUP_TIMEOUT_S = 30.0
+# Of the attempts whose end is unknown so many are repeated.
+RETRY_SHARE = 0.5
+# A sender that is so far behind its rate does not make up for it: what was not asked meanwhile was not asked.
+BEHIND_S_MAX = 1.0
+
+
+@dataclass
+class Load:
+    """What workloads share. `rng` is the workload's own; `rate` is sends per second over all workloads."""
+
+    recorder: Recorder
+    namesrv: str
+    addresses: Sequence[str]
+    """Of all members."""
+    leaders: Leaders
+    """Those members that take what only a leader or a master answers: all of a Raft group, for they pass it on."""
+    clients: Clients
+    rng: random.Random
+    rate: float
+    names: "Names"
+
+    def client(self, remoting: RemotingClient, name: str) -> Client:
+        """Return a recorded client."""
+        return Client(self.recorder, remoting, self.namesrv, name)
+
+
+class Names:
+    """Numbers of writers, which no two senders of a run share."""
+
+    def __init__(self) -> None:
+        self._writers = 0
+
+    def writer(self) -> int:
+        """Return the next one."""
+        self._writers += 1
+        return self._writers
+
+
+class Workload(Protocol):
+    """One object is used for one run. `topics` are scanned in the end, with their numbers of queues."""
+
+    @property
+    def name(self) -> str:
+        """What scenarios call it."""
+        ...
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Topics whose final state is read, and how many queues they have."""
+        ...
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """Consumer groups that are drained in the end, and the topic of each."""
+        ...
+
+    async def setup(self, load: Load) -> None:
+        """Make topics and groups; raises an error when the cluster does not take them."""
+        ...
+
+    async def run(self, load: Load, stop: asyncio.Event) -> None:
+        """Ask until `stop`; what is under way then is waited for."""
+        ...
+
+    async def close(self, load: Load, client: Client) -> None:
+        """Ask what is to be asked of the healed cluster, whose members all have the same."""
+        ...
+
+
+class Pace:
+    """Turns for many senders at one rate that does not depend on how fast the cluster answers."""
+
+    def __init__(self, rate: float) -> None:
+        self._step = 1 / rate
+        self._next = 0.0
+
+    async def turn(self) -> None:
+        """Wait until it is one's turn."""
+        now = asyncio.get_running_loop().time()
+        at = max(self._next, now - BEHIND_S_MAX)
+        self._next = at + self._step
+        if at > now:
+            await asyncio.sleep(at - now)
+
+
+async def create(load: Load, topics: dict[str, int], groups: dict[str, str] | None = None) -> None:
+    """Make topics and groups, trying until the cluster takes them; raises TimeoutError."""
+    async with asyncio.timeout(SETUP_TIMEOUT_S), AdminClient(load.namesrv) as admin:
+        for topic, queues in topics.items():
+            await _until_taken(lambda t=topic, q=queues: admin.create_topic(t, read_queues=q, write_queues=q))
+        for group in groups or {}:
+            await _until_taken(lambda g=group: admin.create_group(g))
+
+
+async def _until_taken(ask: Any) -> None:
+    while True:
+        try:
+            await ask()
+            return
+        except (ClientError, RemotingError):
+            await asyncio.sleep(PAUSE_S)
+
+
+@contextlib.asynccontextmanager
+async def opened(name: str) -> AsyncIterator[RemotingClient]:
+    """Yield connections, closed afterwards."""
+    remoting = connections(name)
+    try:
+        yield remoting
+    finally:
+        await remoting.close()
+
+
+class Plain:
+    """What most workloads have in common."""
+
+    name = ""
+
+    def __init__(self, topics: dict[str, int], groups: dict[str, str] | None = None) -> None:
+        self.topics = topics
+        self.groups = groups or {}
+
+    async def setup(self, load: Load) -> None:
+        """Make topics and groups."""
+        await create(load, self.topics, self.groups)
+
+    async def close(self, load: Load, client: Client) -> None:
+        """Ask nothing: the final scans tell all."""
+
+
+async def keep_sending(
+    load: Load, client: Client, topic: str, queues: int, pace: Pace, stop: asyncio.Event, *, body_bytes: int = 100
+) -> None:
+    """Send numbers in their order, each to a queue that is drawn, until `stop`.
+
+    An attempt that certainly did not happen is made again. Of those whose end is unknown some are, as applications do:
+    the broker may have both then.
+    """
+    rng, writer = random.Random(load.rng.random()), load.names.writer()
+    rest = rng.randbytes(body_bytes)
+    counter, attempt, queue = 0, 0, 0
+    while not stop.is_set():
+        await pace.turn()
+        if not attempt:
+            queue = rng.randrange(queues)
+        address = load.leaders.address
+        done = await client.send(address, topic, queue, Tag(writer, counter, attempt), rest)
+        if done.kind == Kind.OK:
+            counter, attempt = counter + 1, 0
+            continue
+        load.leaders.failed(address)
+        await asyncio.sleep(PAUSE_S)
+        if done.kind == Kind.INFO and rng.random() >= RETRY_SHARE:
+            counter, attempt = counter + 1, 0
+        else:
+            attempt += 1
+
+
+async def pause(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait so long, or until `stop`; tell whether to go on."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
+    return not stop.is_set()

@@ -1,0 +1,9 @@
+"""What clients do while the cluster is broken, one small class each.
+
+* send: senders to many queues, readers at every member
+* groups: a consumer group whose members join, leave and are killed
+* offsets: offsets of many groups, committed and asked for
+* admin: topics and groups made under load
+* bank: transfers as batches of two, whose total must hold
+* catalogue: all of them by name
+"""

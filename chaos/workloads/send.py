@@ -1,0 +1,53 @@
+"""Senders to many queues, and readers who follow the log at every member."""
+
+import asyncio
+import random
+
+from chaos.clients import Client
+from chaos.workload import Load, Pace, Plain, keep_sending, opened, pause
+from pipeline.history import Act, Kind
+
+TOPIC = "chaos_send"
+GROUP = "chaos_readers"
+QUEUES = 8
+SENDERS = 32
+READ_EVERY_S = 0.1
+# Every so many reads a reader goes back somewhere, as one does that was started anew; and asks for the queue's end.
+SEEK_SHARE = 0.02
+MAX_SHARE = 0.2
+
+
+class SendWorkload(Plain):
+    """Each sender sends its numbers in their order, to queues that it draws."""
+
+    name = "send"
+
+    def __init__(self) -> None:
+        super().__init__({TOPIC: QUEUES})
+
+    async def run(self, load: Load, stop: asyncio.Event) -> None:
+        """Send and read until `stop`."""
+        pace = Pace(load.rate)
+        async with opened(self.name) as remoting, asyncio.TaskGroup() as tasks:
+            for number in range(SENDERS):
+                client = load.client(remoting, f"sender{number}")
+                tasks.create_task(keep_sending(load, client, TOPIC, QUEUES, pace, stop))
+            for address in load.addresses:
+                client = load.client(remoting, "reader")
+                tasks.create_task(_read(load, client, address, random.Random(load.rng.random()), stop))
+
+
+async def _read(load: Load, client: Client, address: str, rng: random.Random, stop: asyncio.Event) -> None:
+    """Follow all queues at one member, whatever it is just now."""
+    at = [0] * QUEUES
+    while await pause(stop, READ_EVERY_S):
+        queue = rng.randrange(QUEUES)
+        if rng.random() < SEEK_SHARE:
+            at[queue] = rng.randrange(at[queue] + 1)
+        done = await client.poll(address, GROUP, TOPIC, queue, at[queue], act=Act.POLL)
+        if done.kind == Kind.OK:
+            at[queue] = max(done.value, 0)
+        if rng.random() < MAX_SHARE:
+            asked = load.leaders.address
+            if (await client.edge(Act.MAX, asked, TOPIC, queue)).kind != Kind.OK:
+                load.leaders.failed(asked)

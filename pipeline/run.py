@@ -1,0 +1,78 @@
+"""A run's folder: where its history, promises and store folders are."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from pipeline.history import Fault, Look, Op, Read
+from pipeline.parquet import HistoryError, read_rows
+from pipeline.promises import Promises
+
+HISTORY = "history"
+DATA = "data"
+LOGS = "logs"
+INFO = "run.json"
+SCHEDULE = "schedule.json"
+RESULTS = "results.json"
+STORE = "store"
+
+_FILES: Mapping[type, str] = {
+    Op: "ops.parquet",
+    Read: "reads.parquet",
+    Fault: "nemesis.parquet",
+    Look: "replicas.parquet",
+}
+Row = TypeVar("Row", bound=tuple[Any, ...])
+
+
+class RunFolder:
+    """Reads what a run left. Every method raises HistoryError for what is missing or cannot be understood."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def file(self, kind: type) -> Path:
+        """Return the Parquet file of a noun of pipeline/history."""
+        return self.path / HISTORY / _FILES[kind]
+
+    def ops(self) -> list[Op]:
+        """Return all operations, by number."""
+        return self._rows(Op)
+
+    def reads(self) -> list[Read]:
+        """Return all messages that were read."""
+        return self._rows(Read)
+
+    def faults(self) -> list[Fault]:
+        """Return what the nemesis did."""
+        return self._rows(Fault)
+
+    def looks(self) -> list[Look]:
+        """Return what members said of themselves."""
+        return self._rows(Look)
+
+    def info(self) -> dict[str, Any]:
+        """Return run.json."""
+        path = self.path / INFO
+        try:
+            found: dict[str, Any] = orjson.loads(path.read_bytes())
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise HistoryError(f"{path} cannot be read: {error}: is {self.path} the folder of a run?") from error
+        return found
+
+    def promises(self) -> Promises:
+        """Return what the scenario promised."""
+        try:
+            return Promises.from_dict(self.info()["promises"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise HistoryError(f"{self.path / INFO} holds no promises that can be used: {error}") from error
+
+    def members(self) -> list[Path]:
+        """Return the store folders, data/<member>, as they were when everything had been killed; by name."""
+        data = self.path / DATA
+        return sorted(path for path in data.iterdir() if path.is_dir()) if data.is_dir() else []
+
+    def _rows(self, kind: type[Row]) -> list[Row]:
+        return read_rows(self.file(kind), kind)

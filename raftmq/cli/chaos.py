@@ -1,0 +1,289 @@
+"""`raftmq chaos`: fault scenarios against a real local cluster, and what is left of a run judged and reported again.
+
+Exit codes of this command, which CI servers trust: 0 valid, 1 invalid, 2 unknown, 254 the command line is wrong,
+255 it broke down itself, 130 interrupted.
+"""
+
+import secrets
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from raftmq.cli.options import Json
+from raftmq.cli.output import INTERRUPTED, emit, fail, print_json
+
+if TYPE_CHECKING:
+    from chaos.report_run import NotRun, Reported
+    from chaos.run import Progress
+    from chaos.scenario import Scenario
+
+USAGE, CRASH = 254, 255
+FOLDER = Path("chaos-runs")
+RunFolderArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Folder of a run, or of several.")
+]
+
+
+class ChaosGroup(TyperGroup):
+    """Ends with 254 where others end with 2 when the command line is wrong, for 2 is a verdict here; as is 1."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the group's own arguments."""
+        with _endings():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read a command's arguments, and run it."""
+        with _endings():
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=ChaosGroup,
+    help="Break a real local cluster under load, and judge whether it kept its promises.",
+    epilog="Exit codes: 0 valid, 1 invalid, 2 unknown, 254 wrong command line, 255 it broke down itself.",
+    no_args_is_help=True,
+)
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """Print the scenarios and suites, with what each breaks and what must hold."""
+    from chaos.scenarios import SCENARIOS, SUITES
+
+    rows = [
+        (s.name, s.mode, ", ".join(s.workloads), _faults(s.faults), s.seconds, s.tier, s.text)
+        for s in SCENARIOS.values()
+    ]
+    columns = ("scenario", "mode", "workloads", "faults", "seconds", "tier", "what")
+    value = {
+        "scenarios": [dict(zip(columns, row, strict=True)) for row in rows],
+        "suites": {name: list(names) for name, names in SUITES.items()},
+    }
+    emit(as_json, value, columns, rows)
+    if not as_json:
+        typer.echo("")
+        emit(False, None, ("suite", "scenarios"), [(name, ", ".join(names)) for name, names in SUITES.items()])
+
+
+@app.command()
+def probe(as_json: Json = False) -> None:
+    """Try what this machine lets us break: a scenario that needs more is skipped, and said to be."""
+    from chaos.tiers import probe as try_all
+
+    found = try_all()
+    rows = [(one.name, one.tier, one.ok, one.why) for one in found]
+    emit(as_json, [one._asdict() for one in found], ("means", "tier", "here", "why not"), rows)
+
+
+@app.command()
+def run(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[SCENARIO|SUITE]...", help="See `chaos list`.")] = None,
+    suite: Annotated[str, typer.Option("--suite", help="A suite; the same as naming it.")] = "",
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="All that is random comes from it; otherwise one is drawn.")
+    ] = None,
+    budget: Annotated[
+        str,
+        typer.Option("--budget", metavar="TIME", help="Time for all together, 90s, 5m, 1h30m; loads are fitted to it."),
+    ] = "",
+    schedule: Annotated[
+        Path | None,
+        typer.Option("--schedule", exists=True, dir_okay=False, help="Fire the faults of this schedule.json again."),
+    ] = None,
+    folder: Annotated[Path, typer.Option("--dir", help="Where runs and reports go, a folder for each.")] = FOLDER,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the stores of valid runs too; others are always kept.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run scenarios one after the other and write report.html, junit.xml and summary.md for all and for each."""
+    from chaos.schedule import ScheduleError, load
+    from chaos.session import SessionError, within
+    from raftmq.cli.chaos_session import Session
+
+    chosen = _chosen([*(names or []), *([suite] if suite else [])])
+    if schedule is not None and len(chosen) != 1:
+        raise typer.BadParameter("it is one scenario's: name that one", param_hint="--schedule")
+    try:
+        planned = load(schedule) if schedule is not None else None
+    except ScheduleError as error:
+        raise typer.BadParameter(str(error), param_hint="--schedule") from error
+    try:
+        fitted = within(chosen, parse_time(budget)) if budget else chosen
+    except SessionError as error:
+        raise typer.BadParameter(str(error), param_hint="--budget") from error
+    drawn = secrets.randbelow(2**31) if seed is None else seed
+    with _progress() as progress:
+        session = Session(folder, drawn, keep=keep, progress=progress)
+        session.run(fitted, planned)
+    _tell(session.runs, session.not_run, folder, as_json)
+    if session.broken:
+        raise typer.Exit(CRASH)
+    _exit(session.runs, session.not_run)
+
+
+@app.command()
+def recheck(folder: RunFolderArgument, as_json: Json = False) -> None:
+    """Judge runs again by what they left, without a cluster, and write their reports again."""
+    from chaos.run import recheck as judge
+
+    def again(run_folder: Path) -> None:
+        from pipeline.run import RunFolder
+
+        if not RunFolder(run_folder).members():
+            raise _NotPossible(f"{run_folder} has no stores: those of valid runs are only kept with `chaos run --keep`")
+        judge(run_folder)
+
+    _report(folder, again, as_json)
+
+
+@app.command()
+def report(folder: RunFolderArgument, as_json: Json = False) -> None:
+    """Write report.html, junit.xml and summary.md again, from the results that the runs have."""
+    _report(folder, lambda _: None, as_json)
+
+
+class _NotPossible(Exception):
+    """What the command was asked for cannot be done with this folder."""
+
+
+def _report(folder: Path, first: Callable[[Path], None], as_json: bool) -> None:
+    from chaos.report import write_report, write_suite
+    from chaos.report_run import ReportError
+    from pipeline.parquet import HistoryError
+    from pipeline.run import INFO
+
+    alone = (folder / INFO).exists()
+    folders = [folder] if alone else sorted(path.parent for path in folder.glob(f"*/{INFO}"))
+    if not folders:
+        fail(f"{folder} holds no run: `raftmq chaos run` makes some below {FOLDER}", USAGE)
+    runs = []
+    try:
+        for each in folders:
+            first(each)
+            runs.append(write_report(each))
+    except (_NotPossible, ReportError, HistoryError) as error:
+        fail(str(error), USAGE)
+    if not alone:
+        write_suite(folder, runs)
+    _tell(runs, (), folder, as_json)
+    _exit(runs, ())
+
+
+def _chosen(names: Sequence[str]) -> "list[Scenario]":
+    """Return the scenarios behind the names of scenarios and suites, each once."""
+    from chaos.scenarios import SCENARIOS, SUITES
+
+    if not names:
+        raise typer.BadParameter("name a scenario or a suite; `raftmq chaos list` shows them")
+    single = [one for name in names for one in SUITES.get(name, (name,))]
+    unknown = [name for name in single if name not in SCENARIOS]
+    if unknown:
+        raise typer.BadParameter(f"no scenario or suite is called {', '.join(unknown)}; `raftmq chaos list` shows them")
+    return [SCENARIOS[name] for name in dict.fromkeys(single)]
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds of 90, 90s, 5m, 1h30m; raises BadParameter for anything else."""
+    import re
+
+    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
+    if not found or not any(found.groups()):
+        raise typer.BadParameter(f"{text!r} is no time: write 90s, 5m or 1h30m", param_hint="--budget")
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def _faults(names: Sequence[str]) -> str:
+    from collections import Counter
+
+    return ", ".join(name if count == 1 else f"{name} {count}x" for name, count in Counter(names).items()) or "none"
+
+
+def _tell(runs: "Sequence[Reported]", not_run: "Sequence[NotRun]", folder: Path, as_json: bool) -> None:
+    """Print a line for each run and where the report is, or all of it as JSON."""
+    from chaos.report import REPORT
+    from chaos.report_text import overall, sentence
+
+    if as_json:
+        print_json(
+            {
+                "verdict": str(overall(runs, not_run)),
+                "report": str(folder / REPORT),
+                "runs": [
+                    {
+                        "scenario": run.scenario,
+                        "seed": run.info.get("seed"),
+                        "folder": str(run.folder),
+                        **run.results.as_dict(),
+                    }
+                    for run in runs
+                ],
+                "not_run": [{"scenario": one.scenario, "verdict": str(one.verdict), "why": one.why} for one in not_run],
+            }
+        )
+        return
+    for run in runs:
+        typer.echo(sentence(run))
+        if run.results.exit_code:
+            typer.echo(f"  again, in {run.folder}: {run.replay}")
+    for one in not_run:
+        typer.echo(f"{str(one.verdict).upper()} {one.scenario}: {one.why}")
+    typer.echo(f"report: {folder / REPORT}")
+
+
+def _exit(runs: "Sequence[Reported]", not_run: "Sequence[NotRun]") -> None:
+    from chaos.report_text import overall
+    from pipeline.results import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, Verdict
+
+    codes = {Verdict.INVALID: EXIT_INVALID, Verdict.UNKNOWN: EXIT_UNKNOWN}
+    raise typer.Exit(codes.get(overall(runs, not_run), EXIT_VALID))
+
+
+@contextmanager
+def _progress() -> "Iterator[Callable[[Scenario], Progress]]":
+    """Show what happens on standard error: a moving line at a terminal, a line for each step in a log."""
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} acknowledged"))
+    with Bars(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bars:
+
+        def begin(scenario: "Scenario") -> "Progress":
+            task = bars.add_task(f"{scenario.name}: starting", total=None)
+
+            def say(what: str, acknowledged: int) -> None:
+                bars.update(task, description=f"{scenario.name}: {what}", completed=acknowledged)
+                if not console.is_terminal:
+                    count = f" ({acknowledged:,} acknowledged)" if acknowledged else ""
+                    typer.echo(f"{scenario.name}: {what}{count}", err=True)
+
+            return say
+
+        yield begin
+
+
+@contextmanager
+def _endings() -> Iterator[None]:
+    """Give what ends a command its code. 255 is for the harness's own failures: no verdict must be read into them."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        # Typer's own errors about arguments are not public; what marks them is the code that they want to end with.
+        if hasattr(error, "exit_code"):
+            error.exit_code = USAGE
+            raise
+        typer.echo(traceback.format_exc(), err=True)
+        fail("it broke down; this is no verdict about the cluster", CRASH)
