@@ -41,7 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> list[tu
 
 def outcome(pytester: pytest.Pytester, changes: str = "", *options: str) -> pytest.RunResult:
     pytester.makepyfile(TEST % changes)
-    return pytester.runpytest_inprocess("-p", "chaos.pytest_plugin", *options)
+    return pytester.runpytest_inprocess(*options)
 
 
 def test_valid_run_passes_and_is_reported(pytester: pytest.Pytester, asked: list[tuple[Scenario, int, Path]]) -> None:
@@ -89,6 +89,6 @@ def test_options_and_marker(pytester: pytest.Pytester, asked: list[tuple[Scenari
 
 def test_named_scenario_must_exist(pytester: pytest.Pytester, asked: list[tuple[Scenario, int, Path]]) -> None:
     pytester.makepyfile("def test_it(chaos_run):\n    chaos_run('no-such')\n")
-    found = pytester.runpytest_inprocess("-p", "chaos.pytest_plugin")
+    found = pytester.runpytest_inprocess()
     found.assert_outcomes(failed=1)
     found.stdout.fnmatch_lines(["*no scenario is called 'no-such'*"])
