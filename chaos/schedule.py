@@ -30,6 +30,8 @@ QUIET_SHARE = 0.25
 # The load runs undisturbed for this share of the run before the first fault and after the last one.
 LEAD_SHARE, TAIL_SHARE = 0.1, 0.15
 LASTS_MS_MIN, LASTS_MS_MAX = 300, 3000
+# What hits the leader lasts two of the longest election timeouts: another one is to be elected meanwhile.
+LEADER_LASTS_MS_MIN = 2000
 # Nothing was acknowledged for so long: the next fault does not wait any more.
 IDLE_MS = 5000
 POLL_S = 0.01
@@ -115,13 +117,15 @@ def draw(seed: int, scenario: Drawn) -> Schedule:
             continue
         if not deck:
             deck = _shuffled(scenario.faults, rng)
+        name = deck.pop()
+        shortest = LEADER_LASTS_MS_MIN if "leader" in name else LASTS_MS_MIN
         planned.append(
             Planned(
                 number=len(planned),
-                name=deck.pop(),
+                name=name,
                 after=int(begin + length * (period + rng.uniform(0.0, 0.3))),
                 idle_ms=IDLE_MS,
-                lasts_ms=rng.randint(LASTS_MS_MIN, LASTS_MS_MAX),
+                lasts_ms=rng.randint(shortest, LASTS_MS_MAX),
                 seed=rng.getrandbits(32),
             )
         )
