@@ -148,7 +148,7 @@ def usage_errors(tmp_path: Path) -> list[tuple[tuple[object, ...], str]]:
         (("run", "smoke", "--schedule", __file__), "name that one"),
         (("frobnicate",), "frobnicate"),
         (("--frobnicate",), "frobnicate"),
-        (("recheck", tmp_path / "none"), "none"),
+        (("recheck", tmp_path / "none"), "does not exist"),
         (("recheck", tmp_path), "holds no run"),
         (("report", tmp_path), "holds no run"),
     ]
