@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from chaos.powerloss import lose_power
 from chaos.processes import HOST, ServerProcess, broker_process, free_ports, namesrv_process
-from tests.chaos.powerloss import lose_power
 from tests.chaos.proxies import Proxies, member_host
 
 MEMBER = Path(__file__).with_name("member.py")
@@ -43,7 +43,7 @@ class Member:
     def lose_power(self, dice: random.Random) -> int:
         """Kill the process and undo what it had not synced; return how many bytes were lost."""
         self.kill()
-        return lose_power(self.undo, dice) if self.undo.exists() else 0
+        return lose_power(self.undo, dice)
 
     def pause(self) -> None:
         if self.process.running:
