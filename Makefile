@@ -1,6 +1,7 @@
 # Everything that a person runs here. `make` alone lists it; each target sets up .venv first when that is needed.
 PYTHON := .venv/bin/python
 READY := .venv/.ready
+TOOLS := .venv/.tools
 PYTEST := $(PYTHON) -m pytest
 SOURCES := runtime remoting raft store namesrv broker client pipeline chaos raftmq tests examples
 
@@ -15,13 +16,16 @@ venv: $(READY) ## .venv with RaftMQ and everything that it needs, at the version
 $(READY): requirements.lock pyproject.toml setup/venv.sh
 	@bash setup/venv.sh
 
+$(TOOLS): setup/tools.sh $(READY)
+	@bash setup/tools.sh
+
 demo: $(READY) ## real records through a group of three whose leader is killed half way: nothing may be lost
 	@$(PYTHON) -m raftmq.cli.main demo
 
 check: $(READY) ## format, lint, types, floors and unit tests: under a minute
 	@$(MAKE) --no-print-directory -k -j2 -Otarget lint-format lint-rules lint-types lint-floors lint-setup unit
 
-test: $(READY) ## everything that must hold, the official C++ client included: under 15 minutes on two cores
+test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: under 15 minutes on two cores
 	@lint=0; $(MAKE) --no-print-directory -k -j2 -Otarget lint-format lint-rules lint-types lint-floors lint-setup || lint=$$?; \
 	$(PYTEST) -q -n 2 --dist loadfile tests && exit $$lint
 
@@ -48,7 +52,7 @@ simulate: $(READY) ## slow: whole Raft groups in one process from seeds, every i
 MINUTES := 15
 SEED := 1
 torture: $(READY) ## slow: three real processes under load, kill -9, pauses, cut links, power loss; MINUTES=15 SEED=1
-	@$(PYTHON) -m tests.chaos.torture --minutes $(MINUTES) --seed $(SEED)
+	@$(PYTHON) -m raftmq.cli.main chaos run torture --seconds $$(awk 'BEGIN {print $(MINUTES) * 60}') --seed $(SEED)
 
 interop-java: $(READY) ## slow: the real RocketMQ as slave, master and heir of RaftMQ; needs Java and Maven, brings RocketMQ itself
 	@RAFTMQ_INTEROP_MESSAGES=100000 $(PYTEST) -q -rPs --timeout 600 tests/interop/test_broker_rocketmq_pair.py tests/interop/test_raft_rocketmq.py
@@ -70,7 +74,7 @@ lint-floors:
 	@.venv/bin/lint-imports
 
 lint-setup:
-	@bash -n setup/venv.sh && bash -n .ci/run && echo "shell scripts: well formed"
+	@bash -n setup/venv.sh && bash -n setup/tools.sh && bash -n .ci/run && echo "shell scripts: well formed"
 
 unit:
 	@$(PYTEST) -q -n 2 --dist loadfile tests/unit
