@@ -1,6 +1,7 @@
 """Reads what is derived from a log: the ConsumeQueues as they stand, holes included, and the key index against keys."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,13 +10,21 @@ import numpy.typing as npt
 
 from pipeline.artefact_log import Keyed
 from pipeline.artefact_rows import Queue, QueueRow
-from store.indexhash import key_hash
-from store.indextable import ENTRY_DTYPE, HEADER_BYTES, IndexHeader, read_header
-from store.queuefile import ENTRY, ENTRY_BYTES, FILLER, ZEROS, Entry, list_files
+from remoting.javahash import java_hash
+from store.indexhash import hash_all
+from store.indextable import ENTRY_DTYPE as INDEX_DTYPE
+from store.indextable import HEADER_BYTES, IndexHeader, read_header
+from store.queuefile import ENTRY_BYTES, FILLER, list_files
+from store.queuescan import ENTRY_DTYPE
 
 Rows = npt.NDArray[np.void]
+Int64s = npt.NDArray[np.int64]
 
 _SLOT_BYTES = 4
+# What the index stores is an absolute value of 32 bits; that of Java's smallest number is 0.
+_HASH_BITS = 31
+_JAVA_MIN = 2**31
+_ONES = 0xFFFFFFFF
 
 
 def read_queues(folder: Path) -> dict[Queue, list[QueueRow]]:
@@ -27,18 +36,29 @@ def read_queues(folder: Path) -> dict[Queue, list[QueueRow]]:
     for queue in sorted((folder / "consumequeue").glob("*/*")):
         if not queue.name.isdecimal() or not queue.is_dir():
             continue
-        rows: list[QueueRow] = []
-        for start, size in list_files(queue):
-            data = (queue / f"{start:020d}").read_bytes()[: size - size % ENTRY_BYTES]
-            entries: list[Entry] = list(ENTRY.iter_unpack(data))
-            rows += [(start // ENTRY_BYTES + at, *entry) for at, entry in enumerate(entries)]
-        while rows and rows[-1][1:] == ZEROS:
-            rows.pop()
-        fillers = 0
-        while fillers < len(rows) and rows[fillers][1:] == FILLER:
-            fillers += 1
-        found[queue.parent.name, int(queue.name)] = rows[fillers:]
+        numbers, entries = queue_columns(queue)
+        columns = [entries[name].tolist() for name in ("physical", "size", "tags")]
+        found[queue.parent.name, int(queue.name)] = list(zip(numbers.tolist(), *columns, strict=True))
     return found
+
+
+def queue_columns(folder: Path) -> tuple[Int64s, Rows]:
+    """Return (offsets, entries) of one ConsumeQueue's folder, as read_queues has them. Raises OSError."""
+    numbers, parts = [np.zeros(0, np.int64)], [np.zeros(0, ENTRY_DTYPE)]
+    written = False
+    for start, size in reversed(list_files(folder)):
+        data = (folder / f"{start:020d}").read_bytes()[: size - size % ENTRY_BYTES]
+        if not written:
+            # Files are as long as configured from the start: zeros count only where something stands behind them.
+            data = data[: -(-len(data.rstrip(b"\0")) // ENTRY_BYTES) * ENTRY_BYTES]
+            written = bool(data)
+        entries = np.frombuffer(data, ENTRY_DTYPE)
+        parts.append(entries)
+        numbers.append(np.arange(len(entries)) + start // ENTRY_BYTES)
+    offsets, rows = np.concatenate(numbers[::-1]), np.concatenate(parts[::-1])
+    others = (rows["physical"] != FILLER[0]) | (rows["size"] != FILLER[1]) | (rows["tags"] != FILLER[2])
+    fillers = int(others.argmax()) if others.any() else len(rows)
+    return offsets[fillers:], rows[fillers:]
 
 
 class IndexRows(NamedTuple):
@@ -55,29 +75,48 @@ class IndexRows(NamedTuple):
 
 def compare_index(folder: Path, keyed: Sequence[Keyed]) -> IndexRows:
     """Compare the key index of a store folder with the keys of its log's messages. Raises OSError."""
-    files = {path.name: _read_index(path) for path in sorted((folder / "index").glob("*")) if path.name.isdecimal()}
-    unreadable = [name for name, (header, entries) in files.items() if header.next_entry > 1 and not entries]
-    known = {entry for _, entries in files.values() for entry in entries}
-    headers = [header for header, entries in files.values() if entries]
-    if not headers or unreadable:
+    files = {path.name: read_index(path) for path in sorted((folder / "index").glob("*")) if path.name.isdecimal()}
+    unreadable = [name for name, (header, entries) in files.items() if header.next_entry > 1 and not len(entries)]
+    full = [(header, entries) for header, entries in files.values() if len(entries)]
+    if not full or unreadable:
         return IndexRows([], [], unreadable)
-    first, last = headers[0].begin_physical, headers[-1].end_physical
-    lacking: list[tuple[int, str]] = []
-    keyed_at: set[int] = set()
-    for position, topic, keys in keyed:
-        if first <= position <= last:
-            hashes = {key: key_hash(topic, key) for key in keys}
-            keyed_at.add(position)
-            # The newest message's entries may be under way.
-            if position < last:
-                lacking += [(position, key) for key, value in hashes.items() if (value, position) not in known]
+    first, last = full[0][0].begin_physical, full[-1][0].end_physical
+    known = np.concatenate([entries for _, entries in full])
+    places = known["physical"].astype(np.int64)
+    within = [item for item in keyed if first <= item.position <= last]
+    at = np.array([item.position for item in within], np.int64)
     # Messages that the index knows by more than keys (their tags, as RocketMQ 5.5 does) are only sought by place.
-    wrong = {position for _, position in known if position not in keyed_at}
-    return IndexRows(lacking, sorted(wrong), unreadable)
+    wrong = np.setdiff1d(places, at).tolist()
+    words = [list(dict.fromkeys(item.keys)) for item in within]
+    counts = np.array([len(keys) for keys in words], np.int64)
+    hashes = hash_keys([item.topic for item in within], list(chain.from_iterable(words)), counts)
+    # Places are numbered, so that place and hash are one number.
+    numbers = np.unique(np.concatenate((places, at)))
+    told = np.searchsorted(numbers, places) << _HASH_BITS | known["hash"].astype(np.int64)
+    due = np.repeat(np.searchsorted(numbers, at), counts) << _HASH_BITS | hashes
+    # The newest message's entries may be under way.
+    lost = np.flatnonzero(~np.isin(due, told) & (np.repeat(at, counts) < last))
+    owner = np.repeat(np.arange(len(within)), counts)
+    firsts = np.cumsum(counts) - counts
+    lacking = [
+        (within[item].position, words[item][key])
+        for item, key in zip(owner[lost].tolist(), (lost - firsts[owner[lost]]).tolist(), strict=True)
+    ]
+    return IndexRows(lacking, wrong, unreadable)
 
 
-def _read_index(path: Path) -> tuple[IndexHeader, list[tuple[int, int]]]:
-    """Return the header of an index file and (hash, position) of its entries, none when they cannot be told.
+def hash_keys(topics: Sequence[str], keys: Sequence[str], counts: Int64s) -> Int64s:
+    """Return key_hash of each key; `counts`: how many each of the topics has."""
+    prefixes = {topic: java_hash(f"{topic}#") & _ONES for topic in set(topics)}
+    before = np.repeat(np.array([prefixes[topic] for topic in topics], np.uint32), counts)
+    found, _ = hash_all([key.encode() for key in keys], before)
+    signed: Int64s = np.abs(found.view(np.int32).astype(np.int64))
+    signed[signed == _JAVA_MIN] = 0
+    return signed
+
+
+def read_index(path: Path) -> tuple[IndexHeader, Rows]:
+    """Return the header of an index file and its entries, none when they cannot be told.
 
     How many slots a file has stands nowhere in it. The entries fill the rest of it, so each begins a multiple of 20
     bytes before its end: number 0 is where zeros stand, and the messages that the header names behind them.
@@ -85,28 +124,27 @@ def _read_index(path: Path) -> tuple[IndexHeader, list[tuple[int, int]]]:
     data = np.memmap(path, np.uint8, "r") if path.stat().st_size > HEADER_BYTES else np.zeros(0, np.uint8)
     header = read_header(bytes(data[:HEADER_BYTES]))
     count = header.next_entry - 1
-    rest = len(data) % ENTRY_DTYPE.itemsize
-    rows = data[rest:].view(ENTRY_DTYPE)
+    rest = len(data) % INDEX_DTYPE.itemsize
+    rows = data[rest:].view(INDEX_DTYPE)
     if not 0 < count < len(rows):
-        return header, []
+        return header, rows[:0]
     # The shape of RocketMQ's defaults first, four entries for each slot: then the file need not be searched.
-    usual = (len(data) - HEADER_BYTES) // (_SLOT_BYTES + 4 * ENTRY_DTYPE.itemsize) * _SLOT_BYTES + HEADER_BYTES
-    if _begins_at(rows, (usual - rest) // ENTRY_DTYPE.itemsize, count, header):
-        starts = [(usual - rest) // ENTRY_DTYPE.itemsize]
+    usual = (len(data) - HEADER_BYTES) // (_SLOT_BYTES + 4 * INDEX_DTYPE.itemsize) * _SLOT_BYTES + HEADER_BYTES
+    if _begins_at(rows, (usual - rest) // INDEX_DTYPE.itemsize, count, header):
+        starts = [(usual - rest) // INDEX_DTYPE.itemsize]
     else:
         likely = rows["physical"][1 : len(rows) - count + 1] == header.begin_physical
         likely &= rows["physical"][count:] == header.end_physical
         starts = [start for start in np.flatnonzero(likely).tolist() if _begins_at(rows, start, count, header)]
     if not starts:
-        return header, []
-    entries = rows[starts[-1] + 1 : starts[-1] + 1 + count]
-    return header, list(zip(entries["hash"].tolist(), entries["physical"].tolist(), strict=True))
+        return header, rows[:0]
+    return header, np.array(rows[starts[-1] + 1 : starts[-1] + 1 + count])
 
 
 def _begins_at(rows: Rows, start: int, count: int, header: IndexHeader) -> bool:
     """Tell whether row `start` is entry 0 of an index of `count` entries."""
     entries = rows[start + 1 : start + 1 + count]
-    if len(entries) < count or bytes(rows[start].tobytes()) != bytes(ENTRY_DTYPE.itemsize):
+    if len(entries) < count or bytes(rows[start].tobytes()) != bytes(INDEX_DTYPE.itemsize):
         return False
     places = entries["physical"].astype(np.int64)
     older = entries["older"].astype(np.int64)

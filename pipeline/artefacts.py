@@ -139,7 +139,7 @@ def read_artefact(folder: Path, member: str = "") -> Artefact:
     """
     store = StoreFolder(folder)
     log = LogBytes.of(folder)
-    rows = read_log(store)
+    rows = read_log(folder)
     found = Artefact(
         member or folder.name,
         log,

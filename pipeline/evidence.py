@@ -1,8 +1,10 @@
 """All that is known of a run, in one value, with the look-up tables that several checks need."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from pipeline.finalscan import Queue, Reader, readers
@@ -16,6 +18,10 @@ Message = tuple[int, int]
 """Writer, counter."""
 Attempt = tuple[int, int, int]
 """Writer, counter, attempt."""
+Place = tuple[Queue, int]
+"""Queue, offset."""
+Sight = tuple[Queue, int, int, int, int, int]
+"""What was read where: queue, offset, position, writer, counter, attempt."""
 
 
 class Held(NamedTuple):
@@ -73,15 +79,16 @@ class History:
     @cached_property
     def answers(self) -> dict[int, list[Read]]:
         """What each poll or scan returned, in the order of the answer."""
+        # One loop for each stretch of reads of one operation, which is what recorders write.
         found: dict[int, list[Read]] = {}
-        for read in self.reads:
-            found.setdefault(read.op, []).append(read)
+        for number, some in groupby(self.reads, attrgetter("op")):
+            found.setdefault(number, []).extend(some)
         return found
 
     @cached_property
     def sends(self) -> list[Op]:
-        """All attempts to send."""
-        return [op for op in self.ops if op.act == Act.SEND and op.writer != UNKNOWN]
+        """All attempts to send, in the order of their numbers."""
+        return sorted(op for op in self.ops if op.act == Act.SEND and op.writer != UNKNOWN)
 
     @cached_property
     def attempts(self) -> dict[Attempt, Op]:
@@ -104,28 +111,54 @@ class History:
     @cached_property
     def acknowledged(self) -> list[Op]:
         """Sends that were told which offset of their queue they have."""
-        return [op for op in self.sends if op.kind == Kind.OK and op.offset != UNKNOWN and is_plain(op)]
+        return [op for op in self.sends if op.offset != UNKNOWN and op.kind == Kind.OK and is_plain(op)]
 
     @cached_property
     def sights(self) -> list[tuple[Op, Read]]:
-        """Every message that any poll or scan returned from a topic that something was sent to."""
-        ops, topics = self.by_number, self.topics
-        found = ((ops.get(read.op), read) for read in self.reads if read.topic in topics)
-        return [(op, read) for op, read in found if op is not None and op.kind != Kind.FAIL]
+        """Every message that any poll or scan returned from a topic that something was sent to, in order of numbers."""
+        topics = self.topics
+        ops = {number: op for number, op in self.by_number.items() if op.kind != Kind.FAIL}
+        found = ((ops.get(read.op), read) for read in sorted(self.reads) if read.topic in topics)
+        return [(op, read) for op, read in found if op is not None]
 
     @cached_property
-    def read_at(self) -> dict[Attempt, dict[tuple[Queue, int], int]]:
-        """Where each attempt was read, in any queue → the operation that did so first."""
-        found: dict[Attempt, dict[tuple[Queue, int], int]] = {}
-        for op, read in self.sights:
-            places = found.setdefault((read.writer, read.counter, read.attempt), {})
-            places.setdefault((self.queue_of_read(op, read), read.offset), op.op)
+    def special_sights(self) -> list[tuple[Op, Read, Op]]:
+        """The sights of delayed messages and of those of transactions, each with its send."""
+        sent = {attempt: op for attempt, op in self.attempts.items() if not is_plain(op)}
+        if not sent:
+            return []
+        found = ((op, read, sent.get((read.writer, read.counter, read.attempt))) for op, read in self.sights)
+        return [(op, read, send) for op, read, send in found if send is not None]
+
+    @cached_property
+    def seen(self) -> dict[Sight, int]:
+        """All that was read where → the operation that did so first; as every member is scanned, far fewer."""
+        found: dict[Sight, int] = {}
+        queues: dict[Queue, Queue] = {}
+        many = self._many
+        for op, (_, topic, number, offset, position, writer, counter, attempt, _, _) in self.sights:
+            queue = (op.broker if many else "", topic, number)
+            found.setdefault((queues.setdefault(queue, queue), offset, position, writer, counter, attempt), op.op)
         return found
+
+    @cached_property
+    def read_at(self) -> dict[Attempt, dict[Place, int]]:
+        """Where each attempt was read, in any queue → the operation that did so first."""
+        found: dict[Attempt, dict[Place, int]] = {}
+        for (queue, offset, _, writer, counter, attempt), number in self.seen.items():
+            found.setdefault((writer, counter, attempt), {}).setdefault((queue, offset), number)
+        return found
+
+    @cached_property
+    def read_messages(self) -> frozenset[Message]:
+        """The messages that were read."""
+        return frozenset((writer, counter) for writer, counter, _ in self.read_at)
 
     @cached_property
     def held(self) -> list[Held]:
         """The merged log's messages in topics that something was sent to."""
-        return [row for row in self.merged.messages if row.topic in self.topics] if self.merged else []
+        topics = self.topics
+        return [row for row in self.merged.messages if row.topic in topics] if self.merged else []
 
     @cached_property
     def held_at(self) -> dict[Attempt, list[Held]]:
@@ -176,9 +209,19 @@ class History:
         """Return whether an answer was given as the leader's: there is one replica, or `leader` names who answered."""
         return self.promises.replicas == 1 or (op.leader != "" and op.leader == op.address)
 
-    def oks(self, *acts: Act) -> Iterator[Op]:
-        """Iterate over what was answered of some acts."""
-        return (op for op in self.ops if op.kind == Kind.OK and op.act in acts)
+    def oks(self, *acts: Act) -> Iterable[Op]:
+        """Return what was answered of some acts, in the order of the operations."""
+        if len(acts) == 1:
+            return self._answered.get(acts[0], ())
+        return [op for op in self.ops if op.act in acts and op.kind == Kind.OK]
+
+    @cached_property
+    def _answered(self) -> dict[str, list[Op]]:
+        found: dict[str, list[Op]] = {}
+        for op in self.ops:
+            if op.kind == Kind.OK:
+                found.setdefault(op.act, []).append(op)
+        return found
 
     @cached_property
     def _many(self) -> bool:

@@ -4,10 +4,10 @@ Nothing here is judged. Times are seconds, latencies milliseconds; quantiles are
 before the first byte to the decoded answer. A fault's window is [began, ended]; one that never ended lasts to the end.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from pipeline.evidence import History
@@ -71,23 +71,27 @@ def delivery(history: History) -> Figures:
     polls = {op.op: op.group for op in history.ops if op.act == Act.POLL and op.kind == Kind.OK and op.group in groups}
     given = Counter((polls[read.op], read.writer, read.counter) for read in history.reads if read.op in polls)
     lost, again = len(sent - found), sum(1 for times in given.values() if times > 1)
-    semantics = {
-        (False, False): "exactly once",
-        (False, True): "at least once",
-        (True, False): "at most once",
-        (True, True): "neither at least nor at most once",
-    }[lost > 0, again > 0]
-    if not sent:
-        semantics = "nothing was acknowledged"
-    elif not groups:
-        semantics = "at most once" if lost else "nothing was lost; no group consumed"
     return {
-        "semantics": semantics,
+        "semantics": semantics_of(len(sent), lost, again, consumed=bool(groups)),
         "acknowledged": len(sent),
         "lost": lost,
         "delivered": len(given),
         "redelivered": again,
     }
+
+
+def semantics_of(sent: int, lost: int, again: int, *, consumed: bool) -> str:
+    """Return what so many acknowledged, lost and redelivered messages amount to."""
+    if not sent:
+        return "nothing was acknowledged"
+    if not consumed:
+        return "at most once" if lost else "nothing was lost; no group consumed"
+    return {
+        (False, False): "exactly once",
+        (False, True): "at least once",
+        (True, False): "at most once",
+        (True, True): "neither at least nor at most once",
+    }[lost > 0, again > 0]
 
 
 def _operations(history: History) -> dict[str, dict[str, int]]:
@@ -136,13 +140,13 @@ class _Timeline:
 
     def quiet_sends(self) -> Figures:
         """Throughput and latency of the sends that no fault's window touched."""
-        ops = [
-            op
-            for op in self._acknowledged
-            if not any(start <= op.completed and op.invoked <= end for start, end in self._windows)
-        ]
+        windows = sorted(self._windows)
+        starts = [start for start, _ in windows]
+        # Of the windows up to each: when all are over.
+        over = list(accumulate((end for _, end in windows), max, initial=UNKNOWN))
+        ops = [op for op in self._acknowledged if op.invoked > over[bisect_right(starts, op.completed)]]
         faulty, at = 0, self._start
-        for start, end in sorted(self._windows):
+        for start, end in windows:
             faulty += max(0, min(end, self._end) - max(start, at))
             at = max(at, end)
         return self.sends(ops, self.seconds - faulty / NS)
@@ -164,7 +168,8 @@ class _Timeline:
                 silence, until = later - earlier, later
         if edges[-1] <= ended and self._end - edges[-1] > silence:
             silence, until = self._end - edges[-1], UNKNOWN
-        inside = [op for op in self._acknowledged if fault.began <= op.completed and op.invoked <= ended]
+        after = self._acknowledged[bisect_left(self._times, fault.began) :]
+        inside = [op for op in after if op.invoked <= ended]
         return {
             "fault": fault.fault,
             "name": fault.name,

@@ -33,12 +33,16 @@ def span_of(op: Op, rows: list[Read], *, retention: bool) -> Span | None:
     """Return the offsets that an answer went past: from the one asked for to the one to go on from.
 
     Where old messages may have been removed, an answer that begins later than it was asked for proves nothing about
-    what lies before its first message.
+    what lies before the lowest offset in it.
     """
-    start, end = op.offset, op.value if op.value != UNKNOWN else (rows[-1].offset + 1 if rows else UNKNOWN)
+    start, end = op.offset, op.value if op.value != UNKNOWN else _end_of(rows)
     if retention:
-        start = max(start, rows[0].offset) if rows else end
+        start = max(start, min(row.offset for row in rows)) if rows else end
     return (start, end) if 0 <= start < end else None
+
+
+def _end_of(rows: list[Read]) -> int:
+    return max((row.offset for row in rows), default=UNKNOWN - 1) + 1
 
 
 @dataclass
@@ -54,8 +58,8 @@ class Reader:
     end: int = UNKNOWN
     """The queue's end that it was told last."""
     spans: list[Span] = field(default_factory=list)
-    rows: dict[int, list[Read]] = field(default_factory=dict)
-    """Offset → what was read there."""
+    rows: dict[int, Read] = field(default_factory=dict)
+    """Offset → what was read there first."""
     messages: set[tuple[int, int]] = field(default_factory=set)
     """Writer and counter of all that was read."""
     complete: bool = False
@@ -81,7 +85,7 @@ def readers(
         if (span := span_of(op, rows, retention=retention)) is not None:
             reader.spans.append(span)
         for row in rows:
-            reader.rows.setdefault(row.offset, []).append(row)
+            reader.rows.setdefault(row.offset, row)
             reader.messages.add((row.writer, row.counter))
         if op.end != UNKNOWN and op.invoked >= reader.began:
             reader.began, reader.end, reader.leader = op.invoked, op.end, leader

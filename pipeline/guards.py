@@ -1,6 +1,8 @@
 """Guards against verdicts that mean little: a run that proves nothing is unknown, however clean it looks."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any
 
 from pipeline.catalogue import finding, skipped
@@ -113,10 +115,13 @@ def _terms(history: History) -> Iterator[tuple[int, int]]:
 
 def _without_change(history: History, faults: list[Fault], terms: list[tuple[int, int]]) -> Iterator[Witness]:
     patience = int(history.promises.rto_bound_s * 1e9)
+    times = [at for at, _ in terms]
+    greatest = list(accumulate((term for _, term in terms), max, initial=UNKNOWN))
     for fault in faults:
         until = max(fault.began, fault.ended) + patience
-        before = max((term for at, term in terms if at <= fault.began), default=UNKNOWN)
-        after = max((term for at, term in terms if fault.began < at <= until), default=UNKNOWN)
+        start, end = bisect_right(times, fault.began), bisect_right(times, until)
+        before = greatest[start]
+        after = max((term for _, term in terms[start:end]), default=UNKNOWN)
         if before == UNKNOWN or after <= before:
             yield {"fault": fault.fault, "name": fault.name, "terms": [before, after]}
 
@@ -157,5 +162,5 @@ def _malformed(history: History) -> Iterator[Witness]:
     for op in history.sends:
         if named.setdefault((op.writer, op.counter, op.attempt), op.op) != op.op:
             yield {"ops": [named[op.writer, op.counter, op.attempt], op.op], "why": "an attempt twice"}
-    if strange := {read.op for read in history.reads} - numbers:
+    if strange := history.answers.keys() - numbers:
         yield {"ops": sorted(strange)[:8], "why": "read by no operation"}

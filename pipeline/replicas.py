@@ -6,7 +6,7 @@ is known as committed are as Raft allows; those that differ below it are what ch
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
@@ -25,7 +25,7 @@ class Group:
         self.logs = tuple(logs)
         self._history = history
 
-    @property
+    @cached_property
     def missing(self) -> list[str]:
         """Members whose store folder was not read."""
         there = {log.member for log in self.logs}
@@ -62,15 +62,12 @@ class Group:
     @cached_property
     def entries(self) -> dict[int, EntryRow]:
         """Index → the entry that most members hold there; of as many, that of the highest term."""
-        votes: dict[int, Counter[EntryRow]] = {}
+        held: dict[int, list[EntryRow]] = {}
         for log in self.logs:
             for entry in log.entries:
                 # How it follows is each log's own matter.
-                votes.setdefault(entry.index, Counter())[entry._replace(follows=True)] += 1
-        return {
-            index: max(votes[index].items(), key=lambda held: (held[1], held[0].term, held[0]))[0]
-            for index in sorted(votes)
-        }
+                held.setdefault(entry.index, []).append(entry if entry.follows else entry._replace(follows=True))
+        return {index: _held_most(held[index]) for index in sorted(held)}
 
     @cached_property
     def copies(self) -> Counter[tuple[int, int, int]]:
@@ -83,6 +80,22 @@ class Group:
         return 0 if entry is None or entry.term != term else self.copies[index, term, entry.crc]
 
     @cached_property
+    def on_majority(self) -> frozenset[tuple[int, int]]:
+        """(index, term) of the entries that a majority of the members hold as most do."""
+        entries = self.entries.items()
+        return frozenset(
+            (index, entry.term) for index, entry in entries if self.holders(index, entry.term) >= self.majority
+        )
+
+    @cached_property
+    def by_attempt(self) -> dict[str, dict[Attempt, MessageRow]]:
+        """Member → recorded attempt → the last record of it."""
+        return {
+            log.member: {(row.writer, row.counter, row.attempt): row for row in log.messages if row.writer != UNKNOWN}
+            for log in self.logs
+        }
+
+    @cached_property
     def by_position(self) -> dict[str, dict[int, MessageRow]]:
         """Member → position → the record there."""
         return {log.member: {row.position: row for row in log.messages} for log in self.logs}
@@ -90,19 +103,20 @@ class Group:
     @cached_property
     def committed(self) -> int:
         """The highest index known as committed: a member says so, a client was told so, or all members hold it."""
+        everywhere = (
+            index
+            for index, entry in (self.entries.items() if not self.missing else ())
+            if self.copies[index, entry.term, entry.crc] == len(self.logs)
+        )
+        known = max(chain(self.known.values(), everywhere), default=0)
         told = {(op.position, op.writer, op.counter, op.attempt) for op in self.acknowledged}
         acknowledged = (
             row.index
             for log in self.logs
             for row in log.messages
-            if (row.position, row.writer, row.counter, row.attempt) in told and self.agrees(row)
+            if row.index > known and (row.position, row.writer, row.counter, row.attempt) in told and self.agrees(row)
         )
-        everywhere = (
-            index
-            for index, entry in self.entries.items()
-            if not self.missing and self.copies[index, entry.term, entry.crc] == len(self.logs)
-        )
-        return max(chain(self.known.values(), acknowledged, everywhere), default=0)
+        return max(acknowledged, default=known)
 
     def agrees(self, row: MessageRow) -> bool:
         """Tell whether a record is one of the merged log's: its entry is, or it stands before the first."""
@@ -122,7 +136,8 @@ class Group:
             return [found[position] for position in sorted(found)]
         for log in self.logs:
             for row in log.messages:
-                if row.index <= self.committed and self.agrees(row):
+                # A row like the one that another log brought has been looked at.
+                if found.get(row.position) != row and row.index <= self.committed and self.agrees(row):
                     found[row.position] = row
         return [found[position] for position in sorted(found)]
 
@@ -152,6 +167,13 @@ class Group:
         return bool(self.logs) and not self.missing and len(ends) == 1 and whole and decided
 
 
+def _held_most(held: list[EntryRow]) -> EntryRow:
+    """Return the row that stands there most often; of as many, that of the highest term."""
+    if held.count(held[0]) == len(held):
+        return held[0]
+    return max(Counter(held).items(), key=lambda one: (one[1], one[0].term, one[0]))[0]
+
+
 @dataclass(frozen=True)
 class Replicas:
     """A run's evidence with the artefacts: `earlier` are those of moments before the end, oldest first."""
@@ -164,6 +186,12 @@ class Replicas:
     def groups(self) -> list[Group]:
         """The broker groups that something was read of; without a list of members, all are one group."""
         return self.grouped(self.artefacts)
+
+    def resolved(self) -> "Replicas":
+        """Return the same with the merged log in the history: what is known about the groups already stays known."""
+        found = Replicas(replace(self.history, merged=self.merged), self.artefacts, self.earlier)
+        vars(found)["groups"] = self.groups
+        return found
 
     def grouped(self, artefacts: Sequence[Artefact]) -> list[Group]:
         """Sort some artefacts into broker groups."""

@@ -12,6 +12,7 @@ from pipeline.promises import Promises
 
 HISTORY = "history"
 DATA = "data"
+EARLIER = "data-earlier"
 LOGS = "logs"
 INFO = "run.json"
 SCHEDULE = "schedule.json"
@@ -73,6 +74,12 @@ class RunFolder:
         """Return the store folders, data/<member>, as they were when everything had been killed; by name."""
         data = self.path / DATA
         return sorted(path for path in data.iterdir() if path.is_dir()) if data.is_dir() else []
+
+    def earlier(self) -> list[list[Path]]:
+        """Return the store folders of moments before the end, data-earlier/<number>/<member>, oldest moment first."""
+        data = self.path / EARLIER
+        moments = sorted(data.iterdir(), key=lambda path: int(path.name)) if data.is_dir() else []
+        return [sorted(path for path in moment.iterdir() if path.is_dir()) for moment in moments]
 
     def _rows(self, kind: type[Row]) -> list[Row]:
         return read_rows(self.file(kind), kind)

@@ -3,9 +3,11 @@
 The Spark checker gives the same findings at any size; property tests hold the two against each other.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from pipeline.artefacts import Artefact, read_artefact
 from pipeline.evidence import History
@@ -28,29 +30,52 @@ def judge(
 ) -> Results:
     """Judge a run by what it promised; `promises`, when given, count instead of its own.
 
-    Of a folder the store folders are read; beside a history come the `artefacts` of its members. `earlier` are those of
-    moments before the end. The merged log of the members tells of sends without an answer whether they happened.
-    A member's folder that is no store folder counts as missing: what needs all members is unknown then. Raises
-    HistoryError, OSError for a run that cannot be read.
+    Of a folder the store folders are read, earlier copies too; beside a history come the `artefacts` of its members.
+    `earlier` are those of moments before the end. The merged log of the members tells of sends without an answer
+    whether they happened. A member's folder that is no store folder counts as missing: what needs all members is
+    unknown then. Raises HistoryError, OSError for a run that cannot be read.
     """
+    with _without_collector():
+        return _judged(run, promises, artefacts, earlier)
+
+
+def _judged(
+    run: RunFolder | History,
+    promises: Promises | None,
+    artefacts: Sequence[Artefact],
+    earlier: Sequence[Sequence[Artefact]],
+) -> Results:
     if isinstance(run, RunFolder):
-        artefacts = _readable(run)
+        artefacts = _readable(run.members())
+        earlier = earlier or [_readable(moment) for moment in run.earlier()]
         history = History(run.ops(), run.reads(), run.faults(), run.looks(), promises or run.promises())
     else:
         history = run if promises is None else replace(run, promises=promises)
     replicas = Replicas(history, artefacts, earlier)
     if history.merged is None and replicas.groups:
-        history = replace(history, merged=replicas.merged)
-        replicas = Replicas(history, artefacts, earlier)
+        replicas = replicas.resolved()
+        history = replicas.history
     findings = [check(history) for check in CLIENT_CHECKS]
     findings += [check(replicas) for check in LOG_CHECKS]
     findings += [guard(history) for guard in GUARDS]
     return Results(tuple(findings), figures_of(replicas))
 
 
-def _readable(run: RunFolder) -> list[Artefact]:
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Hold the search for objects that refer to one another: rows do not, and are looked through again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _readable(folders: Sequence[Path]) -> list[Artefact]:
     found = []
-    for path in run.members():
+    for path in folders:
         with suppress(StoreError):
             found.append(read_artefact(path))
     return found

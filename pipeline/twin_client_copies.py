@@ -1,17 +1,16 @@
 """A4 to A9: what is read must be what was sent, once, and where the acknowledgement said."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.catalogue import finding
-from pipeline.evidence import Attempt, Held, History
+from pipeline.evidence import Attempt, Held, History, Place
 from pipeline.finalscan import Queue
 from pipeline.history import UNKNOWN, Act, Kind, Op, Read
 from pipeline.promises import DUPLICATES_ANY, DUPLICATES_NEVER
 from pipeline.results import Finding, Verdict
 
 Witness = dict[str, Any]
-Place = tuple[Queue, int]
 
 
 def check_a4(history: History) -> Finding:
@@ -69,8 +68,11 @@ def check_a9(history: History) -> Finding:
 
 
 def _phantoms(history: History) -> Iterator[Witness]:
+    attempts = history.attempts
     for op, read in history.sights:
-        sent = history.attempts.get(_attempt(read))
+        sent = attempts.get((read.writer, read.counter, read.attempt))
+        if sent is not None and _as_sent(sent, op, read):
+            continue
         wrong = _wrong(sent, history.queue_of_read(op, read), read.digest, history)
         if not wrong and sent and op.kind == Kind.OK and op.completed < sent.invoked:
             wrong = "before it was sent"
@@ -80,6 +82,12 @@ def _phantoms(history: History) -> Iterator[Witness]:
         sent = history.attempts.get(_attempt(row))
         if wrong := _wrong(sent, history.queue_of_held(row), row.digest, history):
             yield _witness(None, history.queue_of_held(row), row.offset, _attempt(row), wrong, sent)
+
+
+def _as_sent(sent: Op, op: Op, read: Read) -> bool:
+    """Tell whether a closer look is idle, as all is equal; of most reads it is."""
+    same_place = sent.queue == read.queue and sent.topic == read.topic and sent.broker == op.broker
+    return same_place and sent.digest == read.digest and sent.invoked <= op.completed
 
 
 def _wrong(sent: Op | None, queue: Queue, digest: int, history: History) -> str:
@@ -111,7 +119,7 @@ def _aborted(history: History) -> Iterator[Witness]:
             yield _witness(history.by_number[number], queue, offset, attempt, "read", op)
             break
         else:
-            for row in history.held_at.get(attempt, ()):
+            for row in sorted(history.held_at.get(attempt, ())):
                 yield _witness(None, history.queue_of_held(row), row.offset, attempt, "in the log", op)
                 break
 
@@ -128,14 +136,15 @@ def _copies(history: History) -> tuple[list[Witness], list[Witness]]:
     twice: list[Witness] = []
     again: list[Witness] = []
     everywhere: dict[tuple[int, int], set[Place]] = {}
-    for attempt, where in sorted(_places(history).items()):
+    for attempt, where in _places(history).items():
         everywhere.setdefault(attempt[:2], set()).update(where)
-        sent = history.attempts.get(attempt)
-        if sent is not None and len(where) > 1 and sent.delay_until == UNKNOWN:
+        sent = history.attempts.get(attempt) if len(where) > 1 else None
+        if sent is not None and sent.delay_until == UNKNOWN:
             twice.append(_many(history, list(attempt), where))
+    twice.sort(key=lambda witness: witness["message"])
     reported = {tuple(witness["message"][:2]) for witness in twice}
-    for message, where in sorted(everywhere.items()):
-        if len(where) > 1 and message not in reported and message in history.messages:
+    for message, where in sorted((message, where) for message, where in everywhere.items() if len(where) > 1):
+        if message not in reported and message in history.messages:
             again.append(_many(history, list(message), where))
     return twice, again
 
@@ -147,14 +156,18 @@ def _many(history: History, message: list[int], where: set[Place]) -> Witness:
 
 
 def _again(history: History) -> Iterator[Witness]:
+    polls = {
+        number: op.group
+        for number, op in history.by_number.items()
+        if op.group and op.act == Act.POLL and op.kind == Kind.OK
+    }
     times: dict[tuple[str, int, int], list[int]] = {}
     for read in history.reads:
-        op = history.by_number.get(read.op)
-        if op is not None and op.group and op.act == Act.POLL and op.kind == Kind.OK:
-            times.setdefault((op.group, read.writer, read.counter), []).append(op.op)
+        if read.op in polls:
+            times.setdefault((polls[read.op], read.writer, read.counter), []).append(read.op)
     for (group, writer, counter), ops in times.items():
         if len(ops) > 1:
-            yield {"ops": ops[:8], "group": group, "message": [writer, counter], "times": len(ops)}
+            yield {"ops": sorted(ops)[:8], "group": group, "message": [writer, counter], "times": len(ops)}
 
 
 def _two_at_one(history: History) -> Iterator[Witness]:
@@ -174,39 +187,49 @@ def _named(history: History) -> Iterator[tuple[Place, int, int, int]]:
     """Iterate over all that names the message at an offset: place, writer, counter, operation."""
     for op in history.acknowledged:
         yield (history.queue_of(op), op.offset), op.writer, op.counter, op.op
-    for op, read in history.sights:
-        yield (history.queue_of_read(op, read), read.offset), read.writer, read.counter, op.op
-    for row in history.held:
+    for (queue, offset, _, writer, counter, _), number in history.seen.items():
+        yield (queue, offset), writer, counter, number
+    for row in sorted(history.held):
         yield (history.queue_of_held(row), row.offset), row.writer, row.counter, UNKNOWN
 
 
+class _Found(NamedTuple):
+    """An attempt at a place of the merged log, or read there by an operation."""
+
+    attempt: Attempt
+    place: Place
+    position: int
+    term: int
+    op: int
+
+
 def _mismatches(history: History) -> Iterator[Witness]:
-    at: dict[Place, dict[Attempt, int]] = {}
-    found: dict[Attempt, list[tuple[Place, int, int, int]]] = {}
-    for op, read in history.sights:
-        place = (history.queue_of_read(op, read), read.offset)
-        at.setdefault(place, {}).setdefault(_attempt(read), op.op)
-        found.setdefault(_attempt(read), []).append((place, read.position, UNKNOWN, op.op))
-    for row in history.held:
-        place = (history.queue_of_held(row), row.offset)
-        at.setdefault(place, {}).setdefault(_attempt(row), UNKNOWN)
-        found.setdefault(_attempt(row), []).append((place, row.position, row.term, UNKNOWN))
+    at: dict[Place, list[_Found]] = {}
+    found: dict[Attempt, list[_Found]] = {}
+    for (queue, offset, position, writer, counter, number), op_number in history.seen.items():
+        one = _Found((writer, counter, number), (queue, offset), position, UNKNOWN, op_number)
+        at.setdefault(one.place, []).append(one)
+        found.setdefault(one.attempt, []).append(one)
+    for row in sorted(history.held):
+        one = _Found(_attempt(row), (history.queue_of_held(row), row.offset), row.position, row.term, UNKNOWN)
+        at.setdefault(one.place, []).append(one)
+        found.setdefault(one.attempt, []).append(one)
     for op in history.acknowledged:
         attempt = (op.writer, op.counter, op.attempt)
         place = (history.queue_of(op), op.offset)
-        others = [number for one, number in at.get(place, {}).items() if one != attempt]
-        why, number = ("another attempt there", others[0]) if others else _differs(op, place, found.get(attempt, ()))
+        others = [one.op for one in at.get(place, ()) if one.attempt != attempt]
+        why, number = ("another attempt there", others[0]) if others else _differs(op, place, found.get(attempt, []))
         if why:
             ops = [op.op] if number == UNKNOWN else [op.op, number]
             yield {"ops": ops, "queue": list(place[0]), "offset": op.offset, "message": list(attempt), "why": why}
 
 
-def _differs(op: Op, place: Place, found: "list[tuple[Place, int, int, int]] | tuple[()]") -> tuple[str, int]:
+def _differs(op: Op, place: Place, found: list[_Found]) -> tuple[str, int]:
     """Return how what was found of an attempt differs from what its acknowledgement said, and who found it."""
-    here = [one for one in found if one[0] == place]
+    here = [one for one in found if one.place == place]
     if found and not here:
-        return "at another offset", found[0][3]
-    for _, position, term, number in here:
+        return "at another offset", found[0].op
+    for _, _, position, term, number in here:
         if UNKNOWN not in {op.position, position} and op.position != position:
             return "at another position", number
         if UNKNOWN not in {op.term, term} and op.term != term:

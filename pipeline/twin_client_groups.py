@@ -147,27 +147,27 @@ def _stored(history: History) -> dict[GroupQueue, tuple[int, int]]:
     return found
 
 
-def _standing(history: History) -> dict[Queue, dict[int, tuple[int, int]]]:
-    """Return what stands at each queue's offsets: writer and counter."""
-    found: dict[Queue, dict[int, tuple[int, int]]] = {}
-    for queue, some in history.readers.items():
-        for reader in some:
-            for offset, rows in reader.rows.items():
-                found.setdefault(queue, {}).setdefault(offset, (rows[0].writer, rows[0].counter))
-    for row in history.held:
-        found.setdefault(history.queue_of_held(row), {}).setdefault(row.offset, (row.writer, row.counter))
+def _standing(history: History) -> dict[Queue, set[tuple[int, int, int]]]:
+    """Return what stands in each queue: offset, writer and counter."""
+    found: dict[Queue, set[tuple[int, int, int]]] = {}
+    for op in history.oks(Act.SCAN):
+        rows = history.answers.get(op.op, ())
+        found.setdefault(history.queue_of(op), set()).update((row.offset, row.writer, row.counter) for row in rows)
+    for held in history.held:
+        found.setdefault(history.queue_of_held(held), set()).add((held.offset, held.writer, held.counter))
     return found
 
 
 def _skipped_over(history: History, stored: dict[GroupQueue, tuple[int, int]]) -> Iterator[Witness]:
     delivered: set[tuple[str, int, int]] = set()
-    for read in history.reads:
-        op = history.by_number.get(read.op)
-        if op is not None and op.act == Act.POLL and op.kind != Kind.FAIL:
-            delivered.add((op.group, read.writer, read.counter))
+    for number, op in history.by_number.items():
+        if op.act == Act.POLL and op.kind != Kind.FAIL:
+            delivered.update((op.group, read.writer, read.counter) for read in history.answers.get(number, ()))
     reset: dict[GroupQueue, int] = {}
     cut_off: dict[GroupQueue, int] = {}
     for op in history.ops:
+        if op.act not in {Act.RESET, Act.POLL}:
+            continue
         key = (op.group, history.queue_of(op))
         if op.act == Act.RESET and op.kind != Kind.FAIL:
             reset[key] = max(op.value, reset.get(key, 0))
@@ -177,10 +177,10 @@ def _skipped_over(history: History, stored: dict[GroupQueue, tuple[int, int]]) -
     for key, (value, number) in sorted(stored.items()):
         group, queue = key
         start = max(history.lowest.get(queue, 0), reset.get(key, 0))
-        for offset, message in sorted(standing.get(queue, {}).items()):
+        for offset, *message in sorted(standing.get(queue, ())):
             if start <= offset < value and (group, *message) not in delivered:
                 unrecorded = offset >= cut_off.get(key, NEVER)
-                place = {"group": group, "queue": list(queue), "offset": offset, "message": list(message)}
+                place = {"group": group, "queue": list(queue), "offset": offset, "message": message}
                 yield {"ops": [number], **place, "stored": value, "unrecorded": unrecorded}
 
 
@@ -233,9 +233,8 @@ def _overlaps(holds: dict[GroupQueue, list[_Hold]]) -> Iterator[Witness]:
 
 def _early(history: History) -> Iterator[Witness]:
     bound = int(history.promises.clock_bound_s * 1e9)
-    for op, read in history.sights:
-        sent = history.attempts.get((read.writer, read.counter, read.attempt))
-        if sent is None or sent.delay_until == UNKNOWN or op.kind != Kind.OK:
+    for op, read, sent in history.special_sights:
+        if sent.delay_until == UNKNOWN or op.kind != Kind.OK:
             continue
         if op.completed < sent.delay_until - bound:
             early = {"early_ms": (sent.delay_until - op.completed) // 1_000_000}

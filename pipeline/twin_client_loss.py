@@ -1,6 +1,6 @@
 """A1, A2, A3, A13: what was acknowledged must be there, and every offset must be taken."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pipeline.catalogue import finding
@@ -23,7 +23,7 @@ def check_a1(history: History) -> Finding:
     delay_bound_s), did not bring it. Offsets below the first retained one are nobody's loss; for messages of
     transactions see A18.
     """
-    return finding("A1", (witness for _, witness in _lost(history)), judged=not history.lossy)
+    return finding("A1", (witness for _, witness in _lost(history, history.sends)), judged=not history.lossy)
 
 
 def check_a2(history: History) -> Finding:
@@ -53,8 +53,8 @@ def check_a13(history: History) -> Finding:
     return finding("A13", _holes(history), judged=history.promises.dense_offsets)
 
 
-def _lost(history: History) -> Iterator[tuple[Op, Witness]]:
-    for op in history.sends:
+def _lost(history: History, sends: Iterable[Op]) -> Iterator[tuple[Op, Witness]]:
+    for op in sends:
         if op.kind != Kind.OK or op.queue == UNKNOWN or op.transaction:
             continue
         queue = history.queue_of(op)
@@ -74,11 +74,11 @@ def _lost(history: History) -> Iterator[tuple[Op, Witness]]:
 def _lost_where(history: History, op: Op, some: list[Reader]) -> str:
     """Return what proves that a plain acknowledged send is lost, "" when nothing does."""
     message = (op.writer, op.counter)
-    if any(reader.holds(op.offset) and message not in reader.messages for reader in some):
+    without = [reader for reader in some if message not in reader.messages]
+    if any(reader.holds(op.offset) for reader in without):
         return _part(some, op.offset)
-    ends = [reader.end for reader in some if reader.end != UNKNOWN]
-    asked = any(reader.leader and reader.began > op.completed for reader in some)
-    if asked and max(ends) <= op.offset and not any(message in reader.messages for reader in some):
+    asked = len(without) == len(some) and any(reader.leader and reader.began > op.completed for reader in some)
+    if asked and max(reader.end for reader in some if reader.end != UNKNOWN) <= op.offset:
         return "behind the end"
     merged = history.merged
     if merged and merged.complete and (op.writer, op.counter, op.attempt) not in history.held_at:
@@ -98,18 +98,15 @@ def _witness(op: Op, queue: Queue, **more: Any) -> Witness:
     return {"ops": [op.op], "queue": list(queue), "offset": op.offset, "message": message, **more}
 
 
-def _read_messages(history: History) -> set[tuple[int, int]]:
-    return {(writer, counter) for writer, counter, _ in history.read_at}
-
-
 def _passed_over(history: History) -> Iterator[Witness]:
-    read = _read_messages(history)
-    places: dict[tuple[Queue, int, int, int], list[int]] = {}
+    read = history.read_messages
+    missing: dict[tuple[Queue, int, int, int], list[int]] = {}
     for op in history.acknowledged:
-        places.setdefault((history.queue_of(op), op.offset, op.writer, op.counter), []).append(op.op)
+        if (op.writer, op.counter) not in read:
+            missing.setdefault((history.queue_of(op), op.offset, op.writer, op.counter), []).append(op.op)
     for row in history.held:
-        places.setdefault((history.queue_of_held(row), row.offset, row.writer, row.counter), [])
-    missing = {place: ops for place, ops in places.items() if place[2:] not in read}
+        if (row.writer, row.counter) not in read:
+            missing.setdefault((history.queue_of_held(row), row.offset, row.writer, row.counter), [])
     if not missing:
         return
     spans = _polled(history)
@@ -129,12 +126,15 @@ def _polled(history: History) -> dict[Queue, list[Span]]:
 
 
 def _unseen(history: History) -> Iterator[Witness]:
-    read = _read_messages(history)
-    proved = {op.op for op, _ in _lost(history)}
+    read = history.read_messages
+    unread = [op for op in history.sends if op.kind == Kind.OK and (op.writer, op.counter) not in read]
+    if not unread:
+        return
+    proved = {op.op for op, _ in _lost(history, unread)}
     proved.update(number for witness in _passed_over(history) for number in witness["ops"])
     ended = {op.transaction for op in history.oks(Act.END_COMMIT)}
-    for op in history.sends:
-        if op.kind != Kind.OK or (op.writer, op.counter) in read or op.op in proved:
+    for op in unread:
+        if op.op in proved:
             continue
         if (op.writer, op.counter, op.attempt) in history.held_at or (op.transaction and op.transaction not in ended):
             continue

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pipeline.catalogue import finding, skipped, unknown
-from pipeline.evidence import NEVER, History, ended, is_plain
+from pipeline.evidence import NEVER, Held, History, ended, is_plain
 from pipeline.finalscan import Queue
 from pipeline.history import UNKNOWN, Act, Kind, Op, Read
 from pipeline.promises import Promises
@@ -167,9 +167,10 @@ def _inversions(history: History) -> Iterator[Witness]:
 def _located(history: History) -> Iterator[tuple[Op, int, int, int]]:
     """Iterate over sends whose place is known: offset and position (or UNKNOWN), and when each had ended."""
     first: dict[tuple[int, int, int], tuple[int, Read]] = {}
+    unsure = {(op.writer, op.counter, op.attempt) for op in history.sends if op.kind == Kind.INFO}
     for op, read in history.sights:
         attempt = (read.writer, read.counter, read.attempt)
-        if attempt not in first or ended(op) < first[attempt][0]:
+        if attempt in unsure and (attempt not in first or ended(op) < first[attempt][0]):
             first[attempt] = (ended(op), read)
     for op in history.sends:
         if op.kind == Kind.OK:
@@ -178,24 +179,31 @@ def _located(history: History) -> Iterator[tuple[Op, int, int, int]]:
             attempt = (op.writer, op.counter, op.attempt)
             seen, held = first.get(attempt), history.held_at.get(attempt)
             end = seen[0] if seen else NEVER
-            if held and history.queue_of_held(held[0]) == history.queue_of(op):
-                yield op, held[0].offset, held[0].position, end
+            copy = min(held, key=_place_of) if held else None
+            if copy is not None and history.queue_of_held(copy) == history.queue_of(op):
+                yield op, copy.offset, copy.position, end
             elif seen and (seen[1].topic, seen[1].queue) == (op.topic, op.queue):
                 yield op, seen[1].offset, seen[1].position, end
+
+
+def _place_of(row: Held) -> tuple[str, int, str, int, int]:
+    return row.broker, row.position, row.topic, row.queue, row.offset
 
 
 def _inverted(placed: list[_Placed]) -> Iterator[tuple[_Placed, _Placed]]:
     """Yield (later in place, earlier in place) where the later one had ended before the earlier one was invoked."""
     placed = sorted(placed, key=lambda one: -one.place)
     soonest: _Placed | None = None  # to end, of all at strictly greater places
-    same: list[_Placed] = []
+    same: _Placed | None = None  # the soonest to end of those at the place at hand
     for one in placed:
-        if same and same[0].place != one.place:
-            soonest = min([*same, *([soonest] if soonest else [])], key=lambda other: other.ended)
-            same = []
+        if same is not None and same.place != one.place:
+            if soonest is None or same.ended <= soonest.ended:
+                soonest = same
+            same = None
         if soonest is not None and soonest.ended < one.invoked:
             yield soonest, one
-        same.append(one)
+        if same is None or one.ended < same.ended:
+            same = one
 
 
 def _rows_of(history: History, op: Op) -> list[Read]:
@@ -231,11 +239,12 @@ def _jump(op: Op, offsets: list[int], promises: Promises) -> str:
 
 def _jumps_between(history: History) -> Iterator[Witness]:
     last: dict[tuple[int, str, Queue], Op] = {}
-    for op in sorted(history.ops, key=lambda one: (one.process, one.invoked, one.op)):
+    about = [op for op in history.ops if op.act == Act.POLL or op.act in _BEGINS_ANEW]
+    for op in sorted(about, key=lambda one: (one.process, one.invoked, one.op)):
         key = (op.process, op.group, history.queue_of(op))
         if op.act in _BEGINS_ANEW:
             last.pop(key, None)
-        elif op.act == Act.POLL and op.kind == Kind.OK:
+        elif op.kind == Kind.OK:
             before = last.get(key)
             if before is not None and before.value not in {UNKNOWN, op.offset}:
                 yield {"ops": [before.op, op.op], "queue": list(key[2]), "offsets": [before.value, op.offset]}
@@ -304,7 +313,7 @@ def _two_leaders(history: History, acks: dict[str, list[Op]]) -> Iterator[Witnes
                 yield {"ops": [other.op, op.op], "broker": group, "term": op.term, "leaders": leaders}
     groups = {member: group for group, members in history.promises.group_members.items() for member in members}
     said: dict[tuple[str, int], str] = {}
-    for look in history.looks:
+    for look in sorted(history.looks):
         if look.role == "leader" and look.term != UNKNOWN and (not groups or look.member in groups):
             place = (groups.get(look.member, ""), look.term)
             member = said.setdefault(place, look.member)

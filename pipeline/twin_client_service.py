@@ -1,7 +1,7 @@
 """A24, A25: whether what was recorded as done is certain, and whether the service was there."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipeline.catalogue import finding, skipped, unknown
@@ -13,9 +13,9 @@ from pipeline.results import Finding, Verdict
 
 Witness = dict[str, Any]
 # Statuses that say "stored, and perhaps not for good", as RocketMQ names them, and what clients call no answer.
-_UNCERTAIN = ("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE", "TIMEOUT", "CONNECTIONLOST")
+UNCERTAIN = ("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE", "TIMEOUT", "CONNECTIONLOST")
 # Between two attempts that are not further apart, somebody would have sent (s).
-_IMPATIENCE_S = 2.0
+IMPATIENCE_S = 2.0
 
 
 class Outage(NamedTuple):
@@ -26,6 +26,18 @@ class Outage(NamedTuple):
     ended: int
 
 
+class After(NamedTuple):
+    """What was tried in a broker group after the last fault's end, `healed`; None where nothing was."""
+
+    healed: int
+    tried: int | None
+    """When the first send was invoked of those that ended later."""
+    first: int | None
+    """When a send was acknowledged first."""
+    last: int | None
+    """When the last send ended."""
+
+
 def check_a24(history: History) -> Finding:
     """Judge the recorder: a send with a status that leaves its fate open must not stand there as OK.
 
@@ -34,7 +46,7 @@ def check_a24(history: History) -> Finding:
     found = (
         {"ops": [op.op], "error": op.error}
         for op in history.sends
-        if op.kind == Kind.OK and any(status in op.error.upper() for status in _UNCERTAIN)
+        if op.kind == Kind.OK and any(status in op.error.upper() for status in UNCERTAIN)
     )
     return finding("A24", found, bad=Verdict.UNKNOWN)
 
@@ -52,15 +64,27 @@ def check_a25(history: History) -> Finding:
     """
     if not history.sends:
         return skipped("A25", "nothing was sent")
-    windows = _excused(history.faults, history.promises)
-    hiccup = int(history.promises.hiccup_bound_s * 1e9)
     groups: dict[str, list[Op]] = {}
     for op in history.sends:
         groups.setdefault(history.group_of(op), []).append(op)
+    found = {group: outages(group, sends) for group, sends in groups.items()}
+    after = {group: _after_faults(history.faults, sends) for group, sends in groups.items()}
+    return judge_service(found, after, history.faults, history.promises)
+
+
+def judge_service(
+    outages_by_group: Mapping[str, Sequence[Outage]],
+    after_by_group: Mapping[str, After | None],
+    faults: Sequence[Fault],
+    promises: Promises,
+) -> Finding:
+    """Return the finding of A25; those outages may be left out that are no longer than hiccup_bound_s."""
+    windows = _excused(faults, promises)
+    hiccup = int(promises.hiccup_bound_s * 1e9)
     found: list[Witness] = []
     undecided: list[str] = []
-    for group, sends in sorted(groups.items()):
-        for outage in outages(group, sends):
+    for group, some in sorted(outages_by_group.items()):
+        for outage in some:
             if outage.ended - outage.began <= hiccup:
                 continue
             for began, end in _beyond(outage, windows):
@@ -68,7 +92,7 @@ def check_a25(history: History) -> Finding:
                     why = "after a fault" if began > outage.began else "without a fault"
                     found.append(_witness(outage, why, end - began))
                     break
-        why, silence = _progress(history, group, sends)
+        why, silence = _progress(promises, group, after_by_group[group])
         if silence is not None:
             found.append(_witness(silence, why, silence.ended - silence.began))
         elif why:
@@ -80,7 +104,7 @@ def check_a25(history: History) -> Finding:
 
 def outages(group: str, sends: Sequence[Op]) -> list[Outage]:
     """Return the outages of one broker group, in order; also the short ones between any two acknowledgements."""
-    slack = int(_IMPATIENCE_S * 1e9)
+    slack = int(IMPATIENCE_S * 1e9)
     tried = joined((op.invoked, max(op.completed, op.invoked) + slack) for op in sends)
     oks = sorted(op.completed for op in sends if op.kind == Kind.OK)
     found = []
@@ -122,21 +146,29 @@ def _beyond(outage: Outage, windows: list[Span]) -> Iterator[Span]:
         yield at, outage.ended
 
 
-def _progress(history: History, group: str, sends: Sequence[Op]) -> tuple[str, Outage | None]:
-    """Judge the time after the last fault: nothing, what was wrong and when, or why nobody can tell."""
-    ends = [fault.ended for fault in history.faults if fault.ended != UNKNOWN]
-    if not ends:
-        return "", None
-    healed = max(ends)
+def _after_faults(faults: Sequence[Fault], sends: Sequence[Op]) -> After | None:
+    """Return what was tried after the last fault; None where none has ended."""
+    healed = max((fault.ended for fault in faults), default=UNKNOWN)
+    if healed == UNKNOWN:
+        return None
     later = [op for op in sends if op.completed > healed]
-    if not later:
+    tried = min((op.invoked for op in later), default=None)
+    first = min((op.completed for op in later if op.kind == Kind.OK), default=None)
+    return After(healed, tried, first, max((op.completed for op in later), default=None))
+
+
+def _progress(promises: Promises, group: str, after: After | None) -> tuple[str, Outage | None]:
+    """Judge the time after the last fault: nothing, what was wrong and when, or why nobody can tell."""
+    if after is None:
+        return "", None
+    if after.tried is None or after.last is None:
         return "no send after the last fault", None
-    first = min((op.completed for op in later if op.kind == Kind.OK), default=NEVER)
-    began = max(healed, min(op.invoked for op in later))
-    end = first if first != NEVER else max(op.completed for op in later)
-    if end - began > int(history.promises.progress_bound_s * 1e9):
+    began = max(after.healed, after.tried)
+    end = after.last if after.first is None else after.first
+    if end - began > int(promises.progress_bound_s * 1e9):
         return "no progress after the last fault", Outage(group, began, end)
-    return "" if first != NEVER else "after the last fault, sends were not tried for long enough", None
+    undecided = after.first is None
+    return "after the last fault, sends were not tried for long enough" if undecided else "", None
 
 
 def _witness(outage: Outage, why: str, length: int) -> Witness:

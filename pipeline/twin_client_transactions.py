@@ -49,12 +49,13 @@ def check_a21(history: History) -> Finding:
     """Judge that transactions can be put in one order.
 
     One comes before another if it wrote the message before the other's in a queue (ww), or wrote what the other read
-    (wr). Violated by a circle, counted by strongly connected parts; its witness is a shortest circle of a part.
+    (wr); of two that are told for one place, the one of the smaller name stands there. Violated by a circle, counted by
+    strongly connected parts; its witness is a shortest circle of a part.
     """
     edges = _edges(history)
     if not edges:
         return skipped("A21", "no two transactions touch the same queue")
-    circles = ({"ops": [], "transactions": _circle(edges, part)} for part in _knots(edges))
+    circles = ({"ops": [], "transactions": shortest_circle(edges, part)} for part in sorted(knots(edges), key=min))
     return finding("A21", circles, judged=history.promises.isolated_transactions)
 
 
@@ -73,9 +74,8 @@ def _transactions(history: History) -> dict[str, _Transaction]:
             one.rollbacks.append(op)
         elif op.act == Act.CHECK:
             one.checks.append(op)
-    for op, read in history.sights:
-        sent = history.attempts.get((read.writer, read.counter, read.attempt))
-        if sent is not None and sent.transaction in found:
+    for op, read, sent in history.special_sights:
+        if sent.transaction in found:
             found[sent.transaction].reads.append(op)
             found[sent.transaction].seen.add((read.writer, read.counter))
     return {name: one for name, one in found.items() if one.sends}
@@ -130,15 +130,16 @@ def _edges(history: History) -> dict[str, set[str]]:
             edges.setdefault(other, set())
 
     placed: dict[tuple[str, str, int], dict[int, str]] = {}
-    for op, read in history.sights:
-        sent = history.attempts.get((read.writer, read.counter, read.attempt))
-        if sent is not None and sent.transaction:
-            placed.setdefault(history.queue_of_read(op, read), {})[read.offset] = sent.transaction
+    for op, read, sent in history.special_sights:
+        if sent.transaction:
+            offsets = placed.setdefault(history.queue_of_read(op, read), {})
+            offsets[read.offset] = min(sent.transaction, offsets.get(read.offset, sent.transaction))
             before(sent.transaction, op.transaction)
     for row in history.held:
-        sent = history.attempts.get((row.writer, row.counter, row.attempt))
-        if sent is not None and sent.transaction:
-            placed.setdefault(history.queue_of_held(row), {})[row.offset] = sent.transaction
+        half = history.attempts.get((row.writer, row.counter, row.attempt))
+        if half is not None and half.transaction:
+            offsets = placed.setdefault(history.queue_of_held(row), {})
+            offsets[row.offset] = min(half.transaction, offsets.get(row.offset, half.transaction))
     for offsets in placed.values():
         last = ""
         for _, name in sorted(offsets.items()):
@@ -147,7 +148,7 @@ def _edges(history: History) -> dict[str, set[str]]:
     return edges
 
 
-def _knots(edges: Mapping[str, set[str]]) -> Iterator[list[str]]:
+def knots(edges: Mapping[str, set[str]]) -> Iterator[list[str]]:
     """Yield the strongly connected parts of more than one node (Tarjan's, with a stack of its own)."""
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
@@ -187,7 +188,7 @@ def _knots(edges: Mapping[str, set[str]]) -> Iterator[list[str]]:
                     yield part
 
 
-def _circle(edges: Mapping[str, set[str]], part: list[str]) -> list[str]:
+def shortest_circle(edges: Mapping[str, set[str]], part: list[str]) -> list[str]:
     """Return a shortest circle through a part's first node, that node at both ends."""
     inside, start = set(part), min(part)
     came_from: dict[str, str] = {}

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline.artefacts import Artefact
 from pipeline.history import UNKNOWN, Kind, Op
 from pipeline.replicas import Group, Replicas
 from pipeline.results import Finding
@@ -26,13 +25,10 @@ def _too_few(replicas: Replicas, group: Group) -> Iterator[Witness]:
     needed = group.majority if group.is_raft else 1
     if replicas.history.promises.mode == "sync":
         needed = min(2, len(group.logs))
-    held = {
-        log.member: {(row.writer, row.counter, row.attempt) for row in log.messages if row.writer != UNKNOWN}
-        for log in group.logs
-    }
+    held = [(log, group.by_attempt[log.member]) for log in group.logs]
     for op in group.acknowledged:
         attempt = (op.writer, op.counter, op.attempt)
-        holders = [log.member for log in group.logs if attempt in held[log.member] or UNKNOWN < op.position < log.begin]
+        holders = [log.member for log, rows in held if attempt in rows or UNKNOWN < op.position < log.begin]
         if len(holders) < needed - len(group.missing):
             yield {**told(op), "held_by": holders, "needed": needed}
 
@@ -65,7 +61,7 @@ def check_b8(replicas: Replicas) -> Finding:
 def _elsewhere(group: Group) -> Iterator[Witness]:
     for log in group.logs:
         there = group.by_position[log.member]
-        placed = {(row.writer, row.counter, row.attempt): row for row in log.messages if row.writer != UNKNOWN}
+        placed = group.by_attempt[log.member]
         for op in group.acknowledged:
             attempt = (op.writer, op.counter, op.attempt)
             row = there.get(op.position) if op.position != UNKNOWN else placed.get(attempt)
@@ -140,6 +136,7 @@ def _risen(replicas: Replicas, group: Group) -> Iterator[Witness]:
         if op.kind == Kind.FAIL and replicas.history.group_of(op) in {"", group.name}:
             for row in group.placed.get((op.writer, op.counter, op.attempt), ()):
                 yield {**told(op), "error": op.error, "found": row.position, "index": row.index}
+    kept = {(row.position, row.crc) for log in group.logs for row in log.messages} if replicas.earlier else set()
     cut = {
         (row.writer, row.counter, row.attempt): row.position
         for copies in replicas.earlier
@@ -147,16 +144,10 @@ def _risen(replicas: Replicas, group: Group) -> Iterator[Witness]:
         if before.name == group.name
         for log in before.logs
         for row in log.messages
-        if row.writer != UNKNOWN
-        and row.topic in replicas.history.topics
-        and not _kept(group.logs, row.position, row.crc)
+        if row.writer != UNKNOWN and row.topic in replicas.history.topics and (row.position, row.crc) not in kept
     }
     for attempt, position in cut.items():
         for row in group.placed.get(attempt, ()):
             if row.position != position and row.topic in replicas.history.topics:
                 names = dict(zip(("writer", "counter", "attempt"), attempt, strict=True))
                 yield {**names, "cut_at": position, "found": row.position, "index": row.index}
-
-
-def _kept(logs: tuple[Artefact, ...], position: int, crc: int) -> bool:
-    return any(row.position == position and row.crc == crc for log in logs for row in log.messages)

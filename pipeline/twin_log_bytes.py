@@ -98,7 +98,7 @@ def _breaks(group: Group) -> Iterator[Witness]:
         for before, piece in pairwise([_Piece(log.begin, log.begin, None), *pieces]):
             last = before.entry or last
             why = _why_not(last, before, piece, log.log.file_bytes)
-            since = min(before.end, last.end) if last is not None else before.end
+            since = min(before.end, last.end) if why and last is not None else before.end
             if why and not any(since <= start <= piece.start for start in gaps):
                 index = piece.entry.index if piece.entry is not None else -1
                 yield {"member": log.member, "position": piece.start, "index": index, "why": why}

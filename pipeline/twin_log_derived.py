@@ -61,7 +61,8 @@ def _queue_apart(
             if record is None or not log.gaps:
                 yield {"offset": offset, "why": "zeros between entries"}
             continue
-        if record is None or (position, size) != (record.position, record.size) or not _same_code(record, code):
+        same = record is not None and position == record.position and size == record.size
+        if record is None or not same or not _same_code(record, code):
             if not in_gap(log, position):
                 of_log = record and [record.position, record.size, record.tags_code]
                 yield {"offset": offset, "queue_has": [position, size, code], "log_has": of_log}
@@ -86,7 +87,7 @@ def _too_early(group: Group, record: MessageRow) -> bool:
     """Tell whether a record of an entry of this group is held by too few to be committed."""
     if not group.is_raft or record.index == UNKNOWN or group.missing:
         return False
-    return group.holders(record.index, record.term) < group.majority
+    return (record.index, record.term) not in group.on_majority
 
 
 def _controls_apart(group: Group, log: Artefact) -> Iterator[Witness]:

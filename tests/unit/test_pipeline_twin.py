@@ -1,5 +1,6 @@
 """Tests of pipeline/twin: a run's folder is judged as a whole, with figures."""
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from pipeline.evidence import History
 from pipeline.figures import delivery, figures_of, quantiles
 from pipeline.history import UNKNOWN, Act, Fault, Kind, Look, Op, Read
-from pipeline.parquet import write_rows
+from pipeline.parquet import HistoryError, write_rows
 from pipeline.plant_stores import MEMBERS, PAIR, RAFT, build
 from pipeline.promises import Promises
 from pipeline.replicas import Replicas
@@ -183,3 +184,11 @@ def test_without_a_consuming_group_only_loss_is_told() -> None:
         "nothing was lost; no group consumed"
     )
     assert delivery(History([send(1, 0)], []))["semantics"] == "at most once"
+
+
+def test_the_collector_of_circles_works_again_afterwards() -> None:
+    judge(History([send(0, 0.0)], ()))
+    assert gc.isenabled()
+    with pytest.raises(HistoryError):
+        judge(RunFolder(Path("nowhere")))
+    assert gc.isenabled()

@@ -1,0 +1,111 @@
+"""Judges what a run left by whichever checker suits it: plain Python for small histories, Spark for any size."""
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pipeline.artefacts import read_artefact
+from pipeline.evidence import History
+from pipeline.history import Op
+from pipeline.parquet import HistoryError, count_rows
+from pipeline.promises import Promises, promises_of
+from pipeline.replicas import Replicas
+from pipeline.results import Results
+from pipeline.run import RunFolder
+from pipeline.twin import judge
+from pipeline.twin_log import LOG_CHECKS
+from store.errors import StoreError
+
+Engine = Literal["auto", "plain", "spark"]
+ENGINES: tuple[Engine, ...] = ("auto", "plain", "spark")
+# From so many operations on Spark is quicker, its start included, and keeps the memory bounded.
+SPARK_FROM_OPS = 250_000
+SPARK_FROM_BYTES = 512 * 1024 * 1024
+Progress = Callable[[str], None]
+"""Told which part is looked at now."""
+
+
+class EngineMissing(Exception):
+    """The engine that was asked for cannot run here; the text says what to install."""
+
+
+def judge_run(
+    run: RunFolder, promises: Promises | None = None, engine: Engine = "auto", progress: Progress | None = None
+) -> Results:
+    """Judge a run by what it promised, or by `promises`; which engine did it stands in the figures.
+
+    "auto" takes Spark for a history of SPARK_FROM_OPS operations and more where Spark can run. Raises HistoryError,
+    OSError for a run that cannot be read, EngineMissing for "spark" without PySpark or Java.
+    """
+    large = count_rows(run.file(Op), Op) >= SPARK_FROM_OPS
+    if _is_spark(engine, large=large):
+        # Only here: whoever judges in plain Python needs no PySpark.
+        from pipeline.spark.checker import check_run
+
+        return _told(check_run(run, promises, progress=progress), "spark")
+    return _told(judge(run, promises), "plain")
+
+
+def judge_history(
+    run: RunFolder, promises: Promises | None = None, engine: Engine = "auto", progress: Progress | None = None
+) -> Results:
+    """Judge a run by what its clients saw alone: no store folder is looked at. Raises as judge_run."""
+    large = count_rows(run.file(Op), Op) >= SPARK_FROM_OPS
+    if _is_spark(engine, large=large):
+        from pipeline.spark.checker import check_run
+
+        return _told(check_run(run, promises, progress=progress, stores=False), "spark")
+    history = History(run.ops(), run.reads(), run.faults(), run.looks(), promises or run.promises())
+    return _told(judge(history), "plain")
+
+
+def judge_stores(
+    folders: Sequence[Path], mode: str, engine: Engine = "auto", progress: Progress | None = None
+) -> Results:
+    """Judge the store folders of one broker group, of which nothing else is known, by the checks of logs alone.
+
+    Members are called as their folders. Raises HistoryError for a folder that is no store's, EngineMissing.
+    """
+    names = tuple(path.name for path in folders)
+    if len(set(names)) < len(names):
+        raise HistoryError(f"two of the folders have one name, and members are called by it: {', '.join(names)}")
+    promises = promises_of(mode, {"": names}, acknowledged_min=0)
+    large = sum(file.stat().st_size for path in folders for file in path.glob("commitlog/*")) >= SPARK_FROM_BYTES
+    if _is_spark(engine, large=large):
+        from pipeline.spark.checker import check_stores
+
+        return _told(check_stores(folders, promises, progress=progress), "spark")
+    try:
+        artefacts = [read_artefact(path) for path in folders]
+    except StoreError as error:
+        raise HistoryError(str(error)) from error
+    replicas = Replicas(History((), (), promises=promises), artefacts)
+    return _told(Results(tuple(check(replicas) for check in LOG_CHECKS)), "plain")
+
+
+def _told(found: Results, engine: str) -> Results:
+    return replace(found, figures={**found.figures, "engine": engine})
+
+
+def _is_spark(engine: Engine, *, large: bool) -> bool:
+    if engine == "plain" or (engine == "auto" and not large):
+        return False
+    why = why_no_spark()
+    if why and engine == "spark":
+        raise EngineMissing(why)
+    return not why
+
+
+def why_no_spark() -> str:
+    """Return why Spark cannot run here, and what to do; "" when it can."""
+    if importlib.util.find_spec("pyspark") is None:
+        return 'PySpark is not installed: pip install "raftmq[spark]"'
+    from pipeline.spark.session import SparkMissing, check_java
+
+    try:
+        check_java()
+    except SparkMissing as error:
+        return str(error)
+    return ""
