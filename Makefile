@@ -6,7 +6,7 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := runtime remoting raft store namesrv broker client pipeline chaos raftmq tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check fmt bench kill-test fuzz soak simulate torture interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
+.PHONY: help venv demo test check fmt bench kill-test fuzz soak simulate torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ MINUTES := 15
 SEED := 1
 torture: $(READY) ## slow: three real processes under load, kill -9, pauses, cut links, power loss; MINUTES=15 SEED=1
 	@$(PYTHON) -m raftmq.cli.main chaos run torture --seconds $$(awk 'BEGIN {print $(MINUTES) * 60}') --seed $(SEED)
+
+chaos-self: $(READY) ## slow: planted bugs in real clusters and forged anomalies: each must be found; SEED=1
+	@$(PYTHON) -m tests.chaos.selftest --seed $(SEED)
 
 interop-java: $(READY) ## slow: the real RocketMQ as slave, master and heir of RaftMQ; needs Java and Maven, brings RocketMQ itself
 	@RAFTMQ_INTEROP_MESSAGES=100000 $(PYTEST) -q -rPs --timeout 600 tests/interop/test_broker_rocketmq_pair.py tests/interop/test_raft_rocketmq.py

@@ -6,6 +6,7 @@
 * run: one run from start to verdict, in a folder (pipeline/run); ownchecks: what a run says of itself
 * session, pytest_plugin: runs with their reports, for the command and for tests
 * cluster, member, powerloss: the site, whose brokers' disks fail and lose power; links: the links between them
+* inside, netns, loopdisk: runs in namespaces of their own, whose partitions and power failures are the kernel's
 * processes, local: servers as processes, and clusters of them, for the demo, benchmarks and tests too
 * workload, workloads/: what clients do; clients: a client whose every request is recorded
 * recorder, errors: the history as it happens, and which errors prove that nothing did

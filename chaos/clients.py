@@ -33,8 +33,17 @@ BROKER = "broker-a"
 BACKOFF_S_MAX = 0.1
 READ_BYTES = 4 * 1024 * 1024
 
+# What a lock says that was not granted.
+REFUSED = "held by another"
+Leads = Callable[[str], Awaitable[int]]
+"""Tells in which term the member at an address says that it leads; UNKNOWN when it does not."""
+
 # An answer that lacks what it must have, or has it in another form, is no proof of anything either.
 _NO_ANSWER = (RemotingError, TimeoutError, ValueError, KeyError)
+
+
+class _NotGranted(Exception):
+    """A lock is another client's."""
 
 
 class Clients:
@@ -61,7 +70,7 @@ class Clients:
 
 
 class Leaders:
-    """Where clients of one workload turn to: the address that answered last, the next one after a failure."""
+    """Where clients turn to: who leads by the route, or who answered last, and the next one after a failure."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self.addresses = list(addresses)
@@ -76,6 +85,11 @@ class Leaders:
         """Note that nothing good came from there; whoever else said so meanwhile has moved on already."""
         if self.addresses[self._at] == address:
             self._at = (self._at + 1) % len(self.addresses)
+
+    def routed(self, address: str) -> None:
+        """Note who leads, as clients learn it when they look at the route; who is none of these is not asked."""
+        if address in self.addresses:
+            self._at = self.addresses.index(address)
 
 
 def connections(name: str) -> RemotingClient:
@@ -106,9 +120,11 @@ class Client:
 
         return await self._do(self._begin_send(address, topic, queue, tag, body, self._process), told)
 
-    async def send_batch(self, address: str, topic: str, queue: int, tags: Sequence[Tag]) -> list[Op]:
+    async def send_batch(
+        self, address: str, topic: str, queue: int, tags: Sequence[Tag], rest: bytes = b""
+    ) -> list[Op]:
         """Send messages that are stored together or not at all; each is an operation of a process of its own."""
-        bodies = [make_body(tag) for tag in tags]
+        bodies = [make_body(tag, rest) for tag in tags]
         batch = encode_batch((0, body, _named(tag).encode()) for tag, body in zip(tags, bodies, strict=True))
         request = self._request(topic, queue, RequestCode.SEND_BATCH_MESSAGE, "WAIT\x01true\x02", batch)
         while len(self._others) < len(tags) - 1:
@@ -143,12 +159,15 @@ class Client:
         suspend_ms: int = 0,
         act: Act = Act.POLL,
         leader: str = "",
+        leads: Leads | None = None,
         seen: Callable[[Sequence[MessageExt]], None] | None = None,
     ) -> Op:
         """Read from an offset; the messages are in the history, and `seen` gets them.
 
-        `suspend_ms`: a long poll; `leader`: the address of who leads, if that is known for sure.
+        `suspend_ms`: a long poll; `leader`: the address of who leads, if that is known for sure; `leads` finds that
+        out: who says before the question and behind the answer that it leads in one and the same term led meanwhile.
         """
+        term = await leads(address) if leads is not None else UNKNOWN
         op = self._begin(act, address, topic, queue, group=group, offset=offset, leader=leader)
         request = PullRequest(
             group, MessageQueue(topic, BROKER, queue), offset, count, "*", 0, suspend_ms, READ_BYTES,
@@ -160,7 +179,10 @@ class Client:
             self.recorder.reads(_read(op, message) for message in answer.messages)
             if seen is not None:
                 seen(answer.messages)
-            return {"value": _next(answer, offset), "end": answer.max_offset}
+            told: dict[str, Any] = {"value": _next(answer, offset), "end": answer.max_offset}
+            if leads is not None and term != UNKNOWN and await leads(address) == term:
+                told["leader"] = address
+            return told
 
         return await self._do(op, told)
 
@@ -181,6 +203,31 @@ class Client:
         async def told() -> dict[str, Any]:
             found = await self.api.committed(address, group, MessageQueue(topic, BROKER, queue))
             return {"value": UNKNOWN if found is None else found}
+
+        return await self._do(op, told)
+
+    async def lock(self, address: str, group: str, topic: str, queue: int) -> Op:
+        """Lock a queue for this client, or renew its lock; FAIL with the words REFUSED when another has it."""
+        op = self._begin(Act.LOCK, address, topic, queue, group=group)
+        wanted = MessageQueue(topic, BROKER, queue)
+
+        async def told() -> dict[str, Any]:
+            if wanted not in await self.api.lock(address, group, self.name, [wanted]):
+                raise _NotGranted
+            return {}
+
+        try:
+            return await self._do(op, told)
+        except _NotGranted:
+            return self.recorder.fail(op, REFUSED)
+
+    async def unlock(self, address: str, group: str, topic: str, queue: int) -> Op:
+        """Give a locked queue back."""
+        op = self._begin(Act.UNLOCK, address, topic, queue, group=group)
+
+        async def told() -> dict[str, Any]:
+            await self.api.unlock(address, group, self.name, [MessageQueue(topic, BROKER, queue)])
+            return {}
 
         return await self._do(op, told)
 

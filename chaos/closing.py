@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 
 from chaos.clients import Client, Leaders, connections
-from chaos.cluster import Site
+from chaos.cluster import Member, Site
 from chaos.workload import PAUSE_S, Load, Workload
 from pipeline.body import MARKER, Tag
 from pipeline.history import UNKNOWN, Act, Kind
@@ -43,18 +43,24 @@ class Closings:
 
     async def run(self) -> None:
         """Close the run while the cluster lives."""
-        self.told["settled"] = await self._site.settle(HEAL_S)
+        self.told["settled"] = await self._settled()
         remoting = connections("closing")
         try:
             client = self._load.client(remoting, "closing")
             ends = await self._within("barrier", BARRIER_S, self._barrier(client))
-            self.told["settled_again"] = await self._site.settle(HEAL_S)
+            self.told["settled_again"] = await self._settled()
             if ends is not None:
                 await self._within("workloads", ASK_S, self._ask(client, ends))
                 await self._within("scan", SCAN_S, self._scan(client, ends))
                 await self._within("drain", DRAIN_S, self._drain(client, ends))
         finally:
             await remoting.close()
+
+    async def _settled(self) -> bool | str:
+        if await self._site.settle(HEAL_S):
+            return True
+        states = "; ".join(f"{name}: {state}" for name, state in (await self._site.states()).items())
+        return f"not within {HEAL_S:g} s: {states}"
 
     async def _within(self, name: str, seconds: float, closing: Awaitable[Ends]) -> Ends | None:
         try:
@@ -145,6 +151,17 @@ def keep_stores(site: Site, run: Path) -> None:
         if member.process.log.exists():
             (run / LOGS).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(member.process.log, run / LOGS / f"{member.name}.log")
+
+
+def keep_earlier(member: Member, folder: Path) -> bool:
+    """Copy the store of a member that is down; what stood there before is replaced. False when it has none."""
+    assert not member.process.running, f"{member.name} writes"
+    shutil.rmtree(folder, ignore_errors=True)
+    if not member.store.is_dir():
+        return False
+    # No links: the member goes on to write into the same files.
+    shutil.copytree(member.store, folder)
+    return True
 
 
 def _link(source: str, target: str) -> str:

@@ -1,19 +1,24 @@
 """The cluster that is broken: a NameServer and one broker group of any mode, each a process, with faults built in.
 
 Every broker runs by chaos/member.py, so that its disk can fail and lose power. Where the scenario asks for it, each
-directed link between members runs through a proxy (chaos/links.py).
+directed link between members runs through a proxy (chaos/links.py), members are in network namespaces around a switch
+(chaos/netns.py), and their stores on file systems of their own (chaos/loopdisk.py).
 """
 
 import asyncio
 import random
+import secrets
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from chaos.clients import Clients
+from chaos.faults.clock import environment, find_library, set_clock
 from chaos.links import SiteLinks
 from chaos.local import POLL_S, Mode
+from chaos.loopdisk import LoopDisk
+from chaos.netns import OWN_ADDRESS, NetLinks, Switch
 from chaos.processes import HOST, ProcessError, ServerProcess, broker_process, free_ports, namesrv_process
 from pipeline.history import UNKNOWN, Look
 
@@ -30,7 +35,14 @@ SETTINGS: Mapping[str, object] = {
     "diskSpaceWarningLevelRatio": 99,
     "shutdownForwardMs": 200,
     "slaveReadEnable": True,
+    # The final scans read everything through every member.
+    **dict.fromkeys(("maxTransferCountOnMessageInMemory", "maxTransferCountOnMessageInDisk"), 512),
+    "maxTransferBytesOnMessageInDisk": 256 * 1024,
 }
+# Of a member in a namespace: where it listens, and what it tells others.
+ADDRESS_KEYS = ("bindAddress", "brokerIP1", "httpBindAddress")
+# A disk that is full is to be seen by whoever writes: nothing makes room by removing what was acknowledged.
+FULL_DISK: Mapping[str, object] = {"cleanFileForciblyEnable": False}
 CLASSIC: Mapping[str, object] = {
     "slaveTimeout": 300,
     "haSendHeartbeatInterval": 200,
@@ -43,13 +55,17 @@ GROUP = "broker-a"
 class Member:
     """One broker: its process, its store, and the notes of what its disk has not synced."""
 
-    def __init__(self, name: str, process: ServerProcess, folder: Path, *, raft: bool, planted: str) -> None:
+    def __init__(
+        self, name: str, process: ServerProcess, folder: Path, *, raft: bool, planted: str, own_disk: bool = False
+    ) -> None:
         self.name = name
         self.process = process
         self.folder = folder
-        self.store = folder / "store"
+        self.store = store_folder(folder, own_disk=own_disk)
+        self.device = LoopDisk(folder / "disk.ext4", self.store.parent) if own_disk else None
         self.undo: Path | None = folder / "undo"
         self.disk: Path | None = folder / "disk.json"
+        self.clock: Path | None = None
         self.paused = False
         self._raft = raft
         self._planted = ["--planted", planted] if planted else []
@@ -60,6 +76,12 @@ class Member:
         pairs = [part for real, proxy in instead.items() for part in ("--dial", f"{real}={proxy}")]
         program = ["chaos.member", "--undo", str(self.undo), "--disk", str(self.disk), *self._planted, *pairs]
         self.process.run_by(program)
+
+    def take_clock(self, library: Path) -> None:
+        """Have the next start be by libfaketime, with a clock that can be told to jump and goes right until then."""
+        self.clock = self.folder / "clock"
+        set_clock(self.clock, 0)
+        self.process.environment |= environment(library, self.clock)
 
     def state(self) -> dict[str, Any] | None:
         """Return what it says of its group; None from one that is down, paused or silent."""
@@ -87,39 +109,65 @@ class Site:
         settings: Mapping[str, object] | None = None,
         links: bool = False,
         toxiproxy: str = "process",
+        network: bool = False,
+        own_disks: bool = False,
+        clocks: bool = False,
         planted: str = "",
         seed: int = 0,
     ) -> None:
         """Make a cluster of `nodes` members in a folder of its own; `settings` are keys of broker.conf.
 
         `links`: the members reach one another through fault proxies, of the server that `toxiproxy` names
-        (chaos.toxiproxy.server). `planted`: see chaos/member.py.
+        (chaos.toxiproxy.server). `network`: in namespaces around a switch; no proxies then. `own_disks`: each on a file
+        system of its own. Both need the namespaces of chaos/inside.py. `clocks`: their clocks can jump, where there is
+        libfaketime. `planted`: see chaos/member.py.
         """
         self.folder = folder
         self.mode: Mode = mode
         self.clients = Clients()
-        self._namesrv = namesrv_process(folder / "namesrv")
         names = member_names(mode, nodes)
+        self._switch = Switch(names) if network else None
+        hosts = self._switch.addresses if self._switch is not None else dict.fromkeys(names, HOST)
+        own_host = dict.fromkeys(("bindAddress", "httpBindAddress"), OWN_ADDRESS) if network else {}
+        self._namesrv = namesrv_process(folder / "namesrv", settings=own_host)
         given = {**SETTINGS, **({} if mode == "raft" else CLASSIC), **(settings or {})}
-        peers = dict(zip(names, free_ports(nodes), strict=True))
+        ports = free_ports(nodes)
+        peers = {name: f"{hosts[name]}:{port}" for name, port in zip(names, ports, strict=True)}
         self.members: Sequence[Member] = [
             Member(
                 name,
                 broker_process(
-                    folder / name, namesrv=self.namesrv, name=name, settings={**self._own(name, peers), **given}
+                    folder / name,
+                    namesrv=self.namesrv,
+                    name=name,
+                    settings={
+                        **({} if not network else _addressed(hosts[name], folder / "secret")),
+                        **({} if not own_disks else FULL_DISK),
+                        "storePathRootDir": store_folder(folder / name, own_disk=own_disks),
+                        **self._own(name, peers),
+                        **given,
+                    },
                 ),
                 folder / name,
                 raft=mode == "raft",
                 planted=planted,
+                own_disk=own_disks,
             )
             for name in names
         ]
+        library = find_library() if clocks else None
+        for member in self.members:
+            if library is not None:
+                member.take_clock(library)
         door = "raft" if mode == "raft" else "ha"
-        doors = {
-            member.name: {door: f"{HOST}:{peers[member.name]}", "clients": member.process.address}
-            for member in self.members
-        }
-        self.links = SiteLinks(doors if links and nodes > 1 else {}, seed, where=toxiproxy)
+        doors = {member.name: {door: peers[member.name], "clients": member.process.address} for member in self.members}
+        self.before_start: Callable[[Member], None] = _nothing
+        """Is called, in a thread, with each member that is down before it is started again."""
+        self.links: SiteLinks | NetLinks = (
+            NetLinks(self._switch)
+            if self._switch is not None
+            else SiteLinks(doors if links and nodes > 1 else {}, seed, where=toxiproxy)
+        )
 
     @property
     def namesrv(self) -> str:
@@ -141,6 +189,7 @@ class Site:
     async def open(self) -> None:
         """Start everything, and return when it serves; raises ProcessError, and then nothing is left running."""
         try:
+            await asyncio.to_thread(self._make_ground)
             await self.links.start()
             for member in self.members:
                 member.dial(self.links.dials(member.name))
@@ -159,6 +208,7 @@ class Site:
             await asyncio.to_thread(member.kill)
         await asyncio.to_thread(self._namesrv.kill)
         await self.links.close()
+        await asyncio.to_thread(self._leave_ground)
 
     async def states(self) -> dict[str, dict[str, Any] | None]:
         """Return what every member says of itself, by name."""
@@ -185,9 +235,7 @@ class Site:
 
     async def start(self, name: str) -> None:
         """Start a member that is down, and return when it is ready; raises ProcessError."""
-        member = self.member(name)
-        member.process.launch()
-        await self._ready([member])
+        await self._launch([self.member(name)])
 
     async def restart(self, name: str) -> None:
         """Stop a member in good order, start it again, and return when it is ready; raises ProcessError."""
@@ -196,10 +244,7 @@ class Site:
 
     async def start_missing(self) -> None:
         """Start all members that are down, and return when they are ready; raises ProcessError."""
-        missing = [member for member in self.members if not member.process.running]
-        for member in missing:
-            member.process.launch()
-        await self._ready(missing)
+        await self._launch([member for member in self.members if not member.process.running])
 
     async def crash_client(self, rng: random.Random) -> str:
         """End a client without goodbye; return what shows it, "" when there is no client to crash."""
@@ -214,6 +259,15 @@ class Site:
             return False
         return True
 
+    async def leads(self, address: str) -> int:
+        """Return the term in which the member at an address says that it leads, UNKNOWN when it does not say so."""
+        for member in self.members:
+            if member.process.address == address:
+                state = await asyncio.to_thread(member.state)
+                if state is not None and self._leads(state):
+                    return int(state["term"] if self.mode == "raft" else state["epoch"])
+        return UNKNOWN
+
     async def look(self, now: Callable[[], int]) -> list[Look]:
         """Return what the members say now that answer."""
         return [self._look(now(), name, state) for name, state in (await self.states()).items() if state is not None]
@@ -222,29 +276,48 @@ class Site:
         """Return the ends of all members' logs."""
         return "\n".join(f"-- {member.name}\n{member.process.last_words()}" for member in self.members)
 
-    def _own(self, name: str, ports: Mapping[str, int]) -> dict[str, object]:
-        """Return what makes a member of the group out of a broker; `ports` are those for the other members."""
-        first = next(iter(ports))
+    def _own(self, name: str, peers: Mapping[str, str]) -> dict[str, object]:
+        """Return what makes a member of the group out of a broker; `peers` are where the members know one another."""
+        first = next(iter(peers))
+        ha_port = int(peers[name].rpartition(":")[2])
         match self.mode:
             case "raft":
                 return {
                     "enableDLegerCommitLog": True,
                     "dLegerGroup": GROUP,
-                    "dLegerPeers": ";".join(f"{peer}-{HOST}:{port}" for peer, port in ports.items()),
+                    "dLegerPeers": ";".join(f"{peer}-{address}" for peer, address in peers.items()),
                     "dLegerSelfId": name,
                 }
             case "single":
                 return {}
             case _ if name == first:
-                return {"brokerRole": ROLES[self.mode], "brokerId": 0, "haListenPort": ports[name]}
+                return {"brokerRole": ROLES[self.mode], "brokerId": 0, "haListenPort": ha_port}
             case _:
-                number = list(ports).index(name)
-                return {"brokerRole": "SLAVE", "brokerId": number, "haListenPort": ports[name]}
+                number = list(peers).index(name)
+                return {"brokerRole": "SLAVE", "brokerId": number, "haListenPort": ha_port}
 
     def _leads(self, state: Mapping[str, Any]) -> bool:
         if self.mode == "raft":
             return bool(state["leads"])
         return state["brokerId"] == 0 and not state["fenced"]
+
+    def _make_ground(self) -> None:
+        """Make what the members stand on: namespaces, file systems."""
+        if self._switch is not None:
+            self._switch.open()
+        for member in self.members:
+            if self._switch is not None:
+                member.process.within = self._switch.enter(member.name)
+            if member.device is not None:
+                member.device.open()
+
+    def _leave_ground(self) -> None:
+        """Take it away; the stores stay where they were, in plain folders."""
+        for member in self.members:
+            if member.device is not None:
+                member.device.close()
+        if self._switch is not None:
+            self._switch.close()
 
     async def _led(self) -> bool:
         return await self.leader() is not None
@@ -271,6 +344,13 @@ class Site:
         end = int(state["max"])
         return Look(at, name, role, state["epoch"], leader, UNKNOWN, UNKNOWN, state["flushed"], end)
 
+    async def _launch(self, members: Sequence[Member]) -> None:
+        """Start members that are down, and return when they are ready; raises ProcessError."""
+        for member in members:
+            await asyncio.to_thread(self.before_start, member)
+            member.process.launch()
+        await self._ready(members)
+
     async def _ready(self, members: Sequence[Member]) -> None:
         await asyncio.gather(*(asyncio.to_thread(one.process.wait_ready, READY_TIMEOUT_S) for one in members))
 
@@ -280,6 +360,24 @@ class Site:
             if asyncio.get_running_loop().time() > deadline:
                 raise ProcessError(f"{words} after {timeout_s:g} s:\n{self.last_words()}")
             await asyncio.sleep(POLL_S)
+
+
+def _nothing(member: Member) -> None:
+    """Do nothing before a member is started."""
+
+
+def _addressed(host: str, secret: Path) -> dict[str, object]:
+    """Return the keys of a member in a namespace: to its group it is on another machine, and needs their secret."""
+    if not secret.exists():
+        secret.parent.mkdir(parents=True, exist_ok=True)
+        secret.write_text(secrets.token_hex(32), encoding="ascii")
+        secret.chmod(0o600)
+    return {**dict.fromkeys(ADDRESS_KEYS, host), "raftSecretFile": str(secret)}
+
+
+def store_folder(folder: Path, *, own_disk: bool) -> Path:
+    """Return where a member's store is: below its own folder, or alone on a file system that is mounted there."""
+    return folder / "device" / "store" if own_disk else folder / "store"
 
 
 def member_names(mode: Mode, nodes: int) -> list[str]:

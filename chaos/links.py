@@ -10,21 +10,25 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from chaos.faults.base import Unable
+from chaos.faults.base import BYTES, NotHealed, Unable
 from chaos.proxy.errors import ToxiRefused
 from chaos.proxy.toxics import Stream
 from chaos.toxiproxy import Link, Toxi, server
 
 Ports = Mapping[str, Mapping[str, str]]
 """Member → what is there ("raft", "ha", "clients") → host:port, as the others dial it."""
-# How long a connection lives that a lossy link breaks, in milliseconds.
-LOSSY_MS = 50
+# How long a connection lives that a link resets, in milliseconds.
+RESET_MS = 50
+# What was lost is sent again after so long, for the first time: the least that Linux waits.
+LOST_MS = 200
 DOWN: Stream = "downstream"
 UP: Stream = "upstream"
 
 
 class SiteLinks:
     """The links of one site; without ports there are none, and every fault of them is refused."""
+
+    counted = BYTES
 
     def __init__(self, ports: Ports, seed: int, *, where: str = "process", log: Path | None = None) -> None:
         """`where` is the fault proxy server, as chaos.toxiproxy.server takes it."""
@@ -69,8 +73,12 @@ class SiteLinks:
         await self._break(source, target, "latency", latency=ms, jitter=jitter_ms)
 
     async def loss(self, source: str, target: str, share: float) -> None:
-        """Break that share of connections, 0 to 1: those that are lost soon after they came about."""
-        await self._break(source, target, "reset_peer", toxicity=share, timeout=LOSSY_MS)
+        """Lose that share of what is sent, 0 to 1: it is late, and so is all that was sent after it."""
+        await self._break(source, target, "loss", per_mille=round(share * 1000), rto=LOST_MS)
+
+    async def resets(self, source: str, target: str, share: float) -> None:
+        """Reset that share of connections, 0 to 1, soon after they came about."""
+        await self._break(source, target, "reset_peer", toxicity=share, timeout=RESET_MS)
 
     async def tear(self, source: str, target: str, after_bytes: int) -> None:
         """Close connections after so many bytes, in the middle of a frame."""
@@ -79,6 +87,12 @@ class SiteLinks:
     async def heal(self) -> None:
         """Take every fault of every link away."""
         await asyncio.to_thread(self._heal)
+
+    async def verify(self) -> None:
+        """Raise NotHealed when a proxy still has a fault."""
+        left = await asyncio.to_thread(self._left)
+        if left:
+            raise NotHealed(f"links still have faults: {', '.join(left)}")
 
     async def touched(self) -> int:
         """Return how many bytes and connections came to links while they were faulty."""
@@ -127,6 +141,10 @@ class SiteLinks:
             for link in links:
                 if link.name in faulty:
                     link.clear()
+
+    def _left(self) -> list[str]:
+        links = self._toxi.links() if self._toxi is not None else {}
+        return [f"{name}: {toxic}" for name, link in links.items() for toxic in link.toxics()]
 
     def _touched(self) -> int:
         if not self._faulty:

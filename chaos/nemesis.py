@@ -23,6 +23,7 @@ from chaos.faults.base import (
 )
 from chaos.faults.clock import ClockJump
 from chaos.faults.composite import PartKill, PauseKill, Swizzle
+from chaos.faults.device import DeviceFull, DevicePower
 from chaos.faults.disk import DiskFull, FailingSync, PowerLoss, SlowSync
 from chaos.faults.files import BitFlip, CutTail
 from chaos.faults.group import Membership, Transfer
@@ -32,9 +33,11 @@ from chaos.faults.links import (
     Isolate,
     LossyLinks,
     OneWay,
+    ResetLinks,
     SlowLinks,
     TornFrames,
 )
+from chaos.faults.net import NetBridge, NetFlap, NetIsolate, NetLoss, NetOneWay
 from chaos.faults.running import ClientCrash, Kill, Pause, RollingRestart, Starve
 
 __all__ = ["FAULTS", "Effect", "Links", "Member", "Nemesis", "NotHealed", "Site", "Unable", "inflict", "make"]
@@ -63,7 +66,14 @@ FAULTS: Mapping[str, Callable[[], Nemesis]] = {
         Flap,
         SlowLinks,
         LossyLinks,
+        ResetLinks,
         TornFrames,
+        lambda: NetIsolate("leader"),
+        lambda: NetIsolate("follower"),
+        NetOneWay,
+        NetBridge,
+        NetFlap,
+        NetLoss,
         lambda: SlowSync("leader"),
         lambda: SlowSync("follower"),
         lambda: SlowSync("all"),
@@ -75,6 +85,12 @@ FAULTS: Mapping[str, Callable[[], Nemesis]] = {
         lambda: PowerLoss("follower"),
         lambda: PowerLoss("majority"),
         lambda: PowerLoss("all"),
+        lambda: DevicePower("leader"),
+        lambda: DevicePower("follower"),
+        lambda: DevicePower("majority"),
+        lambda: DevicePower("all"),
+        lambda: DeviceFull("leader"),
+        lambda: DeviceFull("follower"),
         BitFlip,
         CutTail,
         lambda: ClockJump("leader"),

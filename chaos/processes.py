@@ -5,6 +5,7 @@ lines are part of the error when it does not come up.
 """
 
 import http.client
+import ipaddress
 import os
 import signal
 import subprocess
@@ -37,14 +38,19 @@ class ProcessError(Exception):
 class ServerProcess:
     """One server in a process of its own; `start` may be called again after `kill` or `stop`."""
 
-    def __init__(self, name: str, arguments: Sequence[str], *, port: int, http_port: int, log: Path) -> None:
+    def __init__(
+        self, name: str, arguments: Sequence[str], *, port: int, http_port: int, log: Path, host: str = HOST
+    ) -> None:
         """`arguments` follow ``raftmq``; `port` is where it serves clients, `http_port` where it says it is ready."""
         self.name = name
-        self.address = f"{HOST}:{port}"
+        self.host = host
+        self.address = f"{host}:{port}"
         self.http_port = http_port
         self.log = log
         self.environment: dict[str, str] = {}
         """Variables that the next start has beside those of this process."""
+        self.within: Sequence[str] = ()
+        """The command that the next start is run by: ``nsenter …`` for a process in another namespace."""
         self._own = list(arguments)
         self._arguments = [sys.executable, "-m", "raftmq.cli.main", *arguments]
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,7 +92,7 @@ class ServerProcess:
         with self.log.open("ab") as log:
             # Its own session, so that Ctrl-C reaches the parent alone, which then stops it in good order.
             self._process = subprocess.Popen(
-                self._arguments,
+                [*self.within, *self._arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -155,7 +161,7 @@ class ServerProcess:
 
     def state(self, path: str) -> Any | None:
         """Return what the process tells at an HTTP path such as ``/v1/raft``, None when it does not answer with 200."""
-        connection = http.client.HTTPConnection(HOST, self.http_port, timeout=2)
+        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=2)
         try:
             connection.request("GET", path)
             response = connection.getresponse()
@@ -167,7 +173,7 @@ class ServerProcess:
 
     def ready(self) -> bool:
         """Ask the process whether it serves (``/readyz``)."""
-        connection = http.client.HTTPConnection(HOST, self.http_port, timeout=2)
+        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=2)
         try:
             connection.request("GET", "/readyz")
             return connection.getresponse().status == http.HTTPStatus.OK
@@ -190,7 +196,8 @@ def namesrv_process(folder: Path, *, port: int = 0, settings: Mapping[str, objec
     }
     config = _write_config(folder / "namesrv.conf", values)
     arguments = ["namesrv", "-c", str(config)]
-    return ServerProcess("NameServer", arguments, port=port, http_port=http_port, log=folder / "namesrv.log")
+    log, host = folder / "namesrv.log", _reached_at(str(values["bindAddress"]))
+    return ServerProcess("NameServer", arguments, port=port, http_port=http_port, log=log, host=host)
 
 
 def broker_process(
@@ -222,7 +229,8 @@ def broker_process(
     }
     config = _write_config(folder / "broker.conf", values)
     arguments = ["broker", "-c", str(config), *(["--force"] if force else [])]
-    return ServerProcess(name, arguments, port=port, http_port=http_port, log=folder / "broker.log")
+    log, host = folder / "broker.log", _reached_at(str(values["bindAddress"]))
+    return ServerProcess(name, arguments, port=port, http_port=http_port, log=log, host=host)
 
 
 def raft_processes(
@@ -287,6 +295,11 @@ def classic_processes(
         )
         for number, ha_port in enumerate(ha_ports)
     ]
+
+
+def _reached_at(bind_address: str) -> str:
+    """Return the address by which a server here is reached that listens there."""
+    return HOST if ipaddress.ip_address(bind_address).is_unspecified else bind_address
 
 
 def _write_config(path: Path, values: Mapping[str, object]) -> Path:

@@ -129,7 +129,7 @@ class Recorder:
         self.acknowledged = 0
         """Sends that ended OK."""
         self._failure: BaseException | None = None
-        self._writer = threading.Thread(target=self._write, name="recorder")
+        self._writer = threading.Thread(target=self._write, name="recorder", daemon=True)
         self._writer.start()
 
     def process(self) -> int:

@@ -14,28 +14,37 @@ from typing import Any
 import orjson
 
 from chaos.clients import Leaders
-from chaos.closing import Closings, keep_stores
-from chaos.cluster import Site
+from chaos.closing import Closings, keep_earlier, keep_stores
+from chaos.cluster import Member, Site
+from chaos.inside import InsideError, is_inside, make_run
 from chaos.nemesis import Effect, NotHealed
 from chaos.ownchecks import own_findings
 from chaos.powerloss import lose_power
+from chaos.processes import ProcessError
 from chaos.recorder import Recorder, compact
 from chaos.scenario import Scenario
 from chaos.schedule import Planned, Schedule, draw, play, save
-from chaos.workload import Load, Names, Workload
-from chaos.workloads.catalogue import WORKLOADS
-from pipeline.history import Fault
+from chaos.workload import Load, Names
+from chaos.workloads.catalogue import make_workload
+from pipeline.history import Fault, Look
+from pipeline.judge import judge_run
 from pipeline.results import Results
-from pipeline.run import DATA, HISTORY, INFO, LOGS, RESULTS, SCHEDULE, RunFolder
-from pipeline.twin import judge
+from pipeline.run import DATA, EARLIER, HISTORY, INFO, LOGS, RESULTS, SCHEDULE, RunFolder
 
 LOOK_EVERY_S = 0.1
+# Clients learn who leads so often at the latest; until then a member that leads no more passes on what they ask.
+ROUTE_EVERY_S = 4.0
 # After the last fault the load goes on for so long at least: that sends are acknowledged then is part of the promise.
 TAIL_S = 3.0
 # A schedule that waits for operations may take longer than its scenario, by this share and by so many seconds.
 LATE_SHARE_MAX = 1.0
 LATE_S_MAX = 30.0
+# Copies of members' stores of moments before the end: enough to see what went back, few enough to be read quickly.
+EARLIER_MAX = 2
+# Faults behind which a store is as its member left it, or as its disk kept it: no bytes were tampered with.
+EARLIER_AFTER = ("kill-", "power-", "part-kill", "pause-kill")
 SITE = "site"
+LEADING = ("leader", "master")
 Progress = Callable[[str, int], None]
 """Told what happens now, and how many sends have been acknowledged."""
 
@@ -63,10 +72,17 @@ class Run:
             nodes=scenario.nodes,
             settings=scenario.settings,
             links=scenario.links,
+            network=scenario.network,
+            own_disks=scenario.own_disks,
+            clocks=scenario.clocks,
             planted=scenario.planted,
             seed=seed,
         )
-        self._workloads: list[Workload] = [WORKLOADS[name]() for name in scenario.workloads]
+        self._site.before_start = self._keep_earlier
+        addresses = self._site.addresses
+        self._leaders = Leaders(addresses if scenario.mode == "raft" else addresses[:1])
+        self._workloads = [make_workload(one) for one in scenario.workloads]
+        self._earlier = 0
         self._fault = Fault(0, "", "", "", 0)
         self._fired: list[dict[str, Any]] = []
         self._told: dict[str, Any] = {"fired": self._fired}
@@ -120,6 +136,9 @@ class Run:
                 await self._break_things()
             finally:
                 stop.set()
+        if "not_healed" in self._told:
+            # What is broken answers no closing question; the stores tell what they hold.
+            return
         self._say("closing")
         closings = Closings(self._site, load, self._workloads)
         self._told["closings"] = closings.told
@@ -136,8 +155,9 @@ class Run:
                 self._told["cut_short"] = (
                     f"{done} of {len(self._schedule.faults)} faults fired: too little was acknowledged"
                 )
-        except NotHealed as error:
+        except (NotHealed, ProcessError) as error:
             self._told["not_healed"] = str(error)
+            return
         finally:
             timer.cancel()
         await asyncio.sleep(max(TAIL_S, end - loop.time()))
@@ -161,9 +181,15 @@ class Run:
         """Look at every member all the time."""
 
         async def look() -> None:
+            loop, routed = asyncio.get_running_loop(), 0.0
             while True:
-                for found in await self._site.look(self._recorder.now):
+                looks = await self._site.look(self._recorder.now)
+                for found in looks:
                     self._recorder.look(found)
+                leading = max((found for found in looks if found.role in LEADING), key=_term, default=None)
+                if leading is not None and loop.time() - routed > ROUTE_EVERY_S:
+                    routed = loop.time()
+                    self._leaders.routed(self._site.member(leading.member).process.address)
                 await asyncio.sleep(LOOK_EVERY_S)
 
         task = asyncio.create_task(look())
@@ -175,17 +201,25 @@ class Run:
                 await task
 
     def _load(self) -> Load:
-        addresses = self._site.addresses
         return Load(
             self._recorder,
             self._site.namesrv,
-            addresses,
-            Leaders(addresses if self._scenario.mode == "raft" else addresses[:1]),
+            self._site.addresses,
+            self._leaders,
             self._site.clients,
             random.Random(self._dice.random()),
             self._scenario.rate,
             Names(),
+            self._site.leads,
         )
+
+    def _keep_earlier(self, member: Member) -> None:
+        """Copy the store of a member that was killed, before it goes on: a few times, spread over the schedule."""
+        done, planned = len(self._fired), len(self._schedule.faults)
+        due = self._earlier < EARLIER_MAX and done * (EARLIER_MAX + 1) >= planned * (self._earlier + 1)
+        kept = self._scenario.mode == "raft" and self._fault.name.startswith(EARLIER_AFTER)
+        if due and kept and keep_earlier(member, self._folder / EARLIER / str(self._earlier) / member.name):
+            self._earlier += 1
 
     def _write_info(self) -> None:
         scenario = self._scenario
@@ -195,7 +229,7 @@ class Run:
             "text": scenario.text,
             "seed": self._seed,
             "mode": scenario.mode,
-            "workloads": scenario.workloads,
+            "workloads": scenario.workload_names,
             "seconds": scenario.seconds,
             "rate": scenario.rate,
             "settings": dict(scenario.settings),
@@ -203,7 +237,8 @@ class Run:
             "promises": replace(scenario.promises, acknowledged_min=least).as_dict(),
             "members": {member.name: member.process.address for member in self._site.members},
             "versions": _versions(),
-            "replay": f"raftmq chaos run {scenario.name} --seed {self._seed} --schedule {SCHEDULE}",
+            "replay": f"raftmq chaos run {scenario.name} --seed {self._seed} --seconds {scenario.seconds:g}"
+            f" --schedule {SCHEDULE}",
             "recheck": "raftmq chaos recheck .",
             **self._told,
         }
@@ -221,7 +256,14 @@ async def run(
     played = draw(seed, scenario) if schedule is None else schedule
     await asyncio.to_thread(_clear, folder)
     save(played, folder / SCHEDULE)
-    await Run(scenario, seed, folder, played, progress).run()
+    if (scenario.network or scenario.own_disks) and not is_inside():
+        try:
+            where = await asyncio.to_thread(folder.resolve)
+            await make_run((scenario, seed), where, network=scenario.network, say=progress)
+        except InsideError as error:
+            raise RunError(str(error)) from error
+    else:
+        await Run(scenario, seed, folder, played, progress).run()
     if progress is not None:
         progress("judging", 0)
     return await asyncio.to_thread(recheck, folder)
@@ -230,16 +272,20 @@ async def run(
 def recheck(folder: Path) -> Results:
     """Judge a run (again) by what its folder holds, and write results.json; raises HistoryError."""
     found = RunFolder(folder)
-    judged = judge(found, found.promises())
+    judged = judge_run(found)
     results = Results((*judged.findings, *own_findings(found)), judged.figures)
     (folder / RESULTS).write_bytes(orjson.dumps(results.as_dict(), option=orjson.OPT_INDENT_2))
     return results
 
 
+def _term(look: Look) -> int:
+    return look.term
+
+
 def _clear(folder: Path) -> None:
     """Make a run's folder; what an earlier run left there goes, and nothing else."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (HISTORY, DATA, LOGS, SITE):
+    for name in (HISTORY, DATA, EARLIER, LOGS, SITE):
         shutil.rmtree(folder / name, ignore_errors=True)
     for name in (INFO, SCHEDULE, RESULTS):
         (folder / name).unlink(missing_ok=True)

@@ -6,10 +6,12 @@ Every one says what it promises (pipeline/promises); "control" breaks nothing, f
 from collections.abc import Mapping
 from typing import Any
 
+from chaos.faults.survivable import survivable
 from chaos.local import Mode
 from chaos.nemesis import FAULTS
 from chaos.scenario import Scenario, promised
 from chaos.workloads.groups import GROUP as WORKERS
+from chaos.workloads.orderly import GROUP as ORDERLY
 
 # A member that is killed, paused or cut off brings another leader when it led.
 _CHANGES = (
@@ -20,6 +22,8 @@ _CHANGES = (
     "power-leader",
     "part-kill",
     "pause-kill",
+    "net-isolate-leader",
+    "disk-power-leader",
 )
 _LINKS = (
     "isolate",
@@ -29,12 +33,20 @@ _LINKS = (
     "slow-links",
     "lossy-links",
     "torn-frames",
+    "reset-links",
     "part-kill",
     "swizzle",
 )
 _ASYNC = {"flushDiskType": "ASYNC_FLUSH"}
 _SYNC = {"flushDiskType": "SYNC_FLUSH"}
-_EVERYTHING = ("send", "groups", "offsets", "admin", "bank")
+_EVERYTHING = ("send", "groups", "orderly", "offsets", "admin", "bank")
+_CONSUMERS = {"groups": WORKERS, "orderly": ORDERLY}
+# What one harness on two cores asks of brokers on the same two cores, and what these acknowledge while they are broken.
+RATE, PACE = 3000.0, 1800.0
+ACKNOWLEDGED_MIN = 20_000
+# The torture asks for all that they can give, a quarter of an hour long.
+TORTURE_S = 900.0
+TORTURE_RATE, TORTURE_PACE, TORTURE_PERIOD_S = 6000.0, 2500.0, 4.0
 
 
 def _make(
@@ -48,11 +60,14 @@ def _make(
 ) -> Scenario:
     nodes = changes.pop("nodes", {"raft": 3, "single": 1}.get(mode, 2))
     given = {
-        "consumer_groups": (WORKERS,) if "groups" in workloads else (),
+        "consumer_groups": tuple(group for name, group in _CONSUMERS.items() if name in workloads),
+        "orderly_groups": (ORDERLY,) if "orderly" in workloads else (),
         "faults_min": 1 if faults else 0,
+        "survives": tuple(fault for fault in survivable(mode, nodes) if fault in faults),
         "leader_change_on": tuple(fault for fault in faults if fault in _CHANGES) if mode == "raft" else (),
         **(promises or {}),
     }
+    load = {"rate": RATE, "pace": PACE, "acknowledged_min": ACKNOWLEDGED_MIN, **changes}
     return Scenario(
         name=name,
         text=text,
@@ -63,7 +78,7 @@ def _make(
         promises=promised(mode, nodes, **given),
         links=any(fault.startswith(_LINKS) for fault in faults),
         tier=max((FAULTS[fault]().tier for fault in faults), default="T0"),
-        **changes,
+        **load,
     )
 
 
@@ -80,7 +95,11 @@ _RAFT = (
         ),
         seconds=60.0,
     ),
-    _make("links", "Links are slow, lose connections, tear frames.", ("slow-links", "lossy-links", "torn-frames")),
+    _make(
+        "links",
+        "Links are slow, lose connections, tear frames.",
+        ("slow-links", "lossy-links", "torn-frames", "reset-links"),
+    ),
     _make(
         "power",
         "Power fails at one member, at some, at all: what was not synced is undone.",
@@ -97,14 +116,42 @@ _RAFT = (
         ),
         seconds=60.0,
     ),
+    _make(
+        "network",
+        "Packets are dropped by the kernel, between members on hosts of their own around a switch.",
+        (
+            "net-isolate-leader", "net-isolate-follower", "net-one-way", "net-majority-ring", "net-flap", "net-loss",
+        ),
+        seconds=60.0,
+    ),
+    _make(
+        "device",
+        "Block devices lose what was not flushed to them, and file systems run full.",
+        (
+            "disk-power-leader", "disk-power-follower", "disk-power-majority", "disk-power-all", "disk-full-leader",
+            "disk-full-follower",
+        ),
+        seconds=60.0,
+    ),
     _make("bitrot", "Files of a minority rot or are cut while it is down.", ("bitflip-minority", "truncate-minority")),
-    _make("groups", "Consumers come, go and die while brokers do.", ("kill-leader", "client-crash"), ("groups",)),
+    _make(
+        "groups",
+        "Consumers come, go and die while brokers do; some lock their queues.",
+        ("kill-leader", "client-crash"),
+        ("groups", "orderly"),
+    ),
     _make(
         "offsets", "Stored offsets stay.", ("kill-leader", "isolate-leader", "power-all"), ("offsets", "groups")
     ),
     _make("admin", "Topics and groups that were made stay.", ("kill-leader", "power-all"), ("admin", "send")),
     _make("bank", "Batches are stored whole or not at all.", ("kill-leader", "power-all", "kill-majority"), ("bank",)),
-    _make("rolling", "A rolling restart, and the lead moved by hand.", ("rolling-restart", "transfer-leader")),
+    # A member that stops serves its clients until they have found the new leader.
+    _make(
+        "rolling",
+        "A rolling restart, and the lead moved by hand.",
+        ("rolling-restart", "transfer-leader"),
+        period_s=15.0,
+    ),
     _make("membership", "Members leave and join under load.", ("membership", "kill-leader"), ("send", "offsets")),
     _make("starve", "A member hardly gets any processor time.", ("starve-leader", "starve-follower")),
     _make("clock", "Wall clocks jump.", ("clock-jump-leader", "clock-jump-follower"), ("send", "groups")),
@@ -150,7 +197,24 @@ _SMOKE = (
     _make("smoke-power", "Power fails where it hurts most.", ("part-kill", "power-all"), ("send", "bank")),
 )
 
-SCENARIOS: Mapping[str, Scenario] = {one.name: one for one in (*_SMOKE, *_RAFT, *_ASYNC_RAFT, *_CLASSIC)}
+_LONG = (
+    _make(
+        "torture",
+        "All the load that there is room for, under one fault after the other, for a quarter of an hour.",
+        (
+            "kill-leader", "kill-follower", "kill-all", "pause-leader", "pause-follower", "isolate-leader",
+            "cut-leader-to-follower", "cut-follower-to-leader", "power-leader", "power-follower", "power-all",
+            "part-kill",
+        ),
+        ("send", "offsets"),
+        seconds=TORTURE_S,
+        rate=TORTURE_RATE,
+        pace=TORTURE_PACE,
+        period_s=TORTURE_PERIOD_S,
+    ),
+)  # fmt: skip
+
+SCENARIOS: Mapping[str, Scenario] = {one.name: one for one in (*_SMOKE, *_RAFT, *_ASYNC_RAFT, *_CLASSIC, *_LONG)}
 SUITES: Mapping[str, tuple[str, ...]] = {
     "smoke": tuple(one.name for one in _SMOKE),
     "full": tuple(one.name for one in (*_RAFT, *_ASYNC_RAFT, *_CLASSIC)),

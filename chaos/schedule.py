@@ -25,7 +25,6 @@ FORMAT = 1
 # Of a schedule: more is no run that anybody waits for.
 FAULTS_MAX = 10_000
 # Faults come in periods: one lasts, the group recovers, load goes on. A quarter of the periods have none.
-PERIOD_S = 5.0
 QUIET_SHARE = 0.25
 # The load runs undisturbed for this share of the run before the first fault and after the last one.
 LEAD_SHARE, TAIL_SHARE = 0.1, 0.15
@@ -62,6 +61,16 @@ class Drawn(Protocol):
     @property
     def rate(self) -> float:
         """Operations per second that are asked for."""
+        ...
+
+    @property
+    def pace(self) -> float:
+        """Operations per second that are expected to be acknowledged; 0: the rate."""
+        ...
+
+    @property
+    def period_s(self) -> float:
+        """How long a period is, which has one fault or none."""
         ...
 
 
@@ -103,9 +112,10 @@ def draw(seed: int, scenario: Drawn) -> Schedule:
     """
     check_names(scenario.faults)
     rng = random.Random(f"{seed}/{scenario.name}")
-    expected = scenario.rate * scenario.seconds
+    expected = (scenario.pace or scenario.rate) * scenario.seconds
     begin, end = expected * LEAD_SHARE, expected * (1 - TAIL_SHARE)
-    periods = max(1, int(scenario.seconds * (1 - LEAD_SHARE - TAIL_SHARE) / PERIOD_S)) if scenario.faults else 0
+    broken_s = scenario.seconds * (1 - LEAD_SHARE - TAIL_SHARE)
+    periods = max(1, int(broken_s / scenario.period_s)) if scenario.faults else 0
     length = (end - begin) / periods if periods else 0.0
     deck: list[str] = []
     planned: list[Planned] = []

@@ -14,10 +14,10 @@ from chaos.scenario import Scenario
 from chaos.schedule import Schedule
 from chaos.tiers import Capability, missing
 from pipeline.results import Verdict
-from pipeline.run import DATA, INFO
+from pipeline.run import DATA, EARLIER, INFO
 
 # What a run takes besides its load, on two cores: start, closings, judgement.
-OVERHEAD_S = 25.0
+OVERHEAD_S = 35.0
 SECONDS_MIN = 10.0
 TABLE = "capabilities"
 
@@ -57,7 +57,7 @@ async def report_of(
     _complete(folder, capabilities, replay)
     reported = write_report(folder)
     if results.verdict == Verdict.VALID and not keep:
-        for name in (DATA, SITE):
+        for name in (DATA, EARLIER, SITE):
             shutil.rmtree(folder / name, ignore_errors=True)
     return reported
 
@@ -80,10 +80,11 @@ def within(scenarios: Sequence[Scenario], budget_s: float) -> list[Scenario]:
     if shortest * share < SECONDS_MIN:
         least = OVERHEAD_S * len(scenarios) + sum(s.seconds for s in scenarios) * SECONDS_MIN / shortest
         raise SessionError(f"{len(scenarios)} scenarios need at least {least:.0f} s: raise --budget or name fewer")
-    return [_lasting(scenario, scenario.seconds * share) for scenario in scenarios]
+    return [lasting(scenario, scenario.seconds * share) for scenario in scenarios]
 
 
-def _lasting(scenario: Scenario, seconds: float) -> Scenario:
+def lasting(scenario: Scenario, seconds: float) -> Scenario:
+    """Return a scenario with a load of so many seconds; a shorter one asks for fewer acknowledged sends."""
     share = min(seconds / scenario.seconds, 1.0)
     least = int(scenario.promises.acknowledged_min * share)
     promises = replace(scenario.promises, acknowledged_min=least)

@@ -5,15 +5,12 @@ report shows this table, so that nobody takes what did not run for what passed.
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,14 +18,15 @@ from typing import NamedTuple
 from chaos.faults.base import T0, T1, T2
 from chaos.faults.clock import CAPABILITY as FAKETIME
 from chaos.faults.clock import environment, find_library
+from chaos.faults.device import CAPABILITY as EXT4
 from chaos.faults.freezer import Still, state_of, why_no_cgroup
+from chaos.faults.net import CAPABILITY as NETNS
+from chaos.inside import environment as import_environment
+from chaos.inside import tool, unshare
 from chaos.nemesis import FAULTS
 
 # Seconds that any trial may take.
 TRIAL_S = 10.0
-IMAGE_BYTES = 16 * 1024 * 1024
-# FS_IOC_SHUTDOWN, _IOR('X', 125, __u32), and its flag that drops what the journal has not: <linux/fs.h> of ext4.
-SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 EXIT_OF_INJECTED = 42
 
 
@@ -133,10 +131,11 @@ def _user_namespace() -> str:
 
 def _nft() -> str:
     """Try a table of nft's bridge family in a network namespace of its own."""
-    for tool, package in (("unshare", "util-linux"), ("nft", "nftables")):
-        if shutil.which(tool) is None:
-            return f"{tool} is not installed (Debian: apt install {package})"
-    done = _run(["unshare", "--user", "--map-root-user", "--net", "nft", "add table bridge raftmq_probe"])
+    for name, package in (("unshare", "util-linux"), ("nft", "nftables")):
+        if tool(name) is None:
+            return f"{name} is not installed (Debian: apt install {package})"
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    done = _run(["unshare", *user, "--net", str(tool("nft")), "add table bridge raftmq_probe"])
     return "" if done.returncode == 0 else f"nft does not work in a namespace: {_last_line(done)}"
 
 
@@ -156,53 +155,25 @@ def _cpu_cgroup() -> str:
     return "no cgroup here has a CPU quota; processes are starved by signals"
 
 
+def _netns() -> str:
+    """Try a whole partition: a bridge and two members' namespaces, in namespaces as a run makes them."""
+    if shutil.which("unshare") is None:
+        return "unshare is not installed (Debian: util-linux)"
+    done = _run([*unshare(network=True), sys.executable, "-m", "chaos.netns"], env=import_environment())
+    return "" if done.returncode == 0 else f"no partition can be made in namespaces: {_last_line(done)}"
+
+
 def _power() -> str:
-    """Try a real power loss: ext4 on a loop file that is shut down without its journal being written."""
+    """Try a real power loss: ext4 on a loop file that is shut down without its journal being written; and fill it."""
     if os.geteuid() != 0:
         return "only root may mount: run as root"
-    for tool in ("mkfs.ext4", "mount", "umount"):
-        if shutil.which(tool) is None:
-            return f"{tool} is not installed (Debian: e2fsprogs, mount)"
-    with tempfile.TemporaryDirectory(prefix="raftmq-probe-") as name:
-        image, mount = Path(name) / "image", Path(name) / "mount"
-        mount.mkdir()
-        with image.open("wb") as file:
-            file.truncate(IMAGE_BYTES)
-        made = _run(["mkfs.ext4", "-q", "-F", str(image)])
-        if made.returncode != 0:
-            return f"mkfs.ext4: {_last_line(made)}"
-        mounted = _run(["mount", "-o", "loop", str(image), str(mount)])
-        if mounted.returncode != 0:
-            return f"no loop device can be mounted: {_last_line(mounted)}"
-        return _powered_off(image, mount)
-
-
-def _powered_off(image: Path, mount: Path) -> str:
-    """Write a synced and an unsynced file, cut the power, mount again; returns why that is no power loss."""
-    mounted = True
-    try:
-        for name, synced in (("kept", True), ("lost", False)):
-            with (mount / name).open("wb") as file:
-                file.write(uuid.uuid4().bytes * 4096)
-                file.flush()
-                if synced:
-                    os.fsync(file.fileno())
-        fd = os.open(mount, os.O_RDONLY)
-        try:
-            fcntl.ioctl(fd, SHUTDOWN, struct.pack("=I", NO_LOG_FLUSH))
-        finally:
-            os.close(fd)
-        mounted = _run(["umount", str(mount)]).returncode != 0
-        if mounted or _run(["mount", "-o", "loop", str(image), str(mount)]).returncode != 0:
-            return "what was shut down cannot be mounted again"
-        mounted = True
-        kept, lost = (mount / "kept"), (mount / "lost")
-        if kept.stat().st_size != 65_536:
-            return "a synced file did not survive"
-        return "an unsynced file survived" if lost.exists() and lost.stat().st_size else ""
-    finally:
-        if mounted:
-            _run(["umount", str(mount)])
+    for name in ("mkfs.ext4", "mount", "umount"):
+        if tool(name) is None:
+            return f"{name} is not installed (Debian: e2fsprogs, mount)"
+    with tempfile.TemporaryDirectory(prefix="raftmq-probe-") as folder:
+        trial = [*unshare(network=False), sys.executable, "-m", "chaos.loopdisk", folder]
+        done = _run(trial, env=import_environment())
+    return "" if done.returncode == 0 else f"no file system of its own can lose power: {_last_line(done)}"
 
 
 _TRIALS: Sequence[tuple[str, str, Callable[[], str]]] = (
@@ -211,9 +182,10 @@ _TRIALS: Sequence[tuple[str, str, Callable[[], str]]] = (
     (FAKETIME, T0, _faketime),
     ("userns", T1, _user_namespace),
     ("nft", T1, _nft),
+    (NETNS, T1, _netns),
     ("freezer", T2, _freezer),
     ("cpu-cgroup", T2, _cpu_cgroup),
-    ("ext4-power", T2, _power),
+    (EXT4, T2, _power),
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from chaos.clients import Client, Clients, Leaders, connections
+from chaos.clients import Client, Clients, Leaders, Leads, connections
 from chaos.recorder import Recorder
 from client.admin import AdminClient
 from client.errors import ClientError
@@ -18,6 +18,11 @@ from remoting.errors import RemotingError
 
 PAUSE_S = 0.02
 SETUP_TIMEOUT_S = 30.0
+# What a message carries beside its name.
+BODY_BYTES = 100
+# Messages of a batch, and how many senders have one that sends batches.
+BATCH = 8
+BATCHED_EVERY = 4
 # Of the attempts whose end is unknown so many are repeated.
 RETRY_SHARE = 0.5
 # A sender that is so far behind its rate does not make up for it: what was not asked meanwhile was not asked.
@@ -38,6 +43,7 @@ class Load:
     rng: random.Random
     rate: float
     names: "Names"
+    leads: Leads
 
     def client(self, remoting: RemotingClient, name: str) -> Client:
         """Return a recorded client."""
@@ -94,11 +100,11 @@ class Pace:
         self._step = 1 / rate
         self._next = 0.0
 
-    async def turn(self) -> None:
-        """Wait until it is one's turn."""
+    async def turn(self, count: int = 1) -> None:
+        """Wait until it is one's turn to send so many."""
         now = asyncio.get_running_loop().time()
         at = max(self._next, now - BEHIND_S_MAX)
-        self._next = at + self._step
+        self._next = at + self._step * count
         if at > now:
             await asyncio.sleep(at - now)
 
@@ -149,9 +155,17 @@ class Plain:
 
 
 async def keep_sending(
-    load: Load, client: Client, topic: str, queues: int, pace: Pace, stop: asyncio.Event, *, body_bytes: int = 100
+    load: Load,
+    client: Client,
+    topic: str,
+    queues: int,
+    pace: Pace,
+    stop: asyncio.Event,
+    *,
+    body_bytes: int = BODY_BYTES,
+    batch: int = 1,
 ) -> None:
-    """Send numbers in their order, each to a queue that is drawn, until `stop`.
+    """Send numbers in their order, so many at a time, to a queue that is drawn, until `stop`.
 
     An attempt that certainly did not happen is made again. Of those whose end is unknown some are, as applications do:
     the broker may have both then.
@@ -160,20 +174,42 @@ async def keep_sending(
     rest = rng.randbytes(body_bytes)
     counter, attempt, queue = 0, 0, 0
     while not stop.is_set():
-        await pace.turn()
+        await pace.turn(batch)
         if not attempt:
             queue = rng.randrange(queues)
         address = load.leaders.address
-        done = await client.send(address, topic, queue, Tag(writer, counter, attempt), rest)
+        tags = [Tag(writer, counter + number, attempt) for number in range(batch)]
+        if batch > 1:
+            done, *_ = await client.send_batch(address, topic, queue, tags, rest)
+        else:
+            done = await client.send(address, topic, queue, tags[0], rest)
         if done.kind == Kind.OK:
-            counter, attempt = counter + 1, 0
+            counter, attempt = counter + batch, 0
             continue
         load.leaders.failed(address)
         await asyncio.sleep(PAUSE_S)
         if done.kind == Kind.INFO and rng.random() >= RETRY_SHARE:
-            counter, attempt = counter + 1, 0
+            counter, attempt = counter + batch, 0
         else:
             attempt += 1
+
+
+def start_senders(
+    tasks: asyncio.TaskGroup,
+    load: Load,
+    remoting: RemotingClient,
+    topic: str,
+    queues: int,
+    stop: asyncio.Event,
+    *,
+    count: int,
+) -> None:
+    """Begin so many senders who share the load's rate; every BATCHED_EVERY-th sends batches."""
+    pace = Pace(load.rate)
+    for number in range(count):
+        client = load.client(remoting, f"{topic}-sender{number}")
+        batch = 1 if (number + 1) % BATCHED_EVERY else BATCH
+        tasks.create_task(keep_sending(load, client, topic, queues, pace, stop, batch=batch))
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> bool:

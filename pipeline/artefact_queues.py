@@ -21,6 +21,7 @@ Rows = npt.NDArray[np.void]
 Int64s = npt.NDArray[np.int64]
 
 _SLOT_BYTES = 4
+_ZEROS = bytes(64 * 1024)
 # What the index stores is an absolute value of 32 bits; that of Java's smallest number is 0.
 _HASH_BITS = 31
 _JAVA_MIN = 2**31
@@ -50,7 +51,7 @@ def queue_columns(folder: Path) -> tuple[Int64s, Rows]:
         data = (folder / f"{start:020d}").read_bytes()[: size - size % ENTRY_BYTES]
         if not written:
             # Files are as long as configured from the start: zeros count only where something stands behind them.
-            data = data[: -(-len(data.rstrip(b"\0")) // ENTRY_BYTES) * ENTRY_BYTES]
+            data = data[: -(-_written(data) // ENTRY_BYTES) * ENTRY_BYTES]
             written = bool(data)
         entries = np.frombuffer(data, ENTRY_DTYPE)
         parts.append(entries)
@@ -59,6 +60,15 @@ def queue_columns(folder: Path) -> tuple[Int64s, Rows]:
     others = (rows["physical"] != FILLER[0]) | (rows["size"] != FILLER[1]) | (rows["tags"] != FILLER[2])
     fillers = int(others.argmax()) if others.any() else len(rows)
     return offsets[fillers:], rows[fillers:]
+
+
+def _written(data: bytes) -> int:
+    """Return the length of `data` without the zeros at its end."""
+    end = len(data)
+    while end >= len(_ZEROS) and data[end - len(_ZEROS) : end] == _ZEROS:
+        end -= len(_ZEROS)
+    begin = max(end - len(_ZEROS), 0)
+    return begin + len(data[begin:end].rstrip(b"\0"))
 
 
 class IndexRows(NamedTuple):

@@ -29,6 +29,8 @@ from store.mappedfile import NAME_DIGITS, read_cold
 CHUNK_BYTES = 1024 * 1024
 # The key of a config file's stamp: up to which entry of the group's log it holds all.
 STAMP_KEY = "raftStamp"
+# What is told of an index file that cannot be understood.
+NO_ENTRIES = "where its entries begin cannot be told"
 _OFFSETS = "consumerOffset.json"
 
 # The vote file of raft/, 76 bytes: magic, version, length of the name, store id, term, name; then a CRC-32 of those.
@@ -137,23 +139,22 @@ def read_artefact(folder: Path, member: str = "") -> Artefact:
 
     Raises StoreError when it is no store folder, OSError.
     """
-    store = StoreFolder(folder)
-    log = LogBytes.of(folder)
-    rows = read_log(folder)
-    found = Artefact(
-        member or folder.name,
-        log,
-        begin=log.begin,
-        end=rows.end,
-        entries=rows.entries,
-        messages=rows.messages,
-        gaps=[gap._replace(empty=not any(log.read(gap.start, gap.start + BLANK_BYTES))) for gap in rows.gaps],
-        configs=rows.configs,
-        queues=read_queues(folder),
-    )
+    found = read_beside(folder, member)
+    log, rows = found.log, read_log(folder)
+    found.end, found.entries, found.messages, found.configs = rows.end, rows.entries, rows.messages, rows.configs
+    found.gaps = [gap._replace(empty=not any(log.read(gap.start, gap.start + BLANK_BYTES))) for gap in rows.gaps]
+    found.queues = read_queues(folder)
     index = compare_index(folder, rows.keyed)
     found.unindexed, found.misindexed = index.lacking, index.wrong
-    found.damage.update({f"index/{name}": "where its entries begin cannot be told" for name in index.unreadable})
+    found.damage.update({f"index/{name}": NO_ENTRIES for name in index.unreadable})
+    return found
+
+
+def read_beside(folder: Path, member: str = "") -> Artefact:
+    """Read what stands beside the log of a store folder: config files, vote, floor, checkpoint. Raises as above."""
+    store = StoreFolder(folder)
+    log = LogBytes.of(folder)
+    found = Artefact(member or folder.name, log, begin=log.begin)
     found.dispatched, found.flushed = store.checkpoint().dispatched, store.checkpoint().flushed
     _read_config(found, folder / "config")
     _read_promises(found, folder)

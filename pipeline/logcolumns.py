@@ -95,7 +95,8 @@ class LogReader:
     """Reads the files of a log, which may be some of a larger one.
 
     `file_bytes`: size of that log's files, by default that of the largest. `chain`: of the last entry before. `wanted`:
-    names of properties of which Messages.words tells. Without `check_crc` no CRC is computed or compared.
+    names of properties of which Messages.words tells; None where messages are not looked into. Without `check_crc` no
+    CRC is computed or compared.
     """
 
     def __init__(
@@ -104,12 +105,12 @@ class LogReader:
         *,
         file_bytes: int = 0,
         chain: int | None = None,
-        wanted: Sequence[str] = WANTED,
+        wanted: Sequence[str] | None = WANTED,
         check_crc: bool = True,
     ) -> None:
         self._spans = spans
         self._file_bytes = file_bytes
-        self._wanted = tuple(dict.fromkeys((*WANTED, *wanted)))
+        self._wanted = None if wanted is None else tuple(dict.fromkeys((*WANTED, *wanted)))
         self._check_crc = check_crc
         self._walk = EntryWalk(chain, check_crc=check_crc)
         self.topics = Topics()
@@ -149,19 +150,21 @@ class LogReader:
         unreadable = np.isin(topic, [at for at, name in enumerate(self.topics.names) if not _is_text(name)]) & ~control
         entries = self._walk.take(frames, control, unreadable)
         kept = np.flatnonzero(entries.kept)
-        messages = self._messages(frames.part(kept), topic[kept], entries.index[kept], entries.term[kept])
+        messages = None
+        if self._wanted is not None:
+            words = find_words(frames.part(kept), self._wanted)
+            messages = self._messages(frames.part(kept), topic[kept], entries.index[kept], entries.term[kept], words)
         gaps = entries.gaps
         for row in np.flatnonzero(unreadable).tolist():
             gaps.append((row, 0, GapRow(int(frames.position[row]), int(frames.end[row]), NO_UTF8)))
         gaps.sort(key=lambda gap: gap[:2])
-        last = int(messages.frames.end[-1]) if len(messages) else 0
+        last = int(frames.end[kept[-1]]) if len(kept) else 0
         end = max(last, entries.rows[-1].end if entries.rows else 0)
         return Piece(entries.rows, entries.configs, [gap for _, _, gap in gaps], messages, end, self._walk.chain)
 
-    def _messages(self, frames: Frames, topic: Ints, index: Ints, term: Ints) -> Messages:
+    def _messages(self, frames: Frames, topic: Ints, index: Ints, term: Ints, words: Words) -> Messages:
         data = frames.segment.data
         rows = len(frames)
-        words = find_words(frames, self._wanted)
         tagged = np.flatnonzero(frames.body_bytes >= HEAD.size)
         tags = gather(data, frames.body_at[tagged], _TAG)
         # What a column of 64 bits cannot hold is no recorder's count.

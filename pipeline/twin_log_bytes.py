@@ -161,10 +161,10 @@ def _differences(group: Group) -> Iterator[Witness]:
         for start in range(begin - begin % CHUNK_BYTES, end, CHUNK_BYTES):
             first, last = max(begin, start), min(start + CHUNK_BYTES, end)
             if reference.log.digest(first, last) != other.log.digest(first, last):
-                yield from _first_difference(reference, other, first, last)
+                yield from first_difference(reference, other, first, last)
 
 
-def _first_difference(one: Artefact, other: Artefact, start: int, end: int) -> Iterator[Witness]:
+def first_difference(one: Artefact, other: Artefact, start: int, end: int) -> Iterator[Witness]:
     """Yield the first byte of a piece that differs and belongs to something."""
     covered = _Covered(one), _Covered(other)
     left, right = one.log.read(start, end), other.log.read(start, end)

@@ -1,7 +1,8 @@
 """Checks of what is derived from a log: the ConsumeQueues (B7), the key index and halves (B11), offsets (B12)."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from pipeline.artefact_rows import MessageRow, Queue, QueueRow
@@ -166,16 +167,27 @@ def _offsets_apart(replicas: Replicas, group: Group, kept: bool) -> Iterator[Wit
         if op.act == Act.COMMIT and op.kind != Kind.FAIL
     }
     for log in group.logs:
-        ends = _ends(log)
         before = [log.offsets_before, *(offsets for member, offsets in earlier if member == log.member)]
-        for (name, topic, queue), offset in sorted(log.offsets.items()):
-            place = {"member": log.member, "group": name, "topic": topic, "queue": queue, "offset": offset}
-            end = ends.get((topic, queue), 0 if log.begin == 0 else offset)
-            if offset > end:
-                yield {**place, "end": end}
-            highest = max(offsets.get((name, topic, queue), 0) for offsets in before)
-            if kept and highest > offset and (name, topic, queue, offset) not in asked:
-                yield {**place, "before": highest}
+        yield from offsets_apart(log, _ends(log), before, asked, kept=kept)
+
+
+def offsets_apart(
+    log: Artefact,
+    ends: Mapping[Queue, int],
+    before: Sequence[Mapping[tuple[str, str, int], int]],
+    asked: AbstractSet[tuple[str, str, int, int]],
+    *,
+    kept: bool,
+) -> Iterator[Witness]:
+    """Yield the offsets of a member beyond the `ends` of queues, or below those of `before` and not `asked` for."""
+    for (name, topic, queue), offset in sorted(log.offsets.items()):
+        place = {"member": log.member, "group": name, "topic": topic, "queue": queue, "offset": offset}
+        end = ends.get((topic, queue), 0 if log.begin == 0 else offset)
+        if offset > end:
+            yield {**place, "end": end}
+        highest = max(offsets.get((name, topic, queue), 0) for offsets in before)
+        if kept and highest > offset and (name, topic, queue, offset) not in asked:
+            yield {**place, "before": highest}
 
 
 def _ends(log: Artefact) -> dict[Queue, int]:

@@ -25,10 +25,11 @@ def check_b5(replicas: Replicas) -> Finding:
     itself knows). On disk: an entry that knows itself as committed; a config file, the checkpoint or the floor that is
     ahead of a log in which nothing is damaged.
     """
-    return each_group("B5", replicas, lambda group: _out_of_bounds(replicas, group))
+    return each_group("B5", replicas, lambda group: out_of_bounds(replicas, group))
 
 
-def _out_of_bounds(replicas: Replicas, group: Group) -> Iterator[Witness]:
+def out_of_bounds(replicas: Replicas, group: Group) -> Iterator[Witness]:
+    """Yield what B5 finds in one group."""
     if not group.is_raft:
         return
     for look in group.looks:
@@ -88,10 +89,11 @@ def check_b6(replicas: Replicas) -> Finding:
     gave it a new disk. The vote file is damaged, missing beside entries, or of an older term than the log's last entry
     or than its member was seen in. Two members led in one term, or two were named as the leader of one.
     """
-    return each_group("B6", replicas, lambda group: _forsworn(replicas, group))
+    return each_group("B6", replicas, lambda group: forsworn(replicas, group))
 
 
-def _forsworn(replicas: Replicas, group: Group) -> Iterator[Witness]:
+def forsworn(replicas: Replicas, group: Group) -> Iterator[Witness]:
+    """Yield what B6 finds in one group."""
     if not group.is_raft:
         return
     yield from _two_leaders(group)
@@ -154,10 +156,11 @@ def check_b14(replicas: Replicas) -> Finding:
     committed, the merged log's. A vote went to somebody, or somebody led, whom no configuration in the logs names as a
     member. An entry names another entry as the last configuration before it.
     """
-    return each_group("B14", replicas, _strangers)
+    return each_group("B14", replicas, strangers)
 
 
-def _strangers(group: Group) -> Iterator[Witness]:
+def strangers(group: Group) -> Iterator[Witness]:
+    """Yield what B14 finds in one group."""
     if not group.is_raft:
         return
     names = {member for log in group.logs for config in log.configs for member in config.members}

@@ -100,7 +100,8 @@ class LogScan:
     def __iter__(self) -> Iterator[Found]:
         while True:
             span = self._spans.get(self.end - self.end % self._file_bytes)
-            if span is None:
+            # Behind the end of a file that was cut short it is found again.
+            if span is None or self.end >= span.start + span.size:
                 return
             yield from self._file(span)
             if self.end < span.start + span.size:

@@ -5,9 +5,12 @@
 * running: kill, pause, rolling restart, starved of CPU, crashed clients
 * freezer: processes that stand still, by cgroup or by signal
 * links: partitions of every shape, slow, lossy and torn links
+* net: partitions by the kernel, between network namespaces
 * disk: slow, failing and full disks, power loss
+* device: power loss and full disks of file systems of their own
 * files: bit flips and cut tails in the log of a stopped member
 * group: transfers of the lead and changes of membership under load
 * clock: a wall clock that jumps
+* survivable: which of them sends go on under
 * composite: the schedules that need several of these in one order
 """

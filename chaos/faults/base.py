@@ -18,6 +18,9 @@ POLL_S = 0.05
 T0, T1, T2 = "T0", "T1", "T2"
 """Tiers: no privileges; user namespaces; root."""
 
+BYTES, PACKETS = "bytes and connections came to faulty links", "packets were dropped"
+"""What `Links.touched` counts: at proxies, or by the kernel between namespaces."""
+
 
 class Unable(Exception):
     """A fault that cannot be done here or now: nothing was changed. The text says why."""
@@ -85,6 +88,26 @@ class Process(Protocol):
         ...
 
 
+class Device(Protocol):
+    """A member's own file system (chaos.loopdisk.LoopDisk); its methods take a while, for threads."""
+
+    def lose_power(self) -> str:
+        """Lose what was not synced, and return what shows it; the member must be dead."""
+        ...
+
+    def fill(self) -> int:
+        """Take all the room that is left; return how many bytes that was."""
+        ...
+
+    def drain(self) -> None:
+        """Give that room back."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Return how much room is left."""
+        ...
+
+
 class Member(Protocol):
     """One broker of the group."""
 
@@ -116,9 +139,24 @@ class Member(Protocol):
         """Where its disk is told how to misbehave (chaos.member); None for one whose disk takes no orders."""
         ...
 
+    @property
+    def clock(self) -> Path | None:
+        """Where its clock is told how far it is from ours (chaos.faults.clock); None for one that takes no orders."""
+        ...
+
+    @property
+    def device(self) -> Device | None:
+        """The file system that its store is alone on; None where its store is a folder like any other."""
+        ...
+
 
 class Links(Protocol):
-    """The directed links between members, each through a proxy of its own."""
+    """The directed links between members: each through a proxy of its own, or all through a switch of the kernel's."""
+
+    @property
+    def counted(self) -> str:
+        """What `touched` counts: BYTES or PACKETS."""
+        ...
 
     async def cut(self, source: str, target: str, *, both: bool = False) -> None:
         """Let nothing more through from `source` to `target`: what was sent is lost, connections break at heal."""
@@ -133,7 +171,11 @@ class Links(Protocol):
         ...
 
     async def loss(self, source: str, target: str, share: float) -> None:
-        """Break that share of connections, 0 to 1, or hold their bytes as lost packets do."""
+        """Lose that share of what is sent, 0 to 1, as packets are lost: it arrives later, when it was sent again."""
+        ...
+
+    async def resets(self, source: str, target: str, share: float) -> None:
+        """Reset that share of connections, 0 to 1, soon after they came about."""
         ...
 
     async def tear(self, source: str, target: str, after_bytes: int) -> None:
@@ -144,8 +186,12 @@ class Links(Protocol):
         """Take every fault of every link away."""
         ...
 
+    async def verify(self) -> None:
+        """Return when all links carry again what is sent; raises NotHealed."""
+        ...
+
     async def touched(self) -> int:
-        """Return how many bytes and connections the faults of all links have delayed, held, dropped or broken."""
+        """Return how many bytes and connections, or packets, came to faults of all links so far."""
         ...
 
 

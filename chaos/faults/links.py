@@ -1,11 +1,12 @@
 """Faults of links between members: partitions of every shape, slow and lossy links, torn frames.
 
-A link has a direction: "n0>n1" carries what n0 sends to n1. All that stands between two members is proxies, which
-count what their faults did: that is the proof.
+A link has a direction: "n0>n1" carries what n0 sends to n1. What stands between two members (proxies, or a switch of
+the kernel's, chaos/faults/net.py) counts what its faults did: that is the proof.
 """
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import Sequence
 
@@ -39,8 +40,9 @@ class LinkFault:
             return ""
         touched = await site.links.touched() - self._before
         await site.links.heal()
+        await site.links.verify()
         self._before = None
-        return f"{touched} bytes and connections came to faulty links" if touched > 0 else ""
+        return f"{touched} {site.links.counted}" if touched > 0 else ""
 
 
 class Isolate(LinkFault):
@@ -136,6 +138,7 @@ class Flap(LinkFault):
     def __init__(self) -> None:
         super().__init__()
         self._task: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
         self._turns = 0
 
     async def fire(self, site: Site, rng: random.Random) -> Effect:
@@ -147,20 +150,25 @@ class Flap(LinkFault):
         return Effect(f"{leader.name}<>{follower.name}", "leader, follower", "")
 
     async def _flap(self, site: Site, leader: str, follower: str, rng: random.Random) -> None:
-        while True:
-            await asyncio.sleep(rng.uniform(FLAP_S_MIN, FLAP_S_MAX))
+        while not await self._over_within(rng.uniform(FLAP_S_MIN, FLAP_S_MAX)):
             await site.links.heal()
             self._turns += 1
-            await asyncio.sleep(rng.uniform(FLAP_S_MIN, FLAP_S_MAX))
+            if await self._over_within(rng.uniform(FLAP_S_MIN, FLAP_S_MAX)):
+                return
             await site.links.hold(leader, follower, both=True)
+
+    async def _over_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), seconds)
+        return self._over.is_set()
 
     async def heal(self, site: Site) -> str:
         """Leave it whole."""
         error: BaseException | None = None
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                (error,) = await asyncio.gather(self._task, return_exceptions=True)
+            # Not cancelled: what it does to the link just now is to be done before the link is healed.
+            self._over.set()
+            (error,) = await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         proof = await super().heal(site)
         if isinstance(error, Exception):
@@ -186,7 +194,7 @@ class SlowLinks(LinkFault):
 
 
 class LossyLinks(LinkFault):
-    """All links lose a share of what they carry."""
+    """All links lose a share of what they carry, as packets are lost: it comes later, and in order."""
 
     name = "lossy-links"
 
@@ -194,11 +202,28 @@ class LossyLinks(LinkFault):
         """Let links lose."""
         share = round(rng.uniform(LOSS_MIN, LOSS_MAX), 2)
         await self.begin(site)
-        for source in site.members:
-            for target in site.members:
-                if source.name != target.name:
-                    await site.links.loss(source.name, target.name, share)
+        for source, target in all_pairs(site):
+            await site.links.loss(source, target, share)
         return Effect(names(site.members), "all", "")
+
+
+class ResetLinks(LinkFault):
+    """All links reset a share of their connections, soon after they came about."""
+
+    name = "reset-links"
+
+    async def fire(self, site: Site, rng: random.Random) -> Effect:
+        """Let links reset."""
+        share = round(rng.uniform(LOSS_MIN, LOSS_MAX), 2)
+        await self.begin(site)
+        for source, target in all_pairs(site):
+            await site.links.resets(source, target, share)
+        return Effect(names(site.members), "all", "")
+
+
+def all_pairs(site: Site) -> list[tuple[str, str]]:
+    """Return the names of all pairs of members, in both directions."""
+    return list(itertools.permutations((member.name for member in site.members), 2))
 
 
 class TornFrames(LinkFault):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from chaos.faults.base import T0, Effect, Member, NotHealed, Site, Unable, wait_until
 from chaos.faults.freezer import Still, state_of
 from chaos.faults.targets import names, pick
+from chaos.inside import is_inside
 
 # A starved process runs for so many of so many milliseconds.
 STARVED_RUNS_MS, STARVED_PERIOD_MS = 5, 100
@@ -77,7 +78,8 @@ class Pause:
 
     async def stop(self, member: Member) -> str:
         """Let one stand still; returns the proof."""
-        still = Still(member.process.pid, member.name)
+        # In namespaces by signal: nobody can kill what stands still in a cgroup, which outlives them.
+        still = Still(member.process.pid, member.name, cgroup=not is_inside())
         self._still.append((member, still))
         member.paused = True
         return await asyncio.to_thread(still.freeze)

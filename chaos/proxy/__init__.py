@@ -5,9 +5,10 @@ downstream (bytes of the answerer). Toxics stand in a chain in each direction of
 they were added: latency, bandwidth, slow_close, timeout, reset_peer, slicer, limit_data as Shopify's server has them
 (v2.12.0 is the judge of what they do: tests/chaos/test_chaos_toxiproxy.py), and `hold`, which keeps all bytes and the
 end of the stream, too, and delivers them when it is removed: the connection stays open, and wakes up with old data.
+And `loss`, which is what TCP makes of lost packets: pieces come later, and hold up what stands behind them.
 
-What is random (toxicity, jitter, the slicer's cuts) comes from a seed, the proxy's name, the connection's number and
-the toxic's name: the n-th connection of a proxy meets the same fate in each run.
+What is random (toxicity, jitter, losses, slices) comes from a seed, the proxy's name, the connection's number
+and the toxic's name: the n-th connection of a proxy meets the same fate in each run.
 
 As Shopify's: an end of stream closes the connection towards the other side in both directions (there is no half-close
 through it); connecting succeeds while a toxic holds the bytes back; any change of a proxy's addresses drops its

@@ -11,6 +11,7 @@ from random import Random
 from typing import Protocol
 
 BANDWIDTH_STEP_MS = 100  # pieces that take longer are cut, so that bytes trickle and do not gush
+LOST_TIMES_MAX = 6  # then it gets through, however bad the link: a timer of TCP's grows no further than some seconds
 
 # A piece of bytes; None is the end of the stream.
 Piece = bytes | None
@@ -270,6 +271,26 @@ class Hold(Queue):
         self.put(math.inf, None)
 
 
+class Loss(Queue):
+    """Loses pieces as packets are lost: each is sent again after `rto` ms, then after twice that, and so on.
+
+    Nothing overtakes a piece that was lost, and nothing is missing in the end: what stands behind it waits for it.
+    """
+
+    def take(self, data: bytes) -> None:
+        """Take bytes."""
+        delay_ms = 0
+        for times in range(LOST_TIMES_MAX):
+            if self._random.randrange(1000) >= self._settings["per_mille"]:
+                break
+            delay_ms += self._settings["rto"] << times
+        self.put(self._place.timers.time() + delay_ms / 1000, data)
+
+    def end(self) -> None:
+        """End behind the last piece."""
+        self.put(self._place.timers.time(), None)
+
+
 class Cutter(Stage):
     """May end the stream before its source does: once, and then throws away what comes."""
 
@@ -367,5 +388,6 @@ STAGES: Mapping[str, type[Stage]] = {
     "slicer": Slicer,
     "limit_data": LimitData,
     "hold": Hold,
+    "loss": Loss,
     "noop": Stage,
 }

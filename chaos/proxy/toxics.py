@@ -18,10 +18,11 @@ ATTRIBUTES: Mapping[str, Mapping[str, int]] = {
     "slicer": {"average_size": 1, "size_variation": 0, "delay": 0},  # bytes, ± bytes, µs between the slices
     "limit_data": {"bytes": 0},
     "hold": {},
+    "loss": {"per_mille": 0, "rto": 0},  # of 1000 pieces, ms until one is sent again for the first time
     "noop": {},
 }
 # What Shopify's server does not have.
-OWN_TYPES = frozenset({"hold"})
+OWN_TYPES = frozenset({"hold", "loss"})
 # An hour in ms, 1 GiB: more than any scenario needs, and no sum of them overflows a timer.
 VALUE_MAX = 1 << 30
 

@@ -1,7 +1,8 @@
 """What clients do while the cluster is broken, one small class each.
 
 * send: senders to many queues, readers at every member
-* groups: a consumer group whose members join, leave and are killed
+* groups: a consumer group whose members join, leave and are killed; orderly: one that locks its queues
+* consumers: what both have in common
 * offsets: offsets of many groups, committed and asked for
 * admin: topics and groups made under load
 * bank: transfers as batches of two, whose total must hold

@@ -7,12 +7,19 @@ from chaos.workloads.admin import AdminWorkload
 from chaos.workloads.bank import BankWorkload
 from chaos.workloads.groups import GroupsWorkload
 from chaos.workloads.offsets import OffsetsWorkload
+from chaos.workloads.orderly import OrderlyWorkload
 from chaos.workloads.send import SendWorkload
 
 WORKLOADS: Mapping[str, Callable[[], Workload]] = {
     "send": SendWorkload,
     "groups": GroupsWorkload,
+    "orderly": OrderlyWorkload,
     "offsets": OffsetsWorkload,
     "admin": AdminWorkload,
     "bank": BankWorkload,
 }
+
+
+def make_workload(one: str | Callable[[], Workload]) -> Workload:
+    """Return a workload for one run, by its name or by its class; raises KeyError for a name that there is not."""
+    return WORKLOADS[one]() if isinstance(one, str) else one()

@@ -4,13 +4,13 @@ import asyncio
 import random
 
 from chaos.clients import Client
-from chaos.workload import Load, Pace, Plain, keep_sending, opened, pause
+from chaos.workload import Load, Plain, opened, pause, start_senders
 from pipeline.history import Act, Kind
 
 TOPIC = "chaos_offsets"
 QUEUES = 4
 GROUPS = tuple(f"chaos_offsets_{number}" for number in range(4))
-SENDERS = 4
+SENDERS = 8
 EVERY_S = 0.05
 STEP_MAX = 5
 # Once in so many turns somebody commits what was committed before, as a consumer does that lost its queue.
@@ -28,11 +28,8 @@ class OffsetsWorkload(Plain):
 
     async def run(self, load: Load, stop: asyncio.Event) -> None:
         """Send, commit and ask until `stop`."""
-        pace = Pace(load.rate)
         async with opened(self.name) as remoting, asyncio.TaskGroup() as tasks:
-            for number in range(SENDERS):
-                client = load.client(remoting, f"{self.name}{number}")
-                tasks.create_task(keep_sending(load, client, TOPIC, QUEUES, pace, stop))
+            start_senders(tasks, load, remoting, TOPIC, QUEUES, stop, count=SENDERS)
             for group in GROUPS:
                 client = load.client(remoting, group)
                 tasks.create_task(_commit(load, client, group, random.Random(load.rng.random()), stop))
@@ -53,4 +50,5 @@ async def _commit(load: Load, client: Client, group: str, rng: random.Random, st
             wanted = rng.randrange(at[queue] + 1)
         if (await client.commit(address, group, TOPIC, queue, wanted)).kind == Kind.OK:
             at[queue] = wanted
-        await client.query(load.leaders.address, group, TOPIC, queue)
+        # Of any queue: what was lost of this one has just been put right by the commit.
+        await client.query(load.leaders.address, group, TOPIC, rng.randrange(QUEUES))

@@ -4,7 +4,7 @@ import asyncio
 import random
 
 from chaos.clients import Client
-from chaos.workload import Load, Pace, Plain, keep_sending, opened, pause
+from chaos.workload import Load, Plain, opened, pause, start_senders
 from pipeline.history import Act, Kind
 
 TOPIC = "chaos_send"
@@ -15,10 +15,15 @@ READ_EVERY_S = 0.1
 # Every so many reads a reader goes back somewhere, as one does that was started anew; and asks for the queue's end.
 SEEK_SHARE = 0.02
 MAX_SHARE = 0.2
+# And goes on right before the end: who only follows, slower than others send, never sees what is just being stored.
+TAIL_SHARE = 0.3
+TAIL = 8
+# Of so many reads it is found out whether the member led meanwhile: what a leader answers must not be old.
+LED_SHARE = 0.3
 
 
 class SendWorkload(Plain):
-    """Each sender sends its numbers in their order, to queues that it draws."""
+    """Each sender sends its numbers in their order, alone or in batches, to queues that it draws."""
 
     name = "send"
 
@@ -27,11 +32,8 @@ class SendWorkload(Plain):
 
     async def run(self, load: Load, stop: asyncio.Event) -> None:
         """Send and read until `stop`."""
-        pace = Pace(load.rate)
         async with opened(self.name) as remoting, asyncio.TaskGroup() as tasks:
-            for number in range(SENDERS):
-                client = load.client(remoting, f"sender{number}")
-                tasks.create_task(keep_sending(load, client, TOPIC, QUEUES, pace, stop))
+            start_senders(tasks, load, remoting, TOPIC, QUEUES, stop, count=SENDERS)
             for address in load.addresses:
                 client = load.client(remoting, "reader")
                 tasks.create_task(_read(load, client, address, random.Random(load.rng.random()), stop))
@@ -44,9 +46,12 @@ async def _read(load: Load, client: Client, address: str, rng: random.Random, st
         queue = rng.randrange(QUEUES)
         if rng.random() < SEEK_SHARE:
             at[queue] = rng.randrange(at[queue] + 1)
-        done = await client.poll(address, GROUP, TOPIC, queue, at[queue], act=Act.POLL)
+        leads = load.leads if rng.random() < LED_SHARE else None
+        done = await client.poll(address, GROUP, TOPIC, queue, at[queue], leads=leads)
         if done.kind == Kind.OK:
             at[queue] = max(done.value, 0)
+            if rng.random() < TAIL_SHARE:
+                at[queue] = max(at[queue], done.end - TAIL)
         if rng.random() < MAX_SHARE:
             asked = load.leaders.address
             if (await client.edge(Act.MAX, asked, TOPIC, queue)).kind != Kind.OK:

@@ -57,7 +57,7 @@ def list_(as_json: Json = False) -> None:
     from chaos.scenarios import SCENARIOS, SUITES
 
     rows = [
-        (s.name, s.mode, ", ".join(s.workloads), _faults(s.faults), s.seconds, s.tier, s.text)
+        (s.name, s.mode, ", ".join(s.workload_names), _faults(s.faults), s.seconds, s.tier, s.text)
         for s in SCENARIOS.values()
     ]
     columns = ("scenario", "mode", "workloads", "faults", "seconds", "tier", "what")
@@ -92,6 +92,10 @@ def run(
         str,
         typer.Option("--budget", metavar="TIME", help="Time for all together, 90s, 5m, 1h30m; loads are fitted to it."),
     ] = "",
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=1, help="How long each load lasts, instead of what its scenario says."),
+    ] = None,
     schedule: Annotated[
         Path | None,
         typer.Option("--schedule", exists=True, dir_okay=False, help="Fire the faults of this schedule.json again."),
@@ -104,10 +108,12 @@ def run(
 ) -> None:
     """Run scenarios one after the other and write report.html, junit.xml and summary.md for all and for each."""
     from chaos.schedule import ScheduleError, load
-    from chaos.session import SessionError, within
+    from chaos.session import SessionError, lasting, within
     from raftmq.cli.chaos_session import Session
 
     chosen = _chosen([*(names or []), *([suite] if suite else [])])
+    if seconds is not None and budget:
+        raise typer.BadParameter("--budget says how long loads last; leave one of the two out", param_hint="--seconds")
     if schedule is not None and len(chosen) != 1:
         raise typer.BadParameter("it is one scenario's: name that one", param_hint="--schedule")
     try:
@@ -116,6 +122,8 @@ def run(
         raise typer.BadParameter(str(error), param_hint="--schedule") from error
     try:
         fitted = within(chosen, parse_time(budget)) if budget else chosen
+        if seconds is not None:
+            fitted = [lasting(one, seconds) for one in chosen]
     except SessionError as error:
         raise typer.BadParameter(str(error), param_hint="--budget") from error
     drawn = secrets.randbelow(2**31) if seed is None else seed

@@ -4,8 +4,9 @@ import logging
 
 import typer
 
-from raftmq.cli import bench, chaos, cluster, group, inspect, message, servers, talk, topic
+from raftmq.cli import bench, chaos, cluster, group, inspect, message, pipeline, servers, talk, topic
 from raftmq.cli.demo import demo
+from raftmq.cli.verify import verify
 
 app = typer.Typer(
     name="raftmq",
@@ -28,6 +29,8 @@ app.add_typer(message.app, name="message")
 app.command("inspect")(inspect.inspect)
 app.add_typer(bench.app, name="bench")
 app.add_typer(chaos.app, name="chaos")
+app.command()(verify)
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def main() -> None:

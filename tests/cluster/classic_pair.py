@@ -1,30 +1,32 @@
 """A master and a slave as real processes, under senders that never repeat a send, with a link that can be cut.
 
-The master runs on a disk that can lose power (tests/chaos/member.py). Every attempt to send is a message of its own,
+The master runs on a disk that can lose power (chaos/member.py). Every attempt to send is a message of its own,
 and what was acknowledged with SUCCESS is what must not get lost; "stored, but no slave has it" is no such promise.
 """
 
 import asyncio
+import contextlib
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from chaos.processes import HOST, ServerProcess, classic_processes, free_ports, namesrv_process
+from chaos.cluster import Member
+from chaos.powerloss import lose_power
+from chaos.processes import HOST, ServerProcess, classic_processes, namesrv_process
+from chaos.toxiproxy import server
 from remoting.client import RemotingClient
 from remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.headers import PullMessageRequestHeader
 from remoting.record import decode_records
 from store.types import GetStatus
-from tests.chaos.cluster import Member
-from tests.chaos.load import GROUP, NUMBER_BYTES, QUEUES, TOPIC, History, Load
-from tests.chaos.proxies import ANYBODY, Proxies
+from tests.cluster.classic_senders import GROUP, NUMBER_BYTES, QUEUES, TOPIC, History, Senders
 from tests.cluster.modes import SMALL
 
 PATIENCE_S = 20.0
 POLL_S = 0.02
-SENDERS = 16
 PULL_COUNT = 512
 ENDS = {GetStatus.OFFSET_OVERFLOW_ONE.name, GetStatus.NO_MESSAGE_IN_QUEUE.name}
 SETTINGS = {
@@ -40,13 +42,6 @@ SETTINGS = {
 }
 
 
-class Senders(Load):
-    """Those of the torture's clients that send."""
-
-    def start(self) -> None:
-        self._tasks = [asyncio.get_running_loop().create_task(self._send_forever()) for _ in range(SENDERS)]
-
-
 class Pair:
     """`master` and `slave` are how they were started; a promotion changes what they are."""
 
@@ -55,7 +50,6 @@ class Pair:
         self.role, self.flush = role, flush
         self.history = History()
         self.namesrv = namesrv_process(folder / "namesrv")
-        (proxied,) = free_ports(1)
         master, self.slave = classic_processes(
             folder,
             1,
@@ -64,11 +58,13 @@ class Pair:
             namesrv=self.namesrv.address,
             settings={**SETTINGS, **settings},
         )
+        self.master = Member("master", master, folder / "master", raft=False, planted="")
+        self._stack = contextlib.ExitStack()
+        toxi = self._stack.enter_context(server())
         # The slave's link goes through the proxy, and nothing else does.
+        self._link = toxi.create("ha", f"{HOST}:{_ha_port(folder / 'master' / 'broker.conf')}")
         with (folder / "slave1" / "broker.conf").open("a") as config:
-            config.write(f"haMasterAddress={HOST}:{proxied}\n")
-        self.master = Member(0, master, folder / "master")
-        self._link = Proxies([proxied], [_ha_port(folder / "master" / "broker.conf")], HOST)
+            config.write(f"haMasterAddress={self._link.listen}\n")
 
     @property
     def stores(self) -> list[Path]:
@@ -76,9 +72,8 @@ class Pair:
 
     def start(self) -> None:
         """Whoever made it closes it, however this ends."""
-        self._link.start()
         self.namesrv.start()
-        self.master.launch()
+        self.master.process.launch()
         self.slave.launch()
         self.master.process.wait_ready()
         self.slave.wait_ready()
@@ -87,21 +82,26 @@ class Pair:
         self.master.kill()
         self.slave.kill()
         self.namesrv.kill()
-        self._link.close()
+        self._stack.close()
 
     def cut_link(self) -> None:
         """Let nothing more through between master and slave; their connection stays open, and silent."""
-        self._link.cut(ANYBODY, 0)
+        self._link.hold("upstream", "downstream")
 
     def heal_link(self) -> None:
-        self._link.heal()
+        self._link.clear()
+
+    def slow_disk(self, ms: float) -> None:
+        """Let each sync of the master take so much longer from now on."""
+        assert self.master.disk is not None, "it runs by chaos/member.py"
+        self.master.disk.write_text(json.dumps({"fsync_ms": ms}), encoding="ascii")
 
     async def whole(self) -> None:
         """Start whoever is down, and wait until both have the same and sends are acknowledged."""
         self.heal_link()
-        for one, launch in ((self.master.process, self.master.launch), (self.slave, self.slave.launch)):
+        for one in (self.master.process, self.slave):
             if not one.running:
-                launch()
+                one.launch()
         await asyncio.to_thread(self.master.process.wait_ready)
         await asyncio.to_thread(self.slave.wait_ready)
         await self.caught_up()
@@ -116,8 +116,7 @@ class Pair:
     async def send_for(self, seconds: float, during: Callable[[], None] | None = None) -> dict[str, int]:
         """Send for so long, do something, and go on for as long; return what went wrong with how many sends."""
         before = dict(self.history.errors)
-        senders = Senders([self.master.process.address], self.history, 1)
-        senders.start()
+        senders = Senders(self.master.process.address, self.history)
         # The load is what must have gone on for a while; there is no event to wait for.
         await asyncio.sleep(seconds)
         if during is not None:
@@ -144,7 +143,9 @@ class Pair:
 
     def lose_power(self, seed: int) -> int:
         """Take the master's power; return how many bytes had not been synced."""
-        return self.master.lose_power(random.Random(seed))
+        self.master.kill()
+        assert self.master.undo is not None, "it runs by chaos/member.py"
+        return lose_power(self.master.undo, random.Random(seed))
 
 
 def only_tails(missing: dict[int, tuple[int, int]], found: dict[tuple[int, int], int]) -> bool:

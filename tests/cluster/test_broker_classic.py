@@ -17,8 +17,8 @@ from chaos.processes import ServerProcess
 from raftmq.cli.main import app
 from remoting.codes import ResponseCode
 from store.logscan import LogScan
-from tests.chaos.judge import judge, log_spans
 from tests.cluster.classic_pair import Pair, only_tails, read_all, status, until
+from tests.cluster.classic_senders import differences_of, log_spans
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "durability.md"
 ASYNC, SYNC = "ASYNC_MASTER", "SYNC_MASTER"
@@ -69,9 +69,10 @@ MATRIX = {
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     role, flush = request.param
     made = Pair(tmp_path_factory.mktemp("pair"), role, flush)
-    # So slow that there is always something on its way to the disk, which the slave may have already.
-    made.master.fsync_ms = FSYNC_MS if flush == FLUSHED else 0.0
     try:
+        if flush == FLUSHED:
+            # So slow that there is always something on its way to the disk, which the slave may have already.
+            made.slow_disk(FSYNC_MS)
         made.start()
         yield made
     finally:
@@ -145,7 +146,7 @@ async def test_cut_of_the_link(whole: Pair) -> None:
 async def test_power_loss_of_the_master_and_restart_with_less_than_its_slave(whole: Pair) -> None:
     pair = whole
     had = await less_than_its_slave(pair)
-    pair.master.launch()
+    pair.master.process.launch()
     await asyncio.to_thread(pair.master.process.wait_ready)
     if pair.role == SYNC:
         left = await decided_by_a_person(pair)
@@ -229,9 +230,9 @@ async def all_stopped_and_equal(pair: Pair, *, lost: int) -> None:
     """Compare every attempt with both logs, and the logs with one another."""
     assert await asyncio.to_thread(pair.slave.stop) == 0
     assert await asyncio.to_thread(pair.master.process.stop) == 0
-    verdict = judge(pair.stores, pair.history)
-    assert (verdict.lost, verdict.misplaced, verdict.repeated) == (lost, 0, 0)
-    assert verdict.differences == []
+    found = differences_of(pair.stores, pair.history)
+    assert (found.lost, found.misplaced, found.repeated) == (lost, 0, 0)
+    assert found.between_logs == []
     assert files_with_data(pair.stores[0]) == files_with_data(pair.stores[1])
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from chaos.faults.base import BYTES, Device, NotHealed
+
 
 class Process:
     """A process that starts and ends when it is told to."""
@@ -53,6 +55,8 @@ class Member:
         self.store.mkdir(parents=True)
         self.undo: Path | None = folder / name / "undo"
         self.disk: Path | None = folder / name / "disk"
+        self.device: Device | None = None
+        self.clock: Path | None = None
         self.paused = False
 
 
@@ -63,6 +67,7 @@ class Links:
         self.broken: dict[tuple[str, str], str] = {}
         self.asked: list[str] = []
         self.count = 0
+        self.counted = BYTES
         # A cluster without load: nothing comes to the links.
         self.silent = False
 
@@ -84,12 +89,19 @@ class Links:
     async def loss(self, source: str, target: str, share: float) -> None:
         await self._break(f"loss {share}", source, target)
 
+    async def resets(self, source: str, target: str, share: float) -> None:
+        await self._break(f"reset {share}", source, target)
+
     async def tear(self, source: str, target: str, after_bytes: int) -> None:
         await self._break(f"tear {after_bytes}", source, target)
 
     async def heal(self) -> None:
         self.broken.clear()
         self.asked.append("heal")
+
+    async def verify(self) -> None:
+        if self.broken:
+            raise NotHealed(f"still broken: {self.broken}")
 
     async def touched(self) -> int:
         return self.count

@@ -124,6 +124,7 @@ LINK_FAULTS = (
     "cut-follower-to-leader",
     "slow-links",
     "lossy-links",
+    "reset-links",
     "torn-frames",
     "swizzle",
 )

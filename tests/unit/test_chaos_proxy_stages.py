@@ -224,7 +224,13 @@ def test_hold_keeps_all_in_order_until_it_leaves() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [("latency", {"latency": 60_000, "jitter": 0}), ("bandwidth", {"rate": 1}), ("slicer", SLICES), ("hold", {})],
+    [
+        ("latency", {"latency": 60_000, "jitter": 0}),
+        ("bandwidth", {"rate": 1}),
+        ("slicer", SLICES),
+        ("hold", {}),
+        ("loss", {"per_mille": 1000, "rto": 200}),
+    ],
 )
 def test_what_leaves_gives_away_and_what_is_dropped_forgets(kind: str, settings: dict[str, int]) -> None:
     for leaves in (True, False):
@@ -238,6 +244,28 @@ def test_what_leaves_gives_away_and_what_is_dropped_forgets(kind: str, settings:
         bench.timers.turn(3600)
         assert len(bench.bytes()) == (500 if leaves else 0)
         assert (bench.kept, bench.pieces) == (0, 0)
+
+
+def test_what_is_lost_comes_later_and_holds_up_what_stands_behind_it() -> None:
+    bench = Bench("loss", per_mille=100, rto=200)
+    for number in range(200):
+        bench.stage.take(bytes([number]))
+        bench.timers.turn(0.01)
+    bench.stage.end()
+    bench.timers.turn(60)
+    assert bench.bytes() == bytes(range(200)), "nothing is missing, nothing overtakes"
+    assert bench.got[-1][1] is None
+    late = [at - 10 * (data or b"")[0] for at, data in bench.got[:-1]]
+    assert max(late) >= 200
+    assert 0 in late, "others get through at once"
+    assert (bench.kept, bench.lost) == (0, 0)
+
+
+def test_a_link_that_loses_all_still_delivers_and_waits_twice_as_long_each_time() -> None:
+    bench = Bench("loss", per_mille=1000, rto=100)
+    bench.stage.take(b"x")
+    bench.timers.turn(60)
+    assert bench.got == [(100 * (1 + 2 + 4 + 8 + 16 + 32), b"x")]
 
 
 def test_timeout_counts_from_the_last_byte_and_ends_once() -> None:

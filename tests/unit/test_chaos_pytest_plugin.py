@@ -8,6 +8,7 @@ import chaos.session
 from chaos.run import Progress
 from chaos.scenario import Scenario
 from chaos.schedule import Schedule
+from chaos.workloads.catalogue import make_workload
 from pipeline.results import Results, Verdict
 from tests.unit.chaos_runs import findings, write_run
 
@@ -52,6 +53,30 @@ def test_valid_run_passes_and_is_reported(pytester: pytest.Pytester, asked: list
     assert scenario.promises.mode == "raft"
     report = (pytester.path / folder / "report.html").read_text()
     assert "::test_orders_survive&#x27; --chaos-seed 1" in report
+
+
+def test_a_workload_may_be_a_class_of_ones_own(
+    pytester: pytest.Pytester, asked: list[tuple[Scenario, int, Path]]
+) -> None:
+    pytester.makepyfile(
+        """
+        from chaos.workload import Plain
+
+        class Orders(Plain):
+            name = "orders"
+
+            def __init__(self):
+                super().__init__({"orders": 4})
+
+        def test_orders(chaos_run):
+            chaos_run(workloads=(Orders, "send"))
+        """
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
+    scenario, _, _ = asked[0]
+    assert scenario.workload_names == ("orders", "send")
+    made = [make_workload(one) for one in scenario.workloads]
+    assert [one.topics for one in made] == [{"orders": 4}, {"chaos_send": 8}]
 
 
 @pytest.mark.parametrize("verdict", ["invalid", "unknown"])

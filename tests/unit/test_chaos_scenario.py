@@ -8,9 +8,12 @@ from chaos.scenarios import SCENARIOS, SUITES
 from chaos.schedule import draw
 from chaos.workloads.catalogue import WORKLOADS
 from chaos.workloads.groups import GROUP
+from chaos.workloads.orderly import GROUP as ORDERLY
 from pipeline.bank import booking, check_bank
 from pipeline.history import Act, Kind, Op, Read
 from pipeline.results import Verdict
+
+CONSUMERS = {"groups": GROUP, "orderly": ORDERLY}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -23,7 +26,9 @@ def test_a_scenario_uses_what_there_is(name: str) -> None:
     assert set(scenario.workloads) <= WORKLOADS.keys()
     assert scenario.promises.group_members.keys() == {"broker-a"}
     assert len(scenario.promises.group_members["broker-a"]) == scenario.nodes
-    assert scenario.promises.consumer_groups == ((GROUP,) if "groups" in scenario.workloads else ())
+    groups = tuple(group for name, group in CONSUMERS.items() if name in scenario.workloads)
+    assert scenario.promises.consumer_groups == groups
+    assert scenario.promises.orderly_groups == tuple(group for group in groups if group == ORDERLY)
     assert scenario.tier == max((FAULTS[fault]().tier for fault in scenario.faults), default="T0")
     assert not scenario.planted
 

@@ -22,6 +22,8 @@ class Drawn:
     faults: tuple[str, ...] = ("kill-leader", "kill-leader", "isolate-leader", "pause-follower")
     seconds: float = 300.0
     rate: float = 1000.0
+    pace: float = 0.0
+    period_s: float = 5.0
 
 
 @dataclass

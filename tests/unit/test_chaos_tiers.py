@@ -16,7 +16,7 @@ from chaos.tiers import Capability, missing, probe
 def test_every_capability_is_there_or_says_in_one_line_why_not() -> None:
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8")
     found = probe()
-    assert len({capability.name for capability in found}) == len(found) == 8
+    assert len({capability.name for capability in found}) == len(found) == 9
     for capability in found:
         assert capability.tier in {"T0", "T1", "T2"}
         assert capability.ok == (capability.why == ""), capability
@@ -38,6 +38,7 @@ def test_a_fault_whose_capability_is_missing_is_named_with_the_reason() -> None:
         "clock-jump-leader": "faketime: not installed"
     }
     assert missing(("clock-jump-leader",), [Capability(CAPABILITY, "T0", True, "")]) == {}
+    assert missing(("net-flap",), [Capability("netns", "T1", False, "no nft")]) == {"net-flap": "netns: no nft"}
 
 
 def test_a_trial_that_hangs_or_is_not_allowed_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,11 +55,11 @@ def test_a_trial_that_hangs_or_is_not_allowed_is_a_reason(monkeypatch: pytest.Mo
 
 
 def test_tools_that_are_not_installed_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chaos.tiers.shutil.which", lambda _tool: None)
+    monkeypatch.setattr("chaos.tiers.shutil.which", lambda _tool, **_where: None)
     monkeypatch.setattr("chaos.tiers.find_library", lambda: None)
     monkeypatch.setattr("chaos.tiers.os.geteuid", lambda: 0)
     why = {one.name: one.why for one in probe() if not one.ok}
-    for name in ("strace", CAPABILITY, "userns", "nft", "ext4-power"):
+    for name in ("strace", CAPABILITY, "userns", "nft", "netns", "ext4-power"):
         assert "is not installed" in why[name]
 
 

@@ -129,6 +129,14 @@ def test_schedule_is_played_again(runs: Runs, tmp_path: Path) -> None:
     assert runs.asked[0][3] == schedule
 
 
+def test_load_lasts_as_long_as_is_asked_for(runs: Runs, tmp_path: Path) -> None:
+    own = SCENARIOS[ONE]
+    assert call("run", ONE, "--dir", tmp_path, "--seconds", own.seconds / 3).exit_code == 0
+    asked = runs.asked[0][0]
+    assert asked.seconds == pytest.approx(own.seconds / 3, abs=0.1)
+    assert asked.acknowledged_min == pytest.approx(own.acknowledged_min / 3, rel=0.01)
+
+
 def test_folder_of_something_else_is_left_alone(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / f"{ONE}-5").mkdir()
     (tmp_path / f"{ONE}-5" / "thesis.txt").write_text("years of work")
@@ -144,6 +152,7 @@ def usage_errors(tmp_path: Path) -> list[tuple[tuple[object, ...], str]]:
         (("run", "no-such"), "no-such"),
         (("run", ONE, "--budget", "soon"), "no time"),
         (("run", ONE, "--budget", "5s"), "at least"),
+        (("run", ONE, "--budget", "5m", "--seconds", "9"), "leave one of the two out"),
         (("run", ONE, "--frobnicate"), "frobnicate"),
         (("run", "smoke", "--schedule", __file__), "name that one"),
         (("frobnicate",), "frobnicate"),
@@ -154,7 +163,7 @@ def usage_errors(tmp_path: Path) -> list[tuple[tuple[object, ...], str]]:
     ]
 
 
-@pytest.mark.parametrize("number", range(11))
+@pytest.mark.parametrize("number", range(12))
 def test_wrong_command_line_ends_254_and_says_what_is_wrong(runs: Runs, tmp_path: Path, number: int) -> None:
     arguments, words = usage_errors(tmp_path)[number]
     found = call(*arguments)

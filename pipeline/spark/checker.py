@@ -1,0 +1,146 @@
+"""Runs all checks over what a run left, in Spark: the same findings as pipeline/twin's, for runs of any size."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipeline.catalogue import TITLES
+from pipeline.evidence import History
+from pipeline.promises import Promises
+from pipeline.results import Finding, Results
+from pipeline.run import RunFolder
+from pipeline.spark.check_copies import COPIES_CHECKS
+from pipeline.spark.check_groups import GROUP_CHECKS
+from pipeline.spark.check_guards import GUARD_CHECKS
+from pipeline.spark.check_log_acks import ACKS_CHECKS
+from pipeline.spark.check_log_bytes import BYTES_CHECKS
+from pipeline.spark.check_log_derived import DERIVED_CHECKS
+from pipeline.spark.check_log_promises import PROMISES_CHECKS
+from pipeline.spark.check_loss import LOSS_CHECKS
+from pipeline.spark.check_order import ORDER_CHECKS
+from pipeline.spark.check_service import SERVICE_CHECKS
+from pipeline.spark.check_transactions import TRANSACTION_CHECKS
+from pipeline.spark.evidence import Evidence
+from pipeline.spark.figures import figures_of
+from pipeline.spark.logfolders import logs_of_folders
+from pipeline.spark.replicas import Replicas
+from pipeline.spark.session import spark_session
+from pipeline.spark.world import World
+
+Progress = Callable[[str], None]
+
+
+def _in_order(checks: Sequence[Callable[..., Any]]) -> tuple[Callable[..., Any], ...]:
+    """Put checks into the order of their numbers: each is called check_ and its number."""
+    return tuple(sorted(checks, key=lambda check: int(check.__name__.removeprefix("check_")[1:])))
+
+
+CLIENT_CHECKS: tuple[Callable[[Evidence], dict[int, Finding]], ...] = _in_order(
+    (*LOSS_CHECKS, *COPIES_CHECKS, *ORDER_CHECKS, *GROUP_CHECKS, *TRANSACTION_CHECKS, *SERVICE_CHECKS)
+)
+LOG_CHECKS: tuple[Callable[[Replicas], dict[int, Finding]], ...] = _in_order(
+    (*BYTES_CHECKS, *ACKS_CHECKS, *DERIVED_CHECKS, *PROMISES_CHECKS)
+)
+
+
+def check_run(
+    run: RunFolder, promises: Promises | None = None, *, progress: Progress | None = None, stores: bool = True
+) -> Results:
+    """Judge a run by what it promised, or by `promises`; without `stores` by what its clients saw alone.
+
+    Findings and figures are those of pipeline/twin.judge. Raises HistoryError, OSError for a run that cannot be read.
+    """
+    spark = spark_session()
+    with _work_folder() as work:
+        world = World.of_folder(spark, run, promises)
+        folders, earlier = (run.members(), run.earlier()) if stores else ([], [])
+        return _Judging(spark, world, work, progress or _tell_nobody).everything(folders, earlier)
+
+
+def check_stores(folders: Sequence[Path], promises: Promises, *, progress: Progress | None = None) -> Results:
+    """Judge the store folders of members, of which nothing else is known, by the checks of logs alone."""
+    spark = spark_session()
+    with _work_folder() as work:
+        world = World.of_histories(spark, [History((), (), promises=promises)])
+        return _Judging(spark, world, work, progress or _tell_nobody).logs(folders)
+
+
+@dataclass(frozen=True)
+class _Judging:
+    """One run being judged."""
+
+    spark: SparkSession
+    world: World
+    work: Path
+    progress: Progress
+
+    def everything(self, folders: Sequence[Path], earlier: Sequence[Sequence[Path]]) -> Results:
+        """Run all checks, in the twin's order."""
+        try:
+            replicas = self._replicas(folders, earlier)
+            world = self.world
+            if replicas.groups:
+                self.progress("merging the logs")
+                world = replace(world, held=replicas.held, complete=replicas.complete_runs)
+            evidence = Evidence(world)
+            found = [self._one(check, evidence) for check in CLIENT_CHECKS]
+            found += [self._one(check, replicas) for check in LOG_CHECKS]
+            found += [self._one(check, evidence) for check in GUARD_CHECKS]
+            self.progress("figures")
+            return Results(tuple(found), figures_of(evidence, log_figures(replicas)))
+        finally:
+            self.world.close()
+
+    def logs(self, folders: Sequence[Path]) -> Results:
+        """Run the checks of logs."""
+        try:
+            replicas = self._replicas(folders, ())
+            return Results(tuple(self._one(check, replicas) for check in LOG_CHECKS))
+        finally:
+            self.world.close()
+
+    def _replicas(self, folders: Sequence[Path], earlier: Sequence[Sequence[Path]]) -> Replicas:
+        self.progress("reading the logs")
+        logs = logs_of_folders(self.spark, folders, self.world.promises, self.work, earlier)
+        return Replicas(Evidence(self.world), logs)
+
+    def _one(self, check: Callable[[Any], dict[int, Finding]], evidence: Evidence | Replicas) -> Finding:
+        name = check.__name__.removeprefix("check_").upper()
+        self.progress(f"{name} {TITLES[name]}")
+        (run,) = self.world.runs
+        return check(evidence)[run]
+
+
+def log_figures(replicas: Replicas) -> list[dict[str, Any]]:
+    """Return the figures of each group's log, as those of pipeline/figures."""
+    return [
+        {
+            "broker": group.broker,
+            "members": [log.member for log in group.logs],
+            "raft": group.is_raft,
+            "committed": replicas.committed[key] if group.is_raft else None,
+            "end": replicas.ends[key],
+            "messages": replicas.merged_rows.get(key, 0),
+            "complete": replicas.complete[key],
+        }
+        for key, group in replicas.groups.items()
+    ]
+
+
+def _tell_nobody(_what: str) -> None:
+    return
+
+
+@contextmanager
+def _work_folder() -> Iterator[Path]:
+    path = Path(mkdtemp(prefix="raftmq-checker-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

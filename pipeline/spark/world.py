@@ -1,0 +1,130 @@
+"""The evidence of a run as DataFrames; or of many small runs at once, told apart by the column `run`.
+
+Every frame has `run` (int) and, beside it, the fields of a noun of pipeline/history or pipeline/evidence, with their
+names and types (long and string). A check partitions by `run`, and by a queue or a message within it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.storagelevel import StorageLevel
+
+from pipeline.evidence import Held, History
+from pipeline.history import Fault, Look, Op, Read
+from pipeline.parquet import count_rows
+from pipeline.promises import Promises
+from pipeline.run import RunFolder
+
+RUN = "run"
+_ARROW = {int: pa.int64(), str: pa.string()}
+_SPARK = {int: LongType(), str: StringType()}
+
+
+@dataclass(frozen=True)
+class World:
+    """The evidence of one or many runs that promised the same."""
+
+    spark: SparkSession
+    promises: Promises
+    runs: tuple[int, ...]
+    ops: DataFrame
+    reads: DataFrame
+    faults: DataFrame
+    looks: DataFrame
+    held: DataFrame | None = None
+    """The merged log's messages, evidence.Held; None where no store folder was read."""
+    complete: Mapping[int, bool] = field(default_factory=dict)
+    """Run → whether all its replicas were read up to one common end; runs without a merged log are not in it."""
+    _kept: list[DataFrame] = field(default_factory=list)
+
+    @classmethod
+    def of_folder(cls, spark: SparkSession, run: RunFolder, promises: Promises | None = None) -> "World":
+        """Return that of a run's folder, without its stores. Raises HistoryError for what is missing or too new."""
+        frames = [_read(spark, run.file(kind), kind) for kind in (Op, Read, Fault, Look)]
+        return cls(spark, promises or run.promises(), (0,), *frames)
+
+    @classmethod
+    def of_histories(cls, spark: SparkSession, histories: Sequence[History]) -> "World":
+        """Return that of some histories with equal promises, numbered from 0."""
+        promises = histories[0].promises
+        assert all(history.promises == promises for history in histories), "one world, one set of promises"
+        frames = [
+            frame_of(spark, kind, ((number, rows(history)) for number, history in enumerate(histories)))
+            for kind, rows in (
+                (Op, lambda history: history.ops),
+                (Read, lambda history: history.reads),
+                (Fault, lambda history: history.faults),
+                (Look, lambda history: history.looks),
+            )
+        ]
+        merged = [(number, history.merged) for number, history in enumerate(histories) if history.merged is not None]
+        held = frame_of(spark, Held, ((number, log.messages) for number, log in merged)) if merged else None
+        complete = {number: log.complete for number, log in merged}
+        return cls(spark, promises, tuple(range(len(histories))), *frames, held=held, complete=complete)
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Have a frame computed once: it stays, on disk where memory does not suffice, until `close`."""
+        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._kept.append(kept)
+        return kept
+
+    def close(self) -> None:
+        """Forget what was kept."""
+        while self._kept:
+            self._kept.pop().unpersist()
+
+    @property
+    def several_groups(self) -> bool:
+        """Whether there are several broker groups: only then a queue is one of a group."""
+        return len(self.promises.group_members) > 1
+
+    @cached_property
+    def lossy(self) -> Mapping[int, bool]:
+        """Run → whether acknowledged messages may be missing after it, as evidence.History.lossy."""
+        promises = self.promises
+        if promises.may_lose_acknowledged:
+            matters = F.lit(True)
+        elif promises.may_lose_after_power_loss:
+            matters = F.col("name").contains("power") | F.col("name").contains("part-kill")
+        else:
+            return dict.fromkeys(self.runs, False)
+        broken = {row[RUN] for row in self.faults.where(matters).select(RUN).distinct().collect()}
+        return {run: run in broken for run in self.runs}
+
+    def is_strict(self, run: int) -> bool:
+        """Return whether nothing acknowledged may be missing after a run."""
+        return not self.lossy[run]
+
+
+def frame_of(spark: SparkSession, kind: type, parts: Iterable[tuple[int, Iterable[tuple[Any, ...]]]]) -> DataFrame:
+    """Return rows of a NamedTuple as a frame: `parts` are the number of a run and its rows."""
+    hints = get_type_hints(kind)
+    rows = [(number, *row) for number, some in parts for row in some]
+    columns = list(zip(*rows, strict=True)) or [()] * (len(hints) + 1)
+    arrays = [pa.array(columns[0], pa.int32())]
+    arrays += [pa.array(column, _ARROW[type_]) for column, type_ in zip(columns[1:], hints.values(), strict=True)]
+    return spark.createDataFrame(pa.table(dict(zip([RUN, *hints], arrays, strict=True))), _schema(kind))
+
+
+def _schema(kind: type) -> StructType:
+    fields = [StructField(name, _SPARK[type_]) for name, type_ in get_type_hints(kind).items()]
+    return StructType([StructField(RUN, IntegerType()), *fields])
+
+
+def _read(spark: SparkSession, path: Path, kind: type) -> DataFrame:
+    """Read a Parquet file of a history; columns that an older program left out get the field's default."""
+    count_rows(path, kind)
+    found = spark.read.parquet(str(path))
+    defaults: dict[str, Any] = getattr(kind, "_field_defaults", {})
+    columns = [
+        (F.col(name) if name in found.columns else F.lit(defaults[name])).cast(_SPARK[type_]).alias(name)
+        for name, type_ in get_type_hints(kind).items()
+    ]
+    return found.select(F.lit(0).alias(RUN), *columns)

@@ -1,0 +1,41 @@
+"""Holds the plans of a module against their twins, over random histories and over planted anomalies."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from pipeline.evidence import History
+from pipeline.plant import PLANTS, found, plant
+from pipeline.results import Finding
+from pipeline.spark.evidence import Evidence
+from pipeline.spark.world import World
+from tests.spark.compare import assert_same
+from tests.spark.histories import worlds
+
+Plan = Callable[[Evidence], dict[int, Finding]]
+Twin = Callable[[History], Finding]
+_PLANTED = 8
+
+
+def hold_against(spark: SparkSession, pairs: Mapping[Plan, Twin], which: Sequence[int]) -> dict[str, int]:
+    """Assert that plans find what their twins do, for `which` of PROMISED; return how often each had witnesses.
+
+    Among the histories of the first world are some with what each check looks for, and it must be found.
+    """
+    names = {plan: twin.__name__.removeprefix("check_").upper() for plan, twin in pairs.items()}
+    with_witnesses = dict.fromkeys(names.values(), 0)
+    planted = [plant(seed, name) for name in names.values() if name in PLANTS for seed in range(_PLANTED)]
+    for histories in worlds(which=which):
+        first = len(histories)
+        histories += [replace(one.history, promises=histories[0].promises) for one in planted]
+        world = World.of_histories(spark, histories)
+        evidence = Evidence(world)
+        for plan, twin in pairs.items():
+            told = plan(evidence)
+            with_witnesses[names[plan]] += assert_same(told, histories, twin)
+            for run, one in enumerate(planted, first):
+                assert one.check != names[plan] or found(told[run].witnesses, one.witness), (one, told[run])
+        world.close()
+        planted = []
+    return with_witnesses

@@ -1,0 +1,19 @@
+"""The plans of B1, B3, B4 and B13 find what their twins find."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.spark.check_log_bytes import BYTES_CHECKS
+from tests.spark.logcases import COUNT, assert_like_twins, assert_planted
+
+
+@pytest.mark.timeout(600 + 10 * COUNT)
+def test_damaged_clusters_have_the_findings_of_the_twins(spark: SparkSession, tmp_path: Path) -> None:
+    assert_like_twins(spark, tmp_path, BYTES_CHECKS)
+
+
+@pytest.mark.timeout(600)
+def test_what_is_planted_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    assert_planted(spark, tmp_path, BYTES_CHECKS)

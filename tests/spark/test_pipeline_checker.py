@@ -1,0 +1,89 @@
+"""The Spark checker finds in a run's folder what the plain one finds."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from pipeline.history import Fault, Kind, Look, Op, Read
+from pipeline.parquet import write_rows
+from pipeline.plant_log import plant
+from pipeline.plant_stores import RAFT, Cluster
+from pipeline.results import Results, Verdict
+from pipeline.run import DATA, EARLIER, INFO, RunFolder
+from pipeline.spark.checker import check_run, check_stores
+from pipeline.twin import judge
+from raftmq.cli.main import app
+from tests.spark.compare import plain
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with an anomaly of each kind: a queue's entry is wrong on n1, and a refused send is in the log."""
+    root = tmp_path_factory.mktemp("run")
+    planted = plant(root / "built", 3, "B7", RAFT)
+    cluster = planted.cluster
+    op = cluster.ops[5]
+    cluster.change(cluster.unanswered(op), kind=str(Kind.FAIL), error="NOT_LEADER")
+    return make_folder(root / "run", cluster)
+
+
+def make_folder(root: Path, cluster: Cluster) -> Path:
+    """Make a run's folder of a cluster; what was built is there as an earlier moment as well."""
+    replicas = cluster.replicas()
+    for name in replicas.groups[0].members:
+        shutil.copytree(cluster.folder(name), root / DATA / name)
+        shutil.copytree(cluster.folder(name), root / EARLIER / "0" / name)
+    run = RunFolder(root)
+    reads = [
+        Read(0, op.topic, op.queue, op.offset, op.position, op.writer, op.counter, op.attempt, op.digest)
+        for op in cluster.ops[:1]
+    ]
+    for kind, rows in ((Op, cluster.ops), (Read, reads), (Fault, []), (Look, cluster.looks)):
+        write_rows(run.file(kind), rows, kind)
+    promises = replicas.history.promises
+    info: dict[str, Any] = {"scenario": "planted", "seed": 3, "mode": "raft", "promises": promises.as_dict()}
+    (root / INFO).write_bytes(orjson.dumps(info))
+    return root
+
+
+def described(results: Results) -> list[tuple[Any, ...]]:
+    return [
+        (one.check, one.verdict, one.count, one.text, sorted(map(plain, one.witnesses))) for one in results.findings
+    ]
+
+
+@pytest.mark.timeout(600)
+def test_a_run_has_the_findings_and_figures_of_the_plain_checker(spark: SparkSession, folder: Path) -> None:
+    told: list[str] = []
+    found, expected = check_run(RunFolder(folder), progress=told.append), judge(RunFolder(folder))
+    assert described(found) == described(expected)
+    bad = {one.check for one in found.findings if one.verdict == Verdict.INVALID}
+    assert {"A5", "B7", "B10"} <= bad
+    assert found.figures["logs"] == expected.figures["logs"]
+    assert [what.split()[0] for what in told if what[0] in "ABV"] == [one.check for one in found.findings]
+
+
+@pytest.mark.timeout(600)
+def test_stores_alone_and_one_that_is_none(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    run = RunFolder(folder)
+    promises = run.promises()
+    broken = shutil.copytree(folder / DATA / "n2", tmp_path / "n2")
+    shutil.rmtree(broken / "commitlog")
+    found = check_stores([*run.members()[:2], broken], promises)
+    by_name = {one.check: one for one in found.findings}
+    assert by_name["B7"].verdict == Verdict.INVALID
+    assert (by_name["B1"].verdict, by_name["B1"].text) == (Verdict.UNKNOWN, "no store folder of n2")
+
+
+@pytest.mark.timeout(900)
+def test_verify_ends_alike_by_both_engines(spark: SparkSession, folder: Path) -> None:
+    ends = {
+        engine: CliRunner().invoke(app, ["verify", str(folder), "--engine", engine]).exit_code
+        for engine in ("plain", "spark")
+    }
+    assert ends == {"plain": 1, "spark": 1}
