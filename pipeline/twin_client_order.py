@@ -113,9 +113,10 @@ def check_a22(history: History) -> Finding:
     """Judge that old leaders are fenced.
 
     Violated by an acknowledgement (of a send, an offset, a topic or a group) in term T1 that was asked for after one
-    of a newer term T2 > T1 of the same broker group had been given.
+    of a newer term T2 > T1 of the same broker group had been given. The term of a send that was told none is that of
+    the entry which holds it in the merged log.
     """
-    acks = _acks_by_group(history)
+    acks = _acks_by_group(history, resolved=True)
     if not acks:
         return skipped("A22", "no acknowledgement tells its term")
     return finding("A22", _old_terms(acks), judged=history.promises.fencing)
@@ -282,11 +283,16 @@ def _regressions(told: list[tuple[Queue, Op, int]]) -> Iterator[Witness]:
             yield {"ops": [number, op.op], "queue": list(queue), "ends": [greatest, end]}
 
 
-def _acks_by_group(history: History) -> dict[str, list[Op]]:
+def _acks_by_group(history: History, *, resolved: bool = False) -> dict[str, list[Op]]:
+    """Return the acknowledgements with a term; `resolved`: also those whose term only the merged log tells."""
     found: dict[str, list[Op]] = {}
     for op in history.oks(*_TOLD_BY_LEADERS):
-        if op.term != UNKNOWN:
-            found.setdefault(history.group_of(op), []).append(op)
+        term = op.term
+        if resolved and term == UNKNOWN and op.act == Act.SEND:
+            held = history.held_at.get((op.writer, op.counter, op.attempt), ())
+            term = min(held, key=lambda row: row.position).term if held else UNKNOWN
+        if term != UNKNOWN:
+            found.setdefault(history.group_of(op), []).append(op if term == op.term else op._replace(term=term))
     return found
 
 

@@ -147,10 +147,11 @@ def check_a22(evidence: Evidence) -> dict[int, Finding]:
     """Judge that old leaders are fenced.
 
     A witness is an acknowledgement (of a send, an offset, a topic or a group) in a term older than the newest one of
-    its broker group in which something had been acknowledged before it was asked for.
+    its broker group in which something had been acknowledged before it was asked for. A send that was told no term has
+    that of the entry which holds it in the merged log.
     """
     world = evidence.world
-    acks = world.keep(_acks(evidence))
+    acks = world.keep(_acks(evidence, resolved=True))
     instead = dict.fromkeys(set(world.runs) - runs_of(acks), skipped("A22", "no acknowledgement tells its term"))
     # Terms are few: what each acknowledgement is held against is one small table.
     first = acks.groupBy(RUN, "q_broker", "term").agg(F.min(F.struct("completed", "op")).alias("first"))
@@ -324,8 +325,16 @@ def _before(facts: DataFrame, questions: DataFrame) -> DataFrame:
     return as_of(some, questions, (RUN, *QUEUE)).withColumnRenamed("fact", "best")
 
 
-def _acks(evidence: Evidence) -> DataFrame:
-    told = evidence.oks(*_TOLD_BY_LEADERS).where(F.col("term") != UNKNOWN)
+def _acks(evidence: Evidence, *, resolved: bool = False) -> DataFrame:
+    """Return the acknowledgements with a term; `resolved`: also those whose term only the merged log tells."""
+    acks = evidence.oks(*_TOLD_BY_LEADERS)
+    held = evidence.held
+    if resolved and held is not None:
+        places = held.groupBy(RUN, *ATTEMPT).agg(F.min_by("term", "position").alias("_term"))
+        silent = (F.col("act") == str(Act.SEND)) & (F.col("term") == UNKNOWN)
+        known = F.when(silent, F.coalesce("_term", "term")).otherwise(F.col("term"))
+        acks = acks.join(places, [RUN, *ATTEMPT], "left").withColumn("term", known)
+    told = acks.where(F.col("term") != UNKNOWN)
     return told.select(RUN, "q_broker", "op", "term", "leader", "invoked", "completed")
 
 
