@@ -6,7 +6,7 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := runtime remoting raft store namesrv broker client pipeline chaos raftmq tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check fmt bench kill-test fuzz soak simulate torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
+.PHONY: help venv demo test check fmt bench bench-pipeline kill-test fuzz soak simulate torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -35,6 +35,10 @@ fmt: $(READY) ## format the code and mend what ruff can mend
 
 bench: $(READY) ## the figures of docs/performance.md on this machine
 	@$(PYTHON) -m raftmq.cli.main bench suite
+
+MESSAGES := 10000000
+bench-pipeline: $(READY) $(TOOLS) ## slow: Spark over logs, runs and topics; MESSAGES=10000000
+	@$(PYTHON) -m raftmq.cli.main bench pipeline --messages $(MESSAGES)
 
 kill-test: $(READY) ## slow: the store's writer is killed 300 times, nothing flushed may be lost
 	@RAFTMQ_KILLS=300 $(PYTEST) -q -rP tests/cluster/test_store_kill.py

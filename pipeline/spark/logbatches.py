@@ -6,7 +6,7 @@ in the columns begin and end what the header of the file says; of a file that ca
 -1. chunks: BLAKE2b-16 of each MiB of the log, at multiples of a MiB, cut where files end.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -21,7 +21,7 @@ from pipeline.artefact_log import keyed_rows
 from pipeline.artefact_queues import hash_keys, queue_columns, read_index
 from pipeline.artefact_rows import Config, EntryRow, GapRow
 from pipeline.artefacts import CHUNK_BYTES, LogBytes
-from pipeline.logcolumns import WANTED, LogReader, Messages, last_chain
+from pipeline.logcolumns import WANTED, LogReader, Messages, Piece, last_chain
 from pipeline.logcolumns_frames import Ints, Segment, list_spans
 from pipeline.spark.topicarrow import slices
 from pipeline.spark.topicproperties import Properties, properties_of
@@ -179,16 +179,30 @@ def _log(part: Part, schema: str, columns: pa.Schema, check_crc: bool) -> Iterat
         reader = LogReader(spans, wanted=None, check_crc=check_crc)
     log = LogBytes(spans)
     for piece in reader.pieces():
-        if schema == "entries":
-            yield from _batches(part, columns, *_rows(piece.entries, EntryRow))
-        elif schema == "configs":
-            yield from _batches(part, columns, *_rows(piece.configs, Config))
-        elif schema == "gaps":
-            gaps = [gap._replace(empty=not any(log.read(gap.start, gap.start + BLANK_BYTES))) for gap in piece.gaps]
-            yield from _batches(part, columns, *_rows(gaps, GapRow))
-        elif piece.messages is not None and len(piece.messages):
-            make = {"messages": _messages, "records": _records, "keys": _keys}[schema]
-            yield from _batches(part, columns, *make(piece.messages))
+        yield from _of_piece(part, piece, schema, columns, log)
+
+
+def _of_piece(part: Part, piece: Piece, schema: str, columns: pa.Schema, log: LogBytes) -> Iterator[pa.RecordBatch]:
+    if schema == "entries":
+        yield from _batches(part, columns, *_rows(piece.entries, EntryRow))
+    elif schema == "configs":
+        yield from _batches(part, columns, *_rows(piece.configs, Config))
+    elif schema == "gaps":
+        gaps = [gap._replace(empty=not any(log.read(gap.start, gap.start + BLANK_BYTES))) for gap in piece.gaps]
+        yield from _batches(part, columns, *_rows(gaps, GapRow))
+    elif piece.messages is not None and len(piece.messages):
+        make = {"messages": _messages, "records": _records, "keys": _keys}[schema]
+        yield from _batches(part, columns, *make(piece.messages))
+
+
+def read_log(member: str, folder: Path, schemas: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield batches of several schemas of one log, each with its schema: the log is read once. Raises OSError."""
+    spans, part = list_spans(folder), Part(member, folder)
+    log = LogBytes(spans)
+    for piece in LogReader(spans).pieces():
+        for schema in schemas:
+            for batch in _of_piece(part, piece, schema, SCHEMAS[schema], log):
+                yield schema, batch
 
 
 def _rows(rows: list[Any], kind: Any) -> tuple[int, Mapping[str, Column]]:

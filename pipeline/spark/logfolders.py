@@ -1,4 +1,4 @@
-"""Reads store folders into Logs: each table once, by `format("raftmq-log")`, kept as Parquet in a working folder.
+"""Reads store folders into Logs: each table once, kept as Parquet in a working folder (logtables.py).
 
 What stands beside the logs is read as the plain reader does. Of the logs a row for each member comes to the driver.
 """
@@ -29,10 +29,10 @@ from pipeline.spark.logs import (
     empty_frame,
     groups_of,
 )
+from pipeline.spark.logtables import DERIVED, KEYED, OF_LOG, Task, table_schema, write_tables
 from store.errors import StoreError
 
 _CHUNK_FIELDS: Mapping[str, pa.DataType] = {"start": pa.int64(), "end": pa.int64(), "digest": pa.binary()}
-_INDEX_FIELDS = ("file", "number", "hash", "position", "begin", "end")
 _OF_MEMBER = ("copy", "member")
 
 
@@ -59,9 +59,9 @@ def logs_of_folders(
     """
     moments = [_moment(copy, some, promises) for copy, some in [(END, folders), *enumerate(earlier)]]
     tables = _Tables(spark, work, moments)
-    entries = tables.read("entries", "entries", ENTRY_FIELDS)
-    messages = tables.read("records", "records", MESSAGE_FIELDS)
-    gaps = tables.read("gaps", "gaps", GAP_FIELDS)
+    entries = tables.read("entries", ENTRY_FIELDS)
+    messages = tables.read("records", MESSAGE_FIELDS)
+    gaps = tables.read("gaps", GAP_FIELDS)
     unindexed, misindexed, unreadable = tables.compare_index(messages)
     facts = _facts(moments, entries, messages, tables.configs())
     for (copy, member), name in unreadable:
@@ -73,11 +73,11 @@ def logs_of_folders(
         entries,
         messages,
         gaps,
-        tables.read("queues", "queues", QUEUE_FIELDS),
+        tables.read("queues", QUEUE_FIELDS),
         unindexed,
         misindexed,
         {(0, name): found.log for name, found in moments[0].beside.items()},
-        tables.read("chunks", "chunks", _CHUNK_FIELDS),
+        tables.read("chunks", _CHUNK_FIELDS),
         work,
     )
 
@@ -93,37 +93,44 @@ def _moment(copy: int, folders: Sequence[Path], promises: Promises) -> _Moment:
 
 
 class _Tables:
-    """Tables of the log source, with OWNER in front."""
+    """Tables of all members' folders, with OWNER in front, read once and kept as Parquet."""
 
     def __init__(self, spark: SparkSession, work: Path, moments: Sequence[_Moment]) -> None:
         self._spark = spark
         self._work = work
         self._moments = [moment for moment in moments if moment.paths]
+        self._has_index = any(any(path.glob("index/*")) for moment in self._moments for path in moment.paths.values())
+        keys = KEYED[1:] if self._has_index else ()
+        index = KEYED[:1] if self._has_index else ()
+        tasks = [
+            Task(moment.copy, moment.brokers[member], member, path, schemas, work)
+            for moment in self._moments
+            for member, path in moment.paths.items()
+            for schemas in ((*OF_LOG, *keys), (*DERIVED, *index))
+        ]
+        write_tables(spark, tasks)
 
-    def read(self, name: str, schema: str, fields: Mapping[str, pa.DataType]) -> DataFrame:
-        """Read one table of all members and keep it."""
-        frames = [self._of_moment(moment, schema, list(fields)) for moment in self._moments]
-        return self._kept(name, frames, fields)
+    def table(self, schema: str) -> DataFrame:
+        """Return a table of the log source, of all members."""
+        path = self._work / schema
+        if not path.exists():
+            return self._spark.createDataFrame(table_schema(schema).empty_table())
+        return self._spark.read.parquet(str(path))
+
+    def read(self, schema: str, fields: Mapping[str, pa.DataType]) -> DataFrame:
+        """Return columns of a table."""
+        return self.table(schema).select(*OWNER, *fields)
 
     def configs(self) -> list[Row]:
         """Return the configurations in the logs, with their owners."""
-        names = Config._fields
-        return [
-            row
-            for moment in self._moments
-            for row in self._of_moment(moment, "configs", list(names), crc="false").orderBy("index").collect()
-        ]
+        return self.table("configs").orderBy("copy", "member", "index").collect()
 
     def compare_index(self, messages: DataFrame) -> tuple[DataFrame, DataFrame, list[tuple[tuple[int, str], str]]]:
         """Return what the key indexes lack, what they have wrong, and files that cannot be read: as the plain one."""
         places: Mapping[str, pa.DataType] = {"position": pa.int64()}
-        some = [moment for moment in self._moments if any(any(path.glob("index/*")) for path in moment.paths.values())]
-        if not some:
+        if not self._has_index:
             return empty_frame(self._spark, KEY_FIELDS), empty_frame(self._spark, places), []
-        index = self._kept("index", [self._of_moment(moment, "index", list(_INDEX_FIELDS)) for moment in some], {})
-        keys = self._kept(
-            "keys", [self._of_moment(moment, "keys", ["position", "key", "hash"], crc="false") for moment in some], {}
-        )
+        index, keys = self.table("index"), self.table("keys")
         bounds = index.groupBy(*OWNER).agg(
             F.min_by("begin", "file").alias("first"),
             F.max_by("end", "file").alias("last"),
@@ -138,28 +145,15 @@ class _Tables:
         told = index.join(bounds.select(*OWNER), list(OWNER)).select(*OWNER, "position").distinct()
         wrong = told.join(within.select(*OWNER, "position"), [*OWNER, "position"], "left_anti")
         return (
-            self._kept("unindexed", [lacking.select(*OWNER, "position", "key")], KEY_FIELDS),
-            self._kept("misindexed", [wrong], places),
+            self._kept("unindexed", lacking.select(*OWNER, "position", "key")),
+            self._kept("misindexed", wrong),
             closed,
         )
 
-    def _of_moment(self, moment: _Moment, schema: str, columns: list[str], crc: str = "true") -> DataFrame:
-        reader = self._spark.read.format("raftmq-log").option("schema", schema).option("crc", crc)
-        reader = reader.option("members", ",".join(moment.paths)).option("columns", ",".join(["member", *columns]))
-        found = reader.load(",".join(map(str, moment.paths.values())))
-        brokers = F.create_map(*(F.lit(word) for pair in moment.brokers.items() for word in pair))
-        return found.select(
-            F.lit(0).alias("run"), F.lit(moment.copy).alias("copy"), brokers[F.col("member")].alias("broker"), "member",
-            *columns,
-        )  # fmt: skip
-
-    def _kept(self, name: str, frames: Sequence[DataFrame], fields: Mapping[str, pa.DataType]) -> DataFrame:
-        if not frames:
-            return empty_frame(self._spark, fields)
+    def _kept(self, name: str, frame: DataFrame) -> DataFrame:
         path = str(self._work / name)
-        for frame in frames:
-            frame.write.mode("append").parquet(path)
-        return self._spark.read.schema(frames[0].schema).parquet(path)
+        frame.write.parquet(path)
+        return self._spark.read.schema(frame.schema).parquet(path)
 
 
 def _facts(

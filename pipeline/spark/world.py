@@ -47,27 +47,24 @@ class World:
     @classmethod
     def of_folder(cls, spark: SparkSession, run: RunFolder, promises: Promises | None = None) -> "World":
         """Return that of a run's folder, without its stores. Raises HistoryError for what is missing or too new."""
-        frames = [_read(spark, run.file(kind), kind) for kind in (Op, Read, Fault, Look)]
-        return cls(spark, promises or run.promises(), (0,), *frames)
+        ops, reads, faults, looks = (_read(spark, run.file(kind), kind) for kind in (Op, Read, Fault, Look))
+        return cls(spark, promises or run.promises(), (0,), ops, reads, faults, looks)
 
     @classmethod
     def of_histories(cls, spark: SparkSession, histories: Sequence[History]) -> "World":
         """Return that of some histories with equal promises, numbered from 0."""
         promises = histories[0].promises
         assert all(history.promises == promises for history in histories), "one world, one set of promises"
-        frames = [
-            frame_of(spark, kind, ((number, rows(history)) for number, history in enumerate(histories)))
-            for kind, rows in (
-                (Op, lambda history: history.ops),
-                (Read, lambda history: history.reads),
-                (Fault, lambda history: history.faults),
-                (Look, lambda history: history.looks),
-            )
-        ]
-        merged = [(number, history.merged) for number, history in enumerate(histories) if history.merged is not None]
+        numbered = list(enumerate(histories))
+        ops = frame_of(spark, Op, ((number, history.ops) for number, history in numbered))
+        reads = frame_of(spark, Read, ((number, history.reads) for number, history in numbered))
+        faults = frame_of(spark, Fault, ((number, history.faults) for number, history in numbered))
+        looks = frame_of(spark, Look, ((number, history.looks) for number, history in numbered))
+        merged = [(number, history.merged) for number, history in numbered if history.merged is not None]
         held = frame_of(spark, Held, ((number, log.messages) for number, log in merged)) if merged else None
         complete = {number: log.complete for number, log in merged}
-        return cls(spark, promises, tuple(range(len(histories))), *frames, held=held, complete=complete)
+        runs = tuple(range(len(histories)))
+        return cls(spark, promises, runs, ops, reads, faults, looks, held=held, complete=complete)
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Have a frame computed once: it stays, on disk where memory does not suffice, until `close`."""

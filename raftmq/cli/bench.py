@@ -216,6 +216,39 @@ def memory(
 
 
 @app.command()
+def pipeline(
+    messages: Annotated[
+        int, typer.Option("--messages", "-m", min=10_000, help="Acknowledged sends of the larger run.")
+    ] = 10_000_000,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure Spark: log source and checker on a run and on one of a tenth of its size, and the topic source."""
+    from pipeline.judge import why_no_spark
+
+    why = why_no_spark()
+    if why:
+        fail(why)
+    from raftmq.bench.pipeline import run_pipeline
+
+    found = run_pipeline(messages, folder, lambda what: typer.echo(what, err=True))
+    if as_json:
+        print_json(found)
+        return
+    columns = (
+        "what",
+        "messages",
+        "seconds",
+        "per_second",
+        "mb_per_second",
+        "verdict",
+        "jvm_peak_mib",
+        "driver_peak_mib",
+    )
+    print_table(columns, [tuple(row.get(name, "") for name in columns) for row in found])
+
+
+@app.command()
 def registration(
     topics: Annotated[int, typer.Option("--topics", min=1, max=1_000_000)] = 100_000,
     as_json: Json = False,

@@ -101,7 +101,7 @@ async def test_R16_a_deposed_master_with_a_tail_of_its_own_follows_the_promoted_
         for number in range(10):
             await producer.send(Message("After", b"%d" % number))
     # The old master comes back, learns that another was promoted, and takes nothing.
-    pair.master.launch()
+    pair.master.process.launch()
     old = pair.master.process
     await until(lambda: (found := status(old)) is not None and bool(found["fenced"]), "the old master is not fenced")
     assert not any(place for place in (await pair.send_for(LOAD_S / 2)).values() if place == 0)
@@ -132,7 +132,7 @@ async def test_R16_another_log_is_never_mixed_with_the_masters(make: MakePair, t
     pair.stores[1].rename(other)
     pair.master.kill()
     pair.master.store.rename(tmp_path / "copy")
-    pair.master.launch()
+    pair.master.process.launch()
     await asyncio.to_thread(pair.master.process.wait_ready)
     pair.history.queue = type(pair.history.queue)("b")
     pair.history.offset = type(pair.history.offset)("q")

