@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from chaos.local import LocalCluster
+from client.message import Message
 from pipeline.run import DATA, RunFolder
 from pipeline.spark.checker import check_run
 from pipeline.spark.session import spark_session
-from raftmq import Message
 from raftmq.bench.bigrun import MEMBERS, make_run
 from raftmq.sync import AdminClient, Producer
 
