@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from chaos.clients import Clients
-from chaos.faults.clock import environment, find_library, set_clock
 from chaos.links import SiteLinks
 from chaos.local import POLL_S, Mode
 from chaos.loopdisk import LoopDisk
@@ -65,7 +64,7 @@ class Member:
         self.device = LoopDisk(folder / "disk.ext4", self.store.parent) if own_disk else None
         self.undo: Path | None = folder / "undo"
         self.disk: Path | None = folder / "disk.json"
-        self.clock: Path | None = None
+        self.clock: Path | None = folder / "clock"
         self.paused = False
         self._raft = raft
         self._planted = ["--planted", planted] if planted else []
@@ -74,14 +73,8 @@ class Member:
     def dial(self, instead: Mapping[str, str]) -> None:
         """Have the next start dial other addresses than those that it means."""
         pairs = [part for real, proxy in instead.items() for part in ("--dial", f"{real}={proxy}")]
-        program = ["chaos.member", "--undo", str(self.undo), "--disk", str(self.disk), *self._planted, *pairs]
-        self.process.run_by(program)
-
-    def take_clock(self, library: Path) -> None:
-        """Have the next start be by libfaketime, with a clock that can be told to jump and goes right until then."""
-        self.clock = self.folder / "clock"
-        set_clock(self.clock, 0)
-        self.process.environment |= environment(library, self.clock)
+        program = ["chaos.member", "--undo", str(self.undo), "--disk", str(self.disk), "--clock", str(self.clock)]
+        self.process.run_by([*program, *self._planted, *pairs])
 
     def state(self) -> dict[str, Any] | None:
         """Return what it says of its group; None from one that is down, paused or silent."""
@@ -111,7 +104,6 @@ class Site:
         toxiproxy: str = "process",
         network: bool = False,
         own_disks: bool = False,
-        clocks: bool = False,
         planted: str = "",
         seed: int = 0,
     ) -> None:
@@ -119,8 +111,8 @@ class Site:
 
         `links`: the members reach one another through fault proxies, of the server that `toxiproxy` names
         (chaos.toxiproxy.server). `network`: in namespaces around a switch; no proxies then. `own_disks`: each on a file
-        system of its own. Both need the namespaces of chaos/inside.py. `clocks`: their clocks can jump, where there is
-        libfaketime. `planted`: see chaos/member.py.
+        system of its own. Both need the namespaces of chaos/inside.py.
+        `planted`: see chaos/member.py.
         """
         self.folder = folder
         self.mode: Mode = mode
@@ -155,10 +147,6 @@ class Site:
             )
             for name in names
         ]
-        library = find_library() if clocks else None
-        for member in self.members:
-            if library is not None:
-                member.take_clock(library)
         door = "raft" if mode == "raft" else "ha"
         doors = {member.name: {door: peers[member.name], "clients": member.process.address} for member in self.members}
         self.before_start: Callable[[Member], None] = _nothing

@@ -19,9 +19,9 @@ import importlib
 import json
 import os
 import runpy
-import select
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from store.disk import Disk
 
 # The broker is started as the command starts it; it is no import of ours.
 COMMAND = "raftmq.cli.main"
+# How soon a clock that is told to jump does.
+CLOCK_EVERY_S = 0.1
 
 
 class DiskFaults:
@@ -54,8 +56,8 @@ class DiskFaults:
         delay_ms = self._now().get("fsync_ms", 0)
         if delay_ms:
             self._hit()
-            # No time.sleep: it waits until a time of a clock, and fails with EINVAL where libfaketime turns clocks.
-            select.select([], [], [], delay_ms / 1000)
+            # The clock of a disk cannot be turned: a slow one takes its time.
+            time.sleep(delay_ms / 1000)
         self._fail("fsync_errno")
 
     def _fail(self, key: str) -> None:
@@ -139,6 +141,29 @@ def redirect(dials: Mapping[str, str]) -> None:
     Loop.create_connection = redirected  # type: ignore[method-assign, assignment]
 
 
+def turn_clock(told: Path) -> None:
+    """Let this process's wall clock be as many seconds ahead as a file tells, from now on; none while there is none.
+
+    The broker asks time.time and time.time_ns, as modules that look them up at each call; the file is looked into ten
+    times a second, by a thread of its own, so that asking for the time costs what it did.
+    """
+    ahead = 0.0
+    time_s, time_ns = time.time, time.time_ns
+
+    def follow() -> None:
+        nonlocal ahead
+        while True:
+            try:
+                ahead = float(told.read_text(encoding="ascii"))
+            except FileNotFoundError:
+                ahead = 0.0
+            time.sleep(CLOCK_EVERY_S)
+
+    threading.Thread(target=follow, name="chaos-clock", daemon=True).start()
+    time.time = lambda: time_s() + ahead
+    time.time_ns = lambda: time_ns() + int(ahead * 1e9)
+
+
 def _path_of(fd: int) -> str:
     return str(Path(f"/proc/self/fd/{fd}").readlink())
 
@@ -154,10 +179,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m chaos.member")
     parser.add_argument("--undo", type=Path, required=True)
     parser.add_argument("--disk", type=Path)
+    parser.add_argument("--clock", type=Path)
     parser.add_argument("--dial", action="append", default=[])
     parser.add_argument("--planted", default="")
     options, rest = parser.parse_known_args()
     watch_disk(UndoFile(options.undo), DiskFaults(options.disk))
+    if options.clock:
+        turn_clock(options.clock)
     if options.dial:
         redirect(dict(pair.split("=", 1) for pair in options.dial))
     if options.planted:

@@ -74,7 +74,6 @@ class Run:
             links=scenario.links,
             network=scenario.network,
             own_disks=scenario.own_disks,
-            clocks=scenario.clocks,
             planted=scenario.planted,
             seed=seed,
         )

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.cluster import GROUP, member_names
-from chaos.faults.clock import CAPABILITY as FAKETIME
 from chaos.faults.device import CAPABILITY as EXT4
 from chaos.faults.net import CAPABILITY as NETNS
 from chaos.local import Mode
@@ -59,11 +58,6 @@ class Scenario:
     def own_disks(self) -> bool:
         """Whether each member's store is on a file system of its own."""
         return EXT4 in self.needs
-
-    @property
-    def clocks(self) -> bool:
-        """Whether its members have clocks that can jump."""
-        return FAKETIME in self.needs
 
     @property
     def workload_names(self) -> tuple[str, ...]:

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.faults.base import T0, T1, T2
-from chaos.faults.clock import CAPABILITY as FAKETIME
-from chaos.faults.clock import environment, find_library
 from chaos.faults.device import CAPABILITY as EXT4
 from chaos.faults.freezer import Still, state_of, why_no_cgroup
 from chaos.faults.net import CAPABILITY as NETNS
@@ -102,22 +100,6 @@ def _strace() -> str:
     return "" if done.returncode == EXIT_OF_INJECTED else f"strace may not trace here: {_last_line(done)}"
 
 
-def _faketime() -> str:
-    """Try a process whose wall clock is another."""
-    library = find_library()
-    if library is None:
-        return "libfaketime is not installed (Debian: apt install libfaketime)"
-    with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "faketime"
-        told.write_text("+1000000000\n", encoding="ascii")
-        done = _run(
-            [sys.executable, "-S", "-c", "import time; print(int(time.time()))"],
-            env={**os.environ, **environment(library, told)},
-        )
-    ahead = done.stdout.strip()
-    return "" if ahead.isdigit() and int(ahead) > 2_600_000_000 else f"libfaketime changes nothing: {_last_line(done)}"
-
-
 def _user_namespace() -> str:
     """Try user, network and mount namespaces without privileges."""
     unshare = shutil.which("unshare")
@@ -179,7 +161,6 @@ def _power() -> str:
 _TRIALS: Sequence[tuple[str, str, Callable[[], str]]] = (
     ("signals", T0, _signals),
     ("strace", T0, _strace),
-    (FAKETIME, T0, _faketime),
     ("userns", T1, _user_namespace),
     ("nft", T1, _nft),
     (NETNS, T1, _netns),

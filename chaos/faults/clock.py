@@ -1,7 +1,8 @@
-"""A wall clock that jumps, by libfaketime in one member's process; the monotonic clock goes on as it does.
+"""A wall clock that jumps in one member's process; the monotonic clock goes on as it does.
 
-Members of a site that is asked for it are started with the library, at the true time, so that the clock of one jumps
-while it runs and leads. What it says the time is stands in the Date header of its HTTP face: that is the proof.
+Members look into a file for how far their clock is ahead (chaos/member.py), so that the clock of one jumps while it
+runs and leads. What it says the time is stands in the Date header of its HTTP face: that is the proof. libfaketime
+would do the same to any program, and makes a broker of several threads so slow that what breaks then is no clock.
 """
 
 import asyncio
@@ -15,15 +16,6 @@ from pathlib import Path
 from chaos.faults.base import T0, Effect, Member, Site, Unable, wait_until
 from chaos.faults.targets import pick
 
-CAPABILITY = "faketime"
-# Where distributions put the library. Not the one for threads, whose lock makes each look at the clock take 0.2 ms as
-# soon as two threads look: in Python the interpreter's own lock keeps them apart.
-LIBRARIES = (
-    "/usr/lib/*/faketime/libfaketime.so.1",
-    "/usr/lib/faketime/libfaketime.so.1",
-    "/usr/lib64/faketime/libfaketime.so.1",
-    "/usr/local/lib/faketime/libfaketime.so.1",
-)
 # Seconds that a clock jumps, either way.
 JUMP_S_MIN, JUMP_S_MAX = 60, 7200
 # Of what was asked for: the Date header has whole seconds, and is kept for one.
@@ -34,7 +26,7 @@ class ClockJump:
     """A member's wall clock jumps forward or back while it runs, and back again at heal."""
 
     tier = T0
-    needs: Sequence[str] = (CAPABILITY,)
+    needs: Sequence[str] = ()
 
     def __init__(self, role: str) -> None:
         self.role = role
@@ -45,7 +37,7 @@ class ClockJump:
         """Let it jump."""
         (member,) = await pick(site, self.role, rng)
         if member.clock is None:
-            raise Unable("the clocks of these members take no orders: start them by libfaketime")
+            raise Unable("the clocks of these members take no orders: start them by chaos.member")
         jump = rng.choice((-1, 1)) * rng.randint(JUMP_S_MIN, JUMP_S_MAX)
         self._member = member
         set_clock(member.clock, jump)
@@ -74,34 +66,11 @@ async def _shows(member: Member, wanted_s: int) -> None:
 
 
 def set_clock(told: Path, ahead: int) -> None:
-    """Let the clock of whoever was started with `environment` be so many seconds ahead of ours, or behind below 0."""
+    """Let the clock of whoever looks into that file be so many seconds ahead of ours, or behind below 0."""
     # It is read at any time: never half written.
     fresh = told.with_name(told.name + ".new")
     fresh.write_text(f"{ahead:+d}\n", encoding="ascii")
     fresh.replace(told)
-
-
-def find_library() -> Path | None:
-    """Return libfaketime, None where it is not installed."""
-    for pattern in LIBRARIES:
-        found = sorted(Path("/").glob(pattern.lstrip("/")))
-        if found:
-            return found[0]
-    return None
-
-
-def environment(library: Path, told: Path) -> dict[str, str]:
-    """Return the variables that let a process have the clock that the file tells."""
-    return {
-        "LD_PRELOAD": str(library),
-        "FAKETIME_TIMESTAMP_FILE": str(told),
-        # The file is looked at once in a second: at every look at the clock a broker would do little else.
-        "FAKETIME_CACHE_DURATION": "1",
-        # Timeouts run by the monotonic clock, which never jumps. (time.sleep fails then, and no server uses it.)
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        # Nor do the times of files that were written before the jump.
-        "NO_FAKE_STAT": "1",
-    }
 
 
 def ahead_s(member: Member) -> float | None:

@@ -128,7 +128,7 @@ def test_every_kind_of_fault_is_fired_here() -> None:
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("faults", [OF_PROCESSES, OF_DISKS, OF_LINKS], ids=["processes", "disks", "links"])
 async def test_faults_take_place_and_are_healed(faults: dict[str, tuple[float, str]], tmp_path: Path) -> None:
-    site = Site(tmp_path, links=faults is OF_LINKS, clocks=faults is OF_DISKS, seed=1)
+    site = Site(tmp_path, links=faults is OF_LINKS, seed=1)
 
     async def gone() -> None:
         return None

@@ -72,11 +72,9 @@ def test_programs_of_administrators_are_found_without_their_path(monkeypatch: py
 def test_a_scenario_asks_for_what_its_faults_need() -> None:
     assert SCENARIOS["network"].network
     assert SCENARIOS["device"].own_disks
-    assert SCENARIOS["clock"].clocks
     for scenario in SCENARIOS.values():
         assert scenario.network == any(name.startswith("net-") for name in scenario.faults), scenario.name
         assert scenario.own_disks == any(name.startswith("disk-") for name in scenario.faults), scenario.name
-        assert scenario.clocks == any(name.startswith("clock-") for name in scenario.faults), scenario.name
         assert scenario.tier == max((FAULTS[name]().tier for name in scenario.faults), default="T0")
     plain = Scenario("x", promised("raft", 3), faults=("kill-leader", "no such fault"))
     assert not plain.network

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from chaos import tiers
-from chaos.faults.clock import CAPABILITY, environment, find_library
 from chaos.faults.freezer import Still, state_of
 from chaos.nemesis import FAULTS
 from chaos.tiers import Capability, missing, probe
@@ -16,7 +15,7 @@ from chaos.tiers import Capability, missing, probe
 def test_every_capability_is_there_or_says_in_one_line_why_not() -> None:
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8")
     found = probe()
-    assert len({capability.name for capability in found}) == len(found) == 9
+    assert len({capability.name for capability in found}) == len(found) == 8
     for capability in found:
         assert capability.tier in {"T0", "T1", "T2"}
         assert capability.ok == (capability.why == ""), capability
@@ -33,11 +32,11 @@ def test_needs_are_capabilities_that_are_tried() -> None:
 
 
 def test_a_fault_whose_capability_is_missing_is_named_with_the_reason() -> None:
-    table = [Capability(CAPABILITY, "T0", False, "not installed"), Capability("signals", "T0", True, "")]
-    assert missing(("kill-leader", "clock-jump-leader", "flap"), table) == {
-        "clock-jump-leader": "faketime: not installed"
+    table = [Capability("ext4-power", "T2", False, "no loop device"), Capability("signals", "T0", True, "")]
+    assert missing(("kill-leader", "disk-power-leader", "flap"), table) == {
+        "disk-power-leader": "ext4-power: no loop device"
     }
-    assert missing(("clock-jump-leader",), [Capability(CAPABILITY, "T0", True, "")]) == {}
+    assert missing(("disk-power-leader",), [Capability("ext4-power", "T2", True, "")]) == {}
     assert missing(("net-flap",), [Capability("netns", "T1", False, "no nft")]) == {"net-flap": "netns: no nft"}
 
 
@@ -56,10 +55,9 @@ def test_a_trial_that_hangs_or_is_not_allowed_is_a_reason(monkeypatch: pytest.Mo
 
 def test_tools_that_are_not_installed_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chaos.tiers.shutil.which", lambda _tool, **_where: None)
-    monkeypatch.setattr("chaos.tiers.find_library", lambda: None)
     monkeypatch.setattr("chaos.tiers.os.geteuid", lambda: 0)
     why = {one.name: one.why for one in probe() if not one.ok}
-    for name in ("strace", CAPABILITY, "userns", "nft", "netns", "ext4-power"):
+    for name in ("strace", "userns", "nft", "netns", "ext4-power"):
         assert "is not installed" in why[name]
 
 
@@ -80,17 +78,3 @@ def test_a_process_stands_still_and_goes_on(cgroup: bool) -> None:
         child.kill()
         child.wait()
     assert state_of(child.pid) == ""
-
-
-@pytest.mark.skipif(find_library() is None, reason="libfaketime is not installed")
-def test_the_environment_gives_a_process_another_clock(tmp_path: Path) -> None:
-    library = find_library()
-    assert library is not None
-    (tmp_path / "told").write_text("+7200\n")
-    told = subprocess.run(
-        ["date", "+%s"],
-        env={**os.environ, **environment(library, tmp_path / "told")},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    ours = subprocess.run(["date", "+%s"], capture_output=True, text=True, check=True)
-    assert 7100 < int(told.stdout) - int(ours.stdout) < 7300
