@@ -6,7 +6,7 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := runtime remoting raft store namesrv broker client pipeline chaos raftmq tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check fmt bench bench-pipeline kill-test fuzz soak simulate torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
+.PHONY: help venv demo test test-spark check fmt bench bench-pipeline kill-test fuzz soak simulate torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -27,7 +27,10 @@ check: $(READY) ## format, lint, types, floors and unit tests: under a minute
 
 test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: under 15 minutes on two cores
 	@lint=0; $(MAKE) --no-print-directory -k -j2 -Otarget lint-format lint-rules lint-types lint-floors lint-setup || lint=$$?; \
-	$(PYTEST) -q -n 2 --dist loadfile tests && exit $$lint
+	$(PYTEST) -q -n 2 --dist loadfile -m "not long" tests && exit $$lint
+
+test-spark: $(READY) $(TOOLS) ## slow: every check in Spark against its plain twin, over many histories and damaged clusters
+	@$(PYTEST) -q -n 2 --dist loadfile -m long tests
 
 fmt: $(READY) ## format the code and mend what ruff can mend
 	@$(PYTHON) -m ruff format $(SOURCES)

@@ -11,6 +11,7 @@ from tests.spark.histories import COUNT
 TWINS = (check_a4, check_a5, check_a6, check_a7, check_a8, check_a9)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300 + COUNT)
 def test_plans_find_what_twins_find(spark: SparkSession) -> None:
     # Retries may be there twice; and nothing may be, in two broker groups.

@@ -11,6 +11,7 @@ from tests.spark.mutations_client import hold_against_twins
 TWINS = (check_a16, check_a17, check_a19, check_a20)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600 + COUNT)
 def test_planted_and_random_histories_have_the_findings_of_the_twins(spark: SparkSession) -> None:
     hold_against_twins(spark, GROUP_CHECKS, TWINS)

@@ -13,6 +13,7 @@ from tests.spark.compare import assert_same
 from tests.spark.histories import COUNT, PROMISED, history
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300 + COUNT)
 def test_plans_find_what_twins_find(spark: SparkSession) -> None:
     # Much is asked for; and few ends may be unknown, in two broker groups.
@@ -20,6 +21,7 @@ def test_plans_find_what_twins_find(spark: SparkSession) -> None:
     assert all(count > COUNT // 200 for count in counts.values()), counts
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_numbers_and_attempts_that_are_there_twice_are_malformed(spark: SparkSession) -> None:
     histories = [history(seed, PROMISED[0], malformed=True) for seed in range(300)]

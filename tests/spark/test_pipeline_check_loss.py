@@ -11,6 +11,7 @@ from tests.spark.histories import COUNT
 TWINS = (check_a1, check_a2, check_a3, check_a13)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300 + COUNT)
 def test_plans_find_what_twins_find(spark: SparkSession) -> None:
     # All is kept; and messages are removed, power fails, and there are two broker groups.

@@ -11,6 +11,7 @@ from tests.spark.mutations_client import hold_against_twins
 TWINS = (check_a10, check_a11, check_a12, check_a14, check_a15, check_a22, check_a23)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600 + COUNT)
 def test_planted_and_random_histories_have_the_findings_of_the_twins(spark: SparkSession) -> None:
     hold_against_twins(spark, ORDER_CHECKS, TWINS)

@@ -68,6 +68,7 @@ def test_a_run_has_the_findings_and_figures_of_the_plain_checker(spark: SparkSes
     assert [what.split()[0] for what in told if what[0] in "ABV"] == [one.check for one in found.findings]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_stores_alone_and_one_that_is_none(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     run = RunFolder(folder)
@@ -80,6 +81,7 @@ def test_stores_alone_and_one_that_is_none(spark: SparkSession, folder: Path, tm
     assert (by_name["B1"].verdict, by_name["B1"].text) == (Verdict.UNKNOWN, "no store folder of n2")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_verify_ends_alike_by_both_engines(spark: SparkSession, folder: Path) -> None:
     ends = {

@@ -9,6 +9,7 @@ from pipeline.plant_stores import PAIR, RAFT
 from tests.spark.logcases import COUNT, damaged, in_spark
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600 + 10 * COUNT)
 @pytest.mark.parametrize("kind", [RAFT, PAIR])
 def test_the_merged_log_is_that_of_the_plain_reader(spark: SparkSession, tmp_path: Path, kind: str) -> None:
