@@ -102,17 +102,21 @@ def one_bit_flipped(folder: Path) -> dict[str, Any]:
 
 
 def one_offset_moved_back(folder: Path) -> dict[str, Any]:
-    """One member's stored offset of a consumer group is less than what it was."""
-    member = RunFolder(folder).members()[2]
+    """One member's stored offset of a consumer group is less than it was, and nobody asked for that."""
+    run = RunFolder(folder)
+    member = run.members()[2]
+    commits = [op for op in run.ops() if op.act == Act.COMMIT and op.kind == Kind.OK and op.group == GROUP]
+    newest = max(commits, key=lambda op: op.value)
+    asked = {op.value for op in commits if (op.topic, op.queue) == (newest.topic, newest.queue)}
+    back = next(value for value in range(newest.value) if value not in asked)
     path = member / "config" / "consumerOffset.json"
     content = orjson.loads(path.read_bytes())
-    key = next(key for key in content["offsetTable"] if key.endswith(f"@{GROUP}"))
-    queue, offset = max(content["offsetTable"][key].items(), key=lambda item: int(item[1]))
-    assert offset > 1
-    path.with_name(f"{path.name}.bak").write_bytes(path.read_bytes())
-    content["offsetTable"][key][queue] = 1
-    path.write_bytes(orjson.dumps(content))
-    return {"B12": {"member": member.name, "group": GROUP, "queue": int(queue), "offset": 1, "before": offset}}
+    queues = content["offsetTable"].setdefault(f"{newest.topic}@{GROUP}", {})
+    for name, value in ((f"{path.name}.bak", newest.value), (path.name, back)):
+        queues[str(newest.queue)] = value
+        path.with_name(name).write_bytes(orjson.dumps(content))
+    place = {"member": member.name, "group": GROUP, "topic": newest.topic, "queue": newest.queue}
+    return {"B12": {**place, "offset": back, "before": newest.value}}
 
 
 def write_at(member: Path, position: int, data: bytes) -> None:
