@@ -365,7 +365,10 @@ class Connection(asyncio.Protocol):
             self.reply(request, Command.response(ResponseCode.SYSTEM_BUSY, remark))
             return
         self._running += 1
-        self._side.tasks.spawn(self._finish(request, work), f"code {request.code} of {self.address}")
+        task = self._side.tasks.spawn(self._finish(request, work), f"code {request.code} of {self.address}")
+        if isinstance(work, Coroutine):
+            # A task that is cancelled before its first step never gets to it; of one that is over nothing is left.
+            task.add_done_callback(lambda _task: work.close())
 
     async def _finish(self, request: Command, work: Awaitable[Command | None]) -> None:
         try:

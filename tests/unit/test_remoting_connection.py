@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Coroutine, Mapping
 from typing import cast
 
 import pytest
@@ -195,3 +196,22 @@ async def test_a_server_that_hangs_up_at_once_counts_as_a_failure_to_connect() -
     assert asyncio.get_running_loop().time() - started >= 0.049
     await client.close()
     await server.close()
+
+
+async def test_a_handler_that_is_cancelled_before_its_first_step_leaves_nothing_behind() -> None:
+    made: list[Coroutine[object, object, Command]] = []
+
+    async def slow(request: Command) -> Command:
+        return Command.response(0, body=request.body)
+
+    def handler(_: Connection, request: Command) -> Reply:
+        made.append(slow(request))
+        return made[-1]
+
+    side = Side("test", {ECHO: handler}, ServerLimits(), pauses_reading=True, connections_max=1)
+    connection = Connection(side, asyncio.get_running_loop())
+    connection.connection_made(Recorder())
+    connection.data_received(encode(Command.request(ECHO)))
+    # In the same turn of the loop: the task has not begun.
+    await side.tasks.close()
+    assert inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED
