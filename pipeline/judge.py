@@ -20,7 +20,7 @@ from store.errors import StoreError
 
 Engine = Literal["auto", "plain", "spark"]
 ENGINES: tuple[Engine, ...] = ("auto", "plain", "spark")
-# Below, plain Python is quicker by far (a minute or two, a few GiB): Spark plans each check for seconds, whatever its size.
+# Below, plain Python is quicker by far (a minute or two, a few GiB): Spark takes seconds to plan each check.
 SPARK_FROM_OPS = 1_000_000
 SPARK_FROM_BYTES = 512 * 1024 * 1024
 Progress = Callable[[str], None]
