@@ -8,8 +8,7 @@ import random
 from collections.abc import Sequence
 
 from chaos.faults.base import PACKETS, T1, Effect, Site, Unable
-from chaos.faults.links import LOSS_MAX, LOSS_MIN, Bridge, Flap, Isolate, LinkFault, OneWay, all_pairs
-from chaos.faults.targets import names
+from chaos.faults.links import Bridge, Flap, Isolate, LinkFault, LossyLinks, OneWay
 
 CAPABILITY = "netns"
 
@@ -61,15 +60,7 @@ class NetFlap(_NetFault, Flap):
     name = "net-flap"
 
 
-class NetLoss(_NetFault):
+class NetLoss(_NetFault, LossyLinks):
     """Of all packets between members a share is dropped."""
 
     name = "net-loss"
-
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
-        """Let links lose."""
-        share = round(rng.uniform(LOSS_MIN, LOSS_MAX), 2)
-        await self.begin(site)
-        for source, target in all_pairs(site):
-            await site.links.loss(source, target, share)
-        return Effect(names(site.members), "all", "")
