@@ -1,6 +1,7 @@
 """Judges what a run left by whichever checker suits it: plain Python for small histories, Spark for any size."""
 
 import importlib.util
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,12 @@ from store.errors import StoreError
 
 Engine = Literal["auto", "plain", "spark"]
 ENGINES: tuple[Engine, ...] = ("auto", "plain", "spark")
-# Below, plain Python is quicker by far (a minute or two, a few GiB): Spark takes seconds to plan each check.
-SPARK_FROM_OPS = 1_000_000
-SPARK_FROM_BYTES = 512 * 1024 * 1024
+# Plain Python is quicker as long as there is memory for it: Spark takes seconds to plan each check. So much an operation
+# takes with its share of what was read and of three replicas' logs (6.2 KiB measured), and so much a byte of a log.
+PLAIN_BYTES_AN_OP = 7 * 1024
+PLAIN_BYTES_A_LOG_BYTE = 8
+# Of the machine's memory: the rest is for the file cache and for who else is there.
+PLAIN_MEMORY_SHARE = 0.5
 Progress = Callable[[str], None]
 """Told which part is looked at now."""
 
@@ -36,10 +40,10 @@ def judge_run(
 ) -> Results:
     """Judge a run by what it promised, or by `promises`; which engine did it stands in the figures.
 
-    "auto" takes Spark for a history of SPARK_FROM_OPS operations and more where Spark can run. Raises HistoryError,
-    OSError for a run that cannot be read, EngineMissing for "spark" without PySpark or Java.
+    "auto" takes Spark for a history that plain Python needs half of the memory for and more, where Spark can run. Raises
+    HistoryError, OSError for a run that cannot be read, EngineMissing for "spark" without PySpark or Java.
     """
-    large = count_rows(run.file(Op), Op) >= SPARK_FROM_OPS
+    large = _is_large(count_rows(run.file(Op), Op) * PLAIN_BYTES_AN_OP)
     if _is_spark(engine, large=large):
         # Only here: whoever judges in plain Python needs no PySpark.
         from pipeline.spark.checker import check_run
@@ -52,7 +56,7 @@ def judge_history(
     run: RunFolder, promises: Promises | None = None, engine: Engine = "auto", progress: Progress | None = None
 ) -> Results:
     """Judge a run by what its clients saw alone: no store folder is looked at. Raises as judge_run."""
-    large = count_rows(run.file(Op), Op) >= SPARK_FROM_OPS
+    large = _is_large(count_rows(run.file(Op), Op) * PLAIN_BYTES_AN_OP)
     if _is_spark(engine, large=large):
         from pipeline.spark.checker import check_run
 
@@ -72,7 +76,8 @@ def judge_stores(
     if len(set(names)) < len(names):
         raise HistoryError(f"two of the folders have one name, and members are called by it: {', '.join(names)}")
     promises = promises_of(mode, {"": names}, acknowledged_min=0)
-    large = sum(file.stat().st_size for path in folders for file in path.glob("commitlog/*")) >= SPARK_FROM_BYTES
+    logged = sum(file.stat().st_blocks * 512 for path in folders for file in path.glob("commitlog/*"))
+    large = _is_large(logged * PLAIN_BYTES_A_LOG_BYTE)
     if _is_spark(engine, large=large):
         from pipeline.spark.checker import check_stores
 
@@ -87,6 +92,11 @@ def judge_stores(
 
 def _told(found: Results, engine: str) -> Results:
     return replace(found, figures={**found.figures, "engine": engine})
+
+
+def _is_large(needed: int) -> bool:
+    """Tell whether so many bytes are too many for plain Python on this machine."""
+    return needed > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * PLAIN_MEMORY_SHARE
 
 
 def _is_spark(engine: Engine, *, large: bool) -> bool:
