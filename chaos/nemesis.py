@@ -112,8 +112,15 @@ def make(name: str) -> Nemesis:
     return factory()
 
 
-async def inflict(nemesis: Nemesis, site: Site, rng: random.Random, *, lasts_s: float) -> Effect:
-    """Fire a fault, let it last, heal it, and wait until the whole cluster is well.
+async def inflict(
+    nemesis: Nemesis,
+    site: Site,
+    rng: random.Random,
+    *,
+    lasts_s: float,
+    healed: Callable[[], None] = lambda: None,
+) -> Effect:
+    """Fire a fault, let it last, heal it, and wait until the whole cluster is well; `healed` is called before the wait.
 
     Raises Unable when it could not be done, NotHealed when something stays broken. A fault that was begun is healed in
     any case, also when this is cancelled.
@@ -123,6 +130,7 @@ async def inflict(nemesis: Nemesis, site: Site, rng: random.Random, *, lasts_s: 
         await asyncio.sleep(lasts_s)
     finally:
         further = await nemesis.heal(site)
+    healed()
     seconds = await well(site)
     proofs = [proof for proof in (effect.effect, further) if proof]
     return effect._replace(effect="; ".join([*proofs, f"well after {seconds:.1f} s"]) if proofs else "")

@@ -26,7 +26,7 @@ from chaos.scenario import Scenario
 from chaos.schedule import Planned, Schedule, draw, play, save
 from chaos.workload import Load, Names
 from chaos.workloads.catalogue import make_workload
-from pipeline.history import Fault, Look
+from pipeline.history import UNKNOWN, Fault, Look
 from pipeline.judge import judge_run
 from pipeline.results import Results
 from pipeline.run import DATA, EARLIER, HISTORY, INFO, LOGS, RESULTS, SCHEDULE, RunFolder
@@ -169,9 +169,15 @@ class Run:
         self._recorder.fault(self._fault)
         self._fired.append({"number": planned.number, "name": planned.name, "acknowledged": acknowledged})
 
+    def healed(self) -> None:
+        """Note when it was healed: how long the cluster takes from then on is judged (A25)."""
+        self._fault = self._fault._replace(ended=self._recorder.now())
+
     def ended(self, planned: Planned, effect: Effect) -> None:
         """Note what came of it."""
-        self._recorder.fault(self._fault._replace(ended=self._recorder.now(), **effect._asdict()))
+        # One that could not be done was never healed.
+        ended = self._fault.ended if self._fault.ended != UNKNOWN else self._recorder.now()
+        self._recorder.fault(self._fault._replace(ended=ended, **effect._asdict()))
         self._fired[-1] |= effect._asdict()
         self._say(f"{planned.name} is over")
 

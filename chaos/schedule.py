@@ -200,8 +200,12 @@ class Fired(Protocol):
         """Take note that it fires now, at this count of acknowledged operations."""
         ...
 
+    def healed(self) -> None:
+        """Take note that nothing is broken any more: from now on the cluster may be expected to get well."""
+        ...
+
     def ended(self, planned: Planned, effect: Effect) -> None:
-        """Take note that it is healed, and the cluster well.
+        """Take note that the cluster is well.
 
         An effect without proof: it could not be done (`wanted` says why then), or nothing shows that it was.
         """
@@ -228,7 +232,7 @@ async def play(
         fired.began(planned, acknowledged())
         try:
             rng = random.Random(planned.seed)
-            effect = await do(make(planned.name), site, rng, lasts_s=planned.lasts_ms / 1000)
+            effect = await do(make(planned.name), site, rng, lasts_s=planned.lasts_ms / 1000, healed=fired.healed)
         except Unable as error:
             effect = Effect("", str(error), "")
         fired.ended(planned, effect)

@@ -21,8 +21,8 @@ from store.errors import StoreError
 
 Engine = Literal["auto", "plain", "spark"]
 ENGINES: tuple[Engine, ...] = ("auto", "plain", "spark")
-# Plain Python is quicker as long as there is memory for it: Spark takes seconds to plan each check. So much an operation
-# takes with its share of what was read and of three replicas' logs (6.2 KiB measured), and so much a byte of a log.
+# Plain Python is quicker as long as there is memory for it: Spark takes seconds to plan each check. So much memory
+# takes an operation with its share of what was read and of three replicas' logs (6.2 KiB measured), or a byte of a log.
 PLAIN_BYTES_AN_OP = 7 * 1024
 PLAIN_BYTES_A_LOG_BYTE = 8
 # Of the machine's memory: the rest is for the file cache and for who else is there.
@@ -40,7 +40,7 @@ def judge_run(
 ) -> Results:
     """Judge a run by what it promised, or by `promises`; which engine did it stands in the figures.
 
-    "auto" takes Spark for a history that plain Python needs half of the memory for and more, where Spark can run. Raises
+    "auto" takes Spark, where it can run, for what plain Python needs more than half of the memory for. Raises
     HistoryError, OSError for a run that cannot be read, EngineMissing for "spark" without PySpark or Java.
     """
     large = _is_large(count_rows(run.file(Op), Op) * PLAIN_BYTES_AN_OP)

@@ -130,7 +130,9 @@ def pull(order: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def load(order: dict[str, Any]) -> dict[str, list[str]]:
-    """Send until standard input says stop; each acknowledgement is said at once.
+    """Send until standard input says stop; each acknowledgement is said at once. It counts from the first one on.
+
+    Until then the library looks for its first route, and gives up after a few seconds on a machine that is busy.
 
     After a failure it pauses, as a program would: the library itself returns at once while a broker is gone, and its
     thread that asks the NameServer for a new route cannot connect while another one connects and fails in a busy loop.
@@ -152,7 +154,8 @@ def load(order: dict[str, Any]) -> dict[str, list[str]]:
             try:
                 status = int(producer.send_sync(built).status)
             except Exception as error:
-                failed.append(f"{name}: {error}")
+                if acknowledged:
+                    failed.append(f"{name}: {error}")
                 stopping.wait(PAUSE_S)
                 continue
             if status != 0:

@@ -1,6 +1,6 @@
 """The real RocketMQ as a slave of our master, and as the master of our slave: the logs are equal, byte for byte.
 
-`make interop-java` sends 100,000 messages; by default, fewer.
+`make interop-java` runs all with 100,000 messages; `make test`, one direction with fewer.
 """
 
 import asyncio
@@ -117,6 +117,7 @@ async def check_readable(address: str) -> None:
     assert sorted(bytes(message.body) for message in found) == sorted(body(number) for number in range(MESSAGES))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_RocketMQ_follows_our_master(jars: str, namesrv: ServerProcess, tmp_path: Path) -> None:
     (ha_port,) = free_ports(1)

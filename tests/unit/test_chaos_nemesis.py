@@ -69,6 +69,26 @@ async def test_who_was_killed_is_started_anew_and_both_pids_are_told(name: str, 
     assert effect.effect.count("ended with -9") == effect.effect.count("back as pid") == count
 
 
+async def test_a_fault_ends_when_it_is_healed_and_not_when_the_cluster_is_well(
+    site: DoubledSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time without a leader from then on is what A25 judges."""
+    order = []
+
+    async def well(_site: Site) -> float:
+        order.append("well")
+        return 7.0
+
+    monkeypatch.setattr("chaos.nemesis.well", well)
+    killed = make("kill-all")
+    effect = await inflict(
+        killed, site, random.Random(1), lasts_s=0.0,
+        healed=lambda: order.append(f"healed: {[member.process.running for member in site.members]}"),
+    )  # fmt: skip
+    assert order == ["healed: [True, True, True]", "well"]
+    assert effect.effect.endswith("well after 7.0 s")
+
+
 async def test_power_is_cut_for_all_before_anything_is_undone(site: DoubledSite) -> None:
     for member in site.members:
         path = member.store / "log"

@@ -35,6 +35,9 @@ class Told:
     def began(self, planned: Planned, acknowledged: int) -> None:
         self.lines.append(("began", planned.name, acknowledged))
 
+    def healed(self) -> None:
+        self.lines.append(("healed",))
+
     def ended(self, planned: Planned, effect: Effect) -> None:
         self.lines.append(("ended", planned.name, effect))
 
@@ -129,7 +132,7 @@ async def replayed(schedule: Schedule, site: Site) -> list[tuple[Any, ...]]:
         count += 1
         return count
 
-    async def do(nemesis: Nemesis, _site: Site, rng: random.Random, *, lasts_s: float) -> Effect:
+    async def do(nemesis: Nemesis, _site: Site, rng: random.Random, *, lasts_s: float, healed: Any) -> Effect:
         dice.append((nemesis.name, rng.random(), lasts_s))
         return Effect("n0", "leader", "done")
 
@@ -154,11 +157,12 @@ async def test_a_fault_does_not_wait_for_a_load_that_stands_still(tmp_path: Path
     schedule = plan(1000, idle_ms=30)
     assert await play(schedule, DoubledSite(tmp_path), lambda: 5, told, stop=asyncio.Event()) == 1
     assert told.lines[0] == ("began", "kill-leader", 5)
-    assert "ended with -9" in told.lines[1][2].effect
+    assert told.lines[1] == ("healed",)
+    assert "ended with -9" in told.lines[2][2].effect
 
 
 async def test_what_cannot_be_done_is_told_without_proof_and_the_next_fault_fires(tmp_path: Path) -> None:
-    async def do(_nemesis: Nemesis, _site: Site, rng: random.Random, *, lasts_s: float) -> Effect:
+    async def do(_nemesis: Nemesis, _site: Site, rng: random.Random, *, lasts_s: float, healed: Any) -> Effect:
         if not lasts_s and rng.random() == random.Random(10).random():
             raise Unable("nothing to break")
         return Effect("n0", "leader", "done")
@@ -172,8 +176,8 @@ async def test_what_cannot_be_done_is_told_without_proof_and_the_next_fault_fire
 async def test_after_the_load_has_ended_no_fault_begins(tmp_path: Path) -> None:
     stop, told = asyncio.Event(), Told()
     playing = asyncio.create_task(play(plan(0, 1000), DoubledSite(tmp_path), lambda: 1, told, stop=stop))
-    while len(told.lines) < 2:
+    while len(told.lines) < 3:
         await asyncio.sleep(0.01)
     stop.set()
     assert await playing == 1
-    assert [line[0] for line in told.lines] == ["began", "ended"]
+    assert [line[0] for line in told.lines] == ["began", "healed", "ended"]

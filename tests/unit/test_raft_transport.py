@@ -28,6 +28,17 @@ async def started(*parties: Party) -> AsyncIterator[None]:
     finally:
         for party in parties:
             await party.transport.close()
+        await no_sockets()
+
+
+async def no_sockets() -> None:
+    """Wait until a connection that was still shaking hands when its side closed has seen that the other one is gone."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, asyncio.SelectorEventLoop):
+        async with asyncio.timeout(5):
+            # The loop's own pipe to itself stays.
+            while len(loop._selector.get_map()) > 1:  # type: ignore[attr-defined]
+                await asyncio.sleep(0)
 
 
 async def test_messages_arrive_in_order_and_whole_both_ways() -> None:
