@@ -10,7 +10,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
-from chaos.faults.base import T0, Effect, NotHealed, Site, Unable
+from chaos.faults.base import T0, Effect, Links, NotHealed, Site, Unable
 from chaos.faults.targets import followers_of, leader_of, names, pick
 
 # Flapping: how long a link is cut and whole by turns, in seconds. Shorter and longer than an election.
@@ -193,32 +193,40 @@ class SlowLinks(LinkFault):
         return Effect(member.name, "any", "")
 
 
-class LossyLinks(LinkFault):
+class ShareFault(LinkFault):
+    """Something happens to a share of what all links carry, or of their connections."""
+
+    async def fire(self, site: Site, rng: random.Random) -> Effect:
+        """Draw the share, and do it to every link."""
+        share = round(rng.uniform(LOSS_MIN, LOSS_MAX), 2)
+        await self.begin(site)
+        for source, target in all_pairs(site):
+            await self.spoil(site.links, source, target, share)
+        return Effect(names(site.members), "all", "")
+
+    async def spoil(self, links: Links, source: str, target: str, share: float) -> None:
+        """Do it to one link."""
+        raise NotImplementedError
+
+
+class LossyLinks(ShareFault):
     """All links lose a share of what they carry, as packets are lost: it comes later, and in order."""
 
     name = "lossy-links"
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
-        """Let links lose."""
-        share = round(rng.uniform(LOSS_MIN, LOSS_MAX), 2)
-        await self.begin(site)
-        for source, target in all_pairs(site):
-            await site.links.loss(source, target, share)
-        return Effect(names(site.members), "all", "")
+    async def spoil(self, links: Links, source: str, target: str, share: float) -> None:
+        """Let a link lose."""
+        await links.loss(source, target, share)
 
 
-class ResetLinks(LinkFault):
+class ResetLinks(ShareFault):
     """All links reset a share of their connections, soon after they came about."""
 
     name = "reset-links"
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
-        """Let links reset."""
-        share = round(rng.uniform(LOSS_MIN, LOSS_MAX), 2)
-        await self.begin(site)
-        for source, target in all_pairs(site):
-            await site.links.resets(source, target, share)
-        return Effect(names(site.members), "all", "")
+    async def spoil(self, links: Links, source: str, target: str, share: float) -> None:
+        """Let a link reset."""
+        await links.resets(source, target, share)
 
 
 def all_pairs(site: Site) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from chaos.clients import Client, connections
-from chaos.workload import Load, pause
+from chaos.workload import Load, Plain, opened, pause, start_senders
 from remoting.bodies_client import ConsumerData, HeartbeatData, SubscriptionData
 
 # How long a consumer lives, and how long its place stays empty, in seconds.
@@ -82,6 +82,26 @@ class Consumer:
 
     async def _goodbye(self, client: Client, address: str) -> None:
         await client.api.unregister(address, self.name, None, self.group)
+
+
+class ConsumingWorkload(Plain):
+    """Senders to one topic, and so many places for consumers of it: they are of one `kind`, which names both."""
+
+    kind: type[Consumer]
+    queues = 1
+    senders = 8
+    places = 3
+
+    def __init__(self) -> None:
+        super().__init__({self.kind.topic: self.queues}, {self.kind.group: self.kind.topic})
+
+    async def run(self, load: Load, stop: asyncio.Event) -> None:
+        """Send and consume until `stop`."""
+        async with opened(self.name) as remoting, asyncio.TaskGroup() as tasks:
+            start_senders(tasks, load, remoting, self.kind.topic, self.queues, stop, count=self.senders)
+            for place in range(self.places):
+                rng = random.Random(load.rng.random())
+                tasks.create_task(keep_place(load, self.kind, f"{self.name}{place}", rng, stop))
 
 
 async def keep_place(

@@ -1,11 +1,9 @@
 """A consumer group whose members join, leave and are killed while it consumes."""
 
 import asyncio
-import random
 
 from chaos.clients import BROKER
-from chaos.workload import Load, Plain, opened, start_senders
-from chaos.workloads.consumers import CALL_S, Consumer, keep_place
+from chaos.workloads.consumers import CALL_S, Consumer, ConsumingWorkload
 from client.rebalance import average
 from pipeline.history import UNKNOWN, Kind
 from remoting.bodies import MessageQueue
@@ -14,29 +12,10 @@ from remoting.errors import RemotingError
 TOPIC = "chaos_groups"
 GROUP = "chaos_workers"
 QUEUES = 6
-SENDERS = 8
-MEMBERS = 3
 REBALANCE_S = 0.5
 POLL_S = 0.02
 # So many messages at most are asked for at a time.
 POLL_COUNT = 512
-
-
-class GroupsWorkload(Plain):
-    """Members share the queues as real consumers do, begin at the stored offset, and commit behind what they read."""
-
-    name = "groups"
-
-    def __init__(self) -> None:
-        super().__init__({TOPIC: QUEUES}, {GROUP: TOPIC})
-
-    async def run(self, load: Load, stop: asyncio.Event) -> None:
-        """Send and consume until `stop`."""
-        async with opened(self.name) as remoting, asyncio.TaskGroup() as tasks:
-            start_senders(tasks, load, remoting, TOPIC, QUEUES, stop, count=SENDERS)
-            for place in range(MEMBERS):
-                rng = random.Random(load.rng.random())
-                tasks.create_task(keep_place(load, Member, f"member{place}", rng, stop))
 
 
 class Member(Consumer):
@@ -90,3 +69,11 @@ class Member(Consumer):
             return []
         every = [MessageQueue(TOPIC, BROKER, queue) for queue in range(QUEUES)]
         return [queue.queueId for queue in average(self.name, every, sorted(members))]
+
+
+class GroupsWorkload(ConsumingWorkload):
+    """Members share the queues as real consumers do, begin at the stored offset, and commit behind what they read."""
+
+    name = "groups"
+    kind = Member
+    queues = QUEUES

@@ -5,15 +5,13 @@ import random
 from dataclasses import dataclass
 
 from chaos.clients import REFUSED
-from chaos.workload import Load, Plain, opened, pause, start_senders
-from chaos.workloads.consumers import Consumer, keep_place
+from chaos.workload import Load, pause
+from chaos.workloads.consumers import Consumer, ConsumingWorkload
 from pipeline.history import UNKNOWN, Act, Kind, Op
 
 TOPIC = "chaos_orderly"
 GROUP = "chaos_orderly_workers"
 QUEUES = 4
-SENDERS = 8
-MEMBERS = 3
 GREET_S = 2.0
 POLL_S = 0.02
 POLL_COUNT = 512
@@ -35,23 +33,6 @@ class Lock:
     """When it is given back."""
     at: int = UNKNOWN
     """The offset to go on from; UNKNOWN before it was asked for."""
-
-
-class OrderlyWorkload(Plain):
-    """Every member wants every queue, and consumes those whose lock it has got."""
-
-    name = "orderly"
-
-    def __init__(self) -> None:
-        super().__init__({TOPIC: QUEUES}, {GROUP: TOPIC})
-
-    async def run(self, load: Load, stop: asyncio.Event) -> None:
-        """Send and consume until `stop`."""
-        async with opened(self.name) as remoting, asyncio.TaskGroup() as tasks:
-            start_senders(tasks, load, remoting, TOPIC, QUEUES, stop, count=SENDERS)
-            for place in range(MEMBERS):
-                rng = random.Random(load.rng.random())
-                tasks.create_task(keep_place(load, Holder, f"holder{place}", rng, stop))
 
 
 class Holder(Consumer):
@@ -124,3 +105,11 @@ class Holder(Consumer):
             # It goes on as another process of the history, which holds nothing yet.
             self._locks.clear()
         return False
+
+
+class OrderlyWorkload(ConsumingWorkload):
+    """Every member wants every queue, and consumes those whose lock it has got."""
+
+    name = "orderly"
+    kind = Holder
+    queues = QUEUES
