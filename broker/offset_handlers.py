@@ -11,9 +11,10 @@ from typing import Protocol
 
 from broker.config import LiveConfig
 from broker.groups import GroupTable
+from broker.hops import HOP_FLAG
 from broker.meta_log import LOST
 from broker.meta_news import SLAVE
-from broker.offsets import OffsetTable
+from broker.offsets import ANYBODY, Client, OffsetTable
 from broker.topics import TopicTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
@@ -103,7 +104,7 @@ class OffsetHandlers:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"queue id {queue_id} of topic {topic} does not exist")
         end = self._store.max_offset(topic, queue_id)
         # A slave passes on what others committed: it does not own the queue, and never seeks.
-        client = None if SLAVE in connection.attachments else connection
+        client = None if SLAVE in connection.attachments else committer(connection, request)
         if not self._offsets.commit(group, topic, queue_id, header.commitOffset, end, client):
             return Command.response(ResponseCode.SUCCESS, RESET)
         if not request.is_oneway and self._offsets.pending(group, topic, queue_id):
@@ -118,6 +119,11 @@ class OffsetHandlers:
             return False
         entries = self._store.queue_entries(topic, queue_id, 0, 1)
         return bool(entries) and self._store.written - entries[0].physical_offset <= self._memory_bytes
+
+
+def committer(connection: Connection, request: Command) -> Client:
+    """Return whom a commit comes from: with what another member passed on, its connection is no client's."""
+    return ANYBODY if request.flag & HOP_FLAG else connection
 
 
 def _answer(connection: Connection, request: Command, answer: Callable[[], Command], code: int) -> None:

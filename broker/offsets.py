@@ -6,7 +6,8 @@ The rules, and where they are stricter than RocketMQ's:
   (a log that lost its unflushed tail while the offsets survived would otherwise hide the next messages from the group).
 - An offset does not go back by accident. RocketMQ takes any lower commit; a late commit of a member that lost the queue
   in a rebalance then repeats messages. Here a lower commit counts as a seek, and is taken, when it comes from the
-  client that committed last or when that client's connection has closed; from anybody else it is ignored.
+  client that committed last or when that client's connection has closed; from anybody else it is ignored. What another
+  member of a Raft group passes on may be anybody's (ANYBODY): it is taken, and so is the next one's, as RocketMQ does.
 - A commit of -1 ("I do not know") changes nothing; RocketMQ forgets the offset that it had.
 - A reset by an administrator counts at once, and is kept until the group's next pull of that queue has been told:
   commits that arrive before are of the time before the reset and are ignored.
@@ -44,6 +45,13 @@ class Client(Protocol):
     """Who commits: the connection."""
 
     closed: bool
+
+
+class _Anybody:
+    closed = True
+
+
+ANYBODY: Client = _Anybody()
 
 
 class OffsetTable:
@@ -344,7 +352,7 @@ class OffsetTable:
     def _is_late(self, place: tuple[str, int], offset: int, known: int, client: Client | None) -> bool:
         """Tell whether a commit below what is known comes from somebody who lost the queue."""
         committer = self._committers.get(place)
-        if committer is client or committer is None or committer.closed:
+        if client is ANYBODY or committer is client or committer is None or committer.closed:
             return False
         _log.info("%s:%d: late commit %d below %d ignored", *place, offset, known)
         return True

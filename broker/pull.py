@@ -25,6 +25,7 @@ from typing import Protocol
 
 from broker.config import LiveConfig
 from broker.longpoll import LongPollTable
+from broker.offset_handlers import committer
 from broker.offsets import OffsetTable
 from broker.pullcheck import PullChecks, PullTicket
 from broker.role import BrokerRole, Standalone
@@ -213,7 +214,7 @@ class PullHandlers:
                 ticket.queue_id,
                 header.commitOffset,
                 result.max_offset,
-                ticket.owner,
+                committer(ticket.owner, ticket.request),
             )
         if result.cold:
             self._read_cold(ticket, result)

@@ -46,7 +46,7 @@ RATE, PACE = 3000.0, 1800.0
 ACKNOWLEDGED_MIN = 20_000
 # The torture goes on for a quarter of an hour: over a million messages, which are judged in a few minutes and 10 GiB.
 TORTURE_S = 900.0
-TORTURE_RATE, TORTURE_PACE, TORTURE_PERIOD_S = 2200.0, 1400.0, 4.0
+TORTURE_RATE, TORTURE_PACE, TORTURE_PERIOD_S = 1800.0, 1200.0, 4.0
 
 
 def _make(

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from broker.configfile import MetadataError
-from broker.offsets import OffsetTable
+from broker.offsets import ANYBODY, OffsetTable
 from runtime.clock import ManualClock
 
 
@@ -68,6 +68,16 @@ def test_who_follows_a_closed_client_may_seek_back(tmp_path: Path) -> None:
     table.commit("G", "T", 0, 50, 100, gone)
     gone.closed = True
     table.commit("G", "T", 0, 8, 100, restarted)
+    assert table.query("G", "T", 0) == 8
+
+
+def test_what_a_member_passed_on_may_be_anybodys_and_is_taken(tmp_path: Path) -> None:
+    """One client, at the leader and by way of another member: it goes back by intention, whichever way it takes."""
+    table, client = make(tmp_path), Someone()
+    table.commit("G", "T", 0, 50, 100, client)
+    table.commit("G", "T", 0, 20, 100, ANYBODY)
+    assert table.query("G", "T", 0) == 20
+    table.commit("G", "T", 0, 8, 100, client)
     assert table.query("G", "T", 0) == 8
 
 

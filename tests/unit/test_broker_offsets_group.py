@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 import broker.meta_offsets
+from broker.hops import HOP_FLAG
 from broker.meta_log import LOST
 from broker.offset_handlers import OffsetHandlers
 from raft.types import Refusal
@@ -248,13 +249,28 @@ class Requests:
         header = QueryConsumerOffsetRequestHeader(consumerGroup="g", topic="T", queueId=0)
         return self._offset(self._ask(self.handlers.query, RequestCode.QUERY_CONSUMER_OFFSET, header))
 
-    def commit(self, offset: int, *, oneway: bool = False) -> Command | None:
+    def commit(
+        self, offset: int, *, oneway: bool = False, by: Someone | None = None, hop: bool = False
+    ) -> Command | None:
+        """Commit as the client, or as a member (`by`) that passes it on (`hop`)."""
         header = UpdateConsumerOffsetRequestHeader(consumerGroup="g", topic="T", queueId=0, commitOffset=offset)
-        return self._ask(self.handlers.update, RequestCode.UPDATE_CONSUMER_OFFSET, header, oneway=oneway)
+        return self._ask(
+            self.handlers.update, RequestCode.UPDATE_CONSUMER_OFFSET, header, oneway=oneway, by=by, hop=hop
+        )
 
-    def _ask(self, handler: Any, code: int, header: Any, *, oneway: bool = False) -> Command | None:
+    def _ask(
+        self,
+        handler: Any,
+        code: int,
+        header: Any,
+        *,
+        oneway: bool = False,
+        by: Someone | None = None,
+        hop: bool = False,
+    ) -> Command | None:
         made = Command.request(code, header, oneway=oneway)
-        answer = handler(cast(Connection, self.client), Command(code=code, flag=made.flag, raw_ext=dict(made.ext)))
+        flag = made.flag | HOP_FLAG if hop else made.flag
+        answer = handler(cast(Connection, by or self.client), Command(code=code, flag=flag, raw_ext=dict(made.ext)))
         assert not isinstance(answer, Awaitable)
         return cast("Command | None", answer)
 
@@ -298,6 +314,15 @@ async def test_a_oneway_commit_waits_for_nobody(requests: Requests) -> None:
     assert requests.member.proposed != [], "the group itself was created"
     requests.member.settle()
     assert requests.query() == 7
+
+
+async def test_a_client_goes_back_by_whatever_member_it_asks(requests: Requests) -> None:
+    """What was acknowledged holds: the leader knows a client's own connection, and none of those behind a member."""
+    member = Someone()
+    for offset, by, hop in ((15, None, False), (9, member, True), (4, None, False)):
+        requests.commit(offset, oneway=True, by=by, hop=hop)
+        requests.member.settle()
+        assert requests.query() == offset
 
 
 async def test_a_query_waits_for_what_is_on_its_way(requests: Requests) -> None:
