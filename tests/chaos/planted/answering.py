@@ -92,7 +92,8 @@ def skip_a_message_in_answers() -> None:
     def make(honest: Any) -> Any:
         def get(self: MessageStore, *arguments: Any, **options: Any) -> GetResult:
             result: GetResult = honest(self, *arguments, **options)
-            if result.status is GetStatus.FOUND and result.next_offset < result.max_offset and now():
+            # At the end of a queue too: few readers are ever behind it.
+            if result.status is GetStatus.FOUND and now():
                 result.next_offset += 1
             return result
 
