@@ -68,3 +68,14 @@ def _by_key(offsets: Mapping[Place, int]) -> _Offsets:
 
 def _by_place(offsets: _Offsets) -> dict[Place, int]:
     return {(key, queue_id): offset for key, queues in offsets.items() for queue_id, offset in queues.items()}
+
+
+def is_of(key: str, topic: str, group: str) -> bool:
+    """Tell whether a key is of a topic and a group; "" for either is of all."""
+    return (not topic or key.startswith(topic + SEPARATOR)) and (not group or key.endswith(SEPARATOR + group))
+
+
+def parts_of(key: str) -> tuple[str, str]:
+    """Return the topic and the group of a key."""
+    topic, _, group = key.rpartition(SEPARATOR)
+    return topic, group

@@ -29,7 +29,7 @@ from typing import Protocol
 from broker.configfile import Chunks, ConfigFile, MetadataError, Stamp
 from broker.meta_log import LOST, Done, LocalMeta, MetaLog, Operation, Table, Verb, next_version, packed, unpacked
 from broker.meta_offsets import OffsetCycle, Place
-from broker.offset_file import SEPARATOR, OffsetFile, decode_offsets, encode_offsets
+from broker.offset_file import SEPARATOR, OffsetFile, decode_offsets, encode_offsets, is_of, parts_of
 from remoting.bodies import ConsumerOffsetTable, DataVersion
 from remoting.codes import ResponseCode
 from remoting.errors import CommandError
@@ -179,7 +179,7 @@ class OffsetTable:
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return the (topic, group) pairs that have offsets."""
-        return [_parts(key) for key in self._table]
+        return [parts_of(key) for key in self._table]
 
     def remove_topic(self, topic: str) -> None:
         """Forget all offsets in a topic: one that is created again under the name starts anew."""
@@ -220,7 +220,7 @@ class OffsetTable:
 
     def own_commits(self) -> dict[tuple[str, str, int], int]:
         """Return what was committed at this slave and is not known to be the master's: (topic, group, queue)."""
-        return {(*_parts(key), queue_id): offset for (key, queue_id), offset in (self._own or {}).items()}
+        return {(*parts_of(key), queue_id): offset for (key, queue_id), offset in (self._own or {}).items()}
 
     def take_over(self, copied: ConsumerOffsetTable, settled: Mapping[tuple[str, str, int], int]) -> None:
         """Become equal to the master's table, on a slave; what was committed here meanwhile, and is more, stays.
@@ -231,7 +231,7 @@ class OffsetTable:
         table, kept = copied.offsetTable, {}
         for (key, queue_id), offset in self._own.items():
             known = table.get(key, {}).get(queue_id, -1)
-            if offset > known and settled.get((*_parts(key), queue_id)) != offset:
+            if offset > known and settled.get((*parts_of(key), queue_id)) != offset:
                 kept[key, queue_id] = offset
                 table.setdefault(key, {})[queue_id] = offset
         version = unpacked(packed(copied.dataVersion), self.data_version)
@@ -294,7 +294,7 @@ class OffsetTable:
                 self._table.setdefault(topic + SEPARATOR + target, {}).update(copied)
         elif verb == Verb.DELETE:
             topic, group = what
-            self._remove([key for key in self._table if _is_of(key, topic, group)])
+            self._remove([key for key in self._table if is_of(key, topic, group)])
         elif verb == Verb.CLEAR:
             self._remove(list(self._table))
         else:
@@ -395,14 +395,3 @@ class OffsetTable:
         self._resets.update(stored.resets)
         if self._own is not None:
             self._own.update(stored.own)
-
-
-def _is_of(key: str, topic: str, group: str) -> bool:
-    """Tell whether a key is of a topic and a group; "" for either is of all."""
-    return (not topic or key.startswith(topic + SEPARATOR)) and (not group or key.endswith(SEPARATOR + group))
-
-
-def _parts(key: str) -> tuple[str, str]:
-    """Return the topic and the group of a key."""
-    topic, _, group = key.rpartition(SEPARATOR)
-    return topic, group
