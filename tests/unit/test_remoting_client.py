@@ -99,8 +99,13 @@ async def test_no_answer_in_time_is_a_timeout_and_a_late_one_is_dropped() -> Non
     server = await serve({1: lambda connection, request: parked.append((connection, request)), ECHO: echo})
     client = RemotingClient()
     address = f"127.0.0.1:{server.port}"
+    await client.invoke(address, Command.request(ECHO), 5)
     with pytest.raises(InvokeTimeout, match=r"no answer from 127.0.0.1:\d+ within"):
         await client.invoke(address, Command.request(1), 0.02)
+    # It was sent over the connection that is there; the server may only come to it now.
+    async with asyncio.timeout(5):
+        while not parked:
+            await asyncio.sleep(0)
     ((connection, request),) = parked
     connection.reply(request, Command.response(0, "late"))
     assert (await client.invoke(address, Command.request(ECHO))).remark is None
