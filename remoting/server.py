@@ -14,6 +14,8 @@ _log = logging.getLogger(__name__)
 # Connections that the kernel may hold before they are accepted, as RocketMQ's server sets it.
 _BACKLOG = 1024
 _LIMITS = ServerLimits()
+# Turns of the loop from an accept to the end of a connection that is refused: task, beginning, abort, end.
+_ACCEPT_TURNS = 5
 
 
 class RemotingServer:
@@ -71,4 +73,7 @@ class RemotingServer:
         self._server = None
         server.close()
         await self._side.close()
+        # What was accepted last comes about in the next turns of the loop, is refused then, and must have ended too.
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)
         await server.wait_closed()

@@ -163,7 +163,7 @@ async def test_a_server_that_goes_away_and_comes_back_is_reconnected_to() -> Non
 
 async def test_the_wait_before_the_next_attempt_grows_and_starts_again_after_success() -> None:
     loop = asyncio.get_running_loop()
-    limits = ClientLimits(backoff_first_seconds=0.02, backoff_max_seconds=0.08, close_seconds=0.2)
+    limits = ClientLimits(backoff_first_seconds=0.05, backoff_max_seconds=0.4, close_seconds=0.2)
     lost = asyncio.Event()
     async with calling(limits, on_close=lambda _: lost.set()) as (client, server, address):
         await server.close()
@@ -173,10 +173,8 @@ async def test_the_wait_before_the_next_attempt_grows_and_starts_again_after_suc
             with pytest.raises(ConnectError):
                 await client.invoke(address, Command.request(ECHO))
             spent.append(loop.time() - started)
-        assert spent[1] >= 0.019
-        assert spent[2] >= 0.039
-        assert spent[3] >= 0.079
-        assert spent[4] >= 0.079
+        for step, seconds in zip((0.05, 0.1, 0.2, 0.4), spent[1:], strict=True):
+            assert seconds >= step - 0.001
         with pytest.raises(ConnectError, match="within"):
             await client.invoke(address, Command.request(ECHO), 0.01)  # the wait counts towards the timeout
         again = await serve({ECHO: echo}, server.port)
@@ -186,7 +184,7 @@ async def test_the_wait_before_the_next_attempt_grows_and_starts_again_after_suc
         started = loop.time()
         with pytest.raises(ConnectError):
             await client.invoke(address, Command.request(ECHO))
-        assert loop.time() - started < 0.07  # at most the first step, not the fourth
+        assert loop.time() - started < 0.35  # at most the first step, not the fourth
         await client.close()
 
 
