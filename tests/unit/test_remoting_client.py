@@ -117,7 +117,7 @@ async def test_deadlines_are_kept_one_by_one_on_one_timer() -> None:
     async with calling() as (client, _, address):
         await client.invoke(address, Command.request(ECHO))
         long = client.submit(address, Command.request(SILENT), 60.0)
-        short = [client.submit(address, Command.request(SILENT), seconds) for seconds in (0.03, 0.01, 0.02)]
+        short = [client.submit(address, Command.request(SILENT), seconds) for seconds in (0.3, 0.1, 0.2)]
         order: list[int] = []
         for number, future in enumerate(short):
             future.add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]  # default
