@@ -43,8 +43,7 @@ def judge_run(
     "auto" takes Spark, where it can run, for what plain Python needs more than half of the memory for. Raises
     HistoryError, OSError for a run that cannot be read, EngineMissing for "spark" without PySpark or Java.
     """
-    large = _is_large(count_rows(run.file(Op), Op) * PLAIN_BYTES_AN_OP)
-    if _is_spark(engine, large=large):
+    if _is_spark(engine, needed=count_rows(run.file(Op), Op) * PLAIN_BYTES_AN_OP):
         # Only here: whoever judges in plain Python needs no PySpark.
         from pipeline.spark.checker import check_run
 
@@ -56,8 +55,7 @@ def judge_history(
     run: RunFolder, promises: Promises | None = None, engine: Engine = "auto", progress: Progress | None = None
 ) -> Results:
     """Judge a run by what its clients saw alone: no store folder is looked at. Raises as judge_run."""
-    large = _is_large(count_rows(run.file(Op), Op) * PLAIN_BYTES_AN_OP)
-    if _is_spark(engine, large=large):
+    if _is_spark(engine, needed=count_rows(run.file(Op), Op) * PLAIN_BYTES_AN_OP):
         from pipeline.spark.checker import check_run
 
         return _told(check_run(run, promises, progress=progress, stores=False), "spark")
@@ -77,8 +75,7 @@ def judge_stores(
         raise HistoryError(f"two of the folders have one name, and members are called by it: {', '.join(names)}")
     promises = promises_of(mode, {"": names}, acknowledged_min=0)
     logged = sum(file.stat().st_blocks * 512 for path in folders for file in path.glob("commitlog/*"))
-    large = _is_large(logged * PLAIN_BYTES_A_LOG_BYTE)
-    if _is_spark(engine, large=large):
+    if _is_spark(engine, needed=logged * PLAIN_BYTES_A_LOG_BYTE):
         from pipeline.spark.checker import check_stores
 
         return _told(check_stores(folders, promises, progress=progress), "spark")
@@ -94,13 +91,10 @@ def _told(found: Results, engine: str) -> Results:
     return replace(found, figures={**found.figures, "engine": engine})
 
 
-def _is_large(needed: int) -> bool:
-    """Tell whether so many bytes are too many for plain Python on this machine."""
-    return needed > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * PLAIN_MEMORY_SHARE
-
-
-def _is_spark(engine: Engine, *, large: bool) -> bool:
-    if engine == "plain" or (engine == "auto" and not large):
+def _is_spark(engine: Engine, *, needed: int) -> bool:
+    """Tell whether Spark judges what plain Python needs so many bytes of memory for."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if engine == "plain" or (engine == "auto" and needed <= memory * PLAIN_MEMORY_SHARE):
         return False
     why = why_no_spark()
     if why and engine == "spark":
