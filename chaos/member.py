@@ -157,9 +157,6 @@ def turn_clock(told: Path) -> None:
                 ahead = float(told.read_text(encoding="ascii"))
             except FileNotFoundError:
                 ahead = 0.0
-            except ValueError:
-                # It is just being written.
-                pass
             time.sleep(CLOCK_EVERY_S)
 
     threading.Thread(target=follow, name="chaos-clock", daemon=True).start()
