@@ -12,6 +12,7 @@ from typing import Any
 
 from broker.classic_config import ClassicKeys
 from broker.ha_link import HaLink, PushedLog
+from runtime.listening import stop_accepting
 
 _log = logging.getLogger(__name__)
 
@@ -69,13 +70,14 @@ class HaServer:
 
     async def close(self) -> None:
         """Accept no more, let slaves take what was written to them for a moment, end all connections."""
-        self._closing = True
         server, self._server = self._server, None
+        if server is not None:
+            await stop_accepting(server)
+        self._closing = True
         if self._timer is not None:
             self._timer.cancel()
         if server is None:
             return
-        server.close()
         for link in list(self._links):
             if link.in_use:
                 link.close()

@@ -20,6 +20,7 @@ from raft.handshake import NONCE_BYTES, Acceptor, Dialler, Identity, Purpose
 from raft.hello import Hello, HelloError
 from raft.link import Link, LinkLimits, LinkOwner
 from raft.messages import Message
+from runtime.listening import stop_accepting
 from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -166,7 +167,7 @@ class PeerTransport:
         if server is None:
             return
         self._closing = True
-        server.close()
+        await stop_accepting(server)
         await self._tasks.close()
         for link in list(self._links):
             link.close("this member stops")

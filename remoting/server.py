@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from remoting.connection import Connection, Handler, Reply, Side
 from remoting.limits import ServerLimits
+from runtime.listening import stop_accepting
 
 __all__ = ["Connection", "Handler", "RemotingServer", "Reply", "ServerLimits"]
 
@@ -14,8 +15,6 @@ _log = logging.getLogger(__name__)
 # Connections that the kernel may hold before they are accepted, as RocketMQ's server sets it.
 _BACKLOG = 1024
 _LIMITS = ServerLimits()
-# Turns of the loop from an accept to the end of a connection that is refused: task, beginning, abort, end.
-_ACCEPT_TURNS = 5
 
 
 class RemotingServer:
@@ -71,9 +70,6 @@ class RemotingServer:
         if server is None:
             return
         self._server = None
-        server.close()
+        await stop_accepting(server)
         await self._side.close()
-        # What was accepted last comes about in the next turns of the loop, is refused then, and must have ended too.
-        for _ in range(_ACCEPT_TURNS):
-            await asyncio.sleep(0)
         await server.wait_closed()

@@ -8,6 +8,7 @@ from typing import Any
 from chaos.proxy.connection import Connection, Side
 from chaos.proxy.journal import Counters, Journal
 from chaos.proxy.toxics import STREAMS, Toxic
+from runtime.listening import stop_accepting
 from runtime.tasks import Tasks
 
 # Connections of one proxy at a time; one more is closed as soon as it is accepted, and counted as refused.
@@ -92,7 +93,7 @@ class FaultProxy:
         """Listen no more and drop all connections; what is under way in them is lost."""
         if self._server is None:
             return
-        self._server.close()
+        await stop_accepting(self._server)
         self._server = None
         for connection in list(self._connections):
             connection.abort()

@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
 from broker.config import load_broker_config
 from broker.server import Broker
+from chaos.processes import free_ports
 from client.errors import RouteError
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
@@ -15,15 +15,6 @@ from remoting.message import MessageExt
 from tests.cluster.test_client_producer import everything
 
 FAST = {"raftHeartbeatMs": "50", "raftElectionMsMin": "300", "raftElectionMsMax": "600", "shutdownForwardMs": "200"}
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody has at the moment."""
-    holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(holder.getsockname()[1]) for holder in holders]
-    for holder in holders:
-        holder.close()
-    return ports
 
 
 async def read_all(namesrv: str, topic: str, count: int) -> list[MessageExt]:

@@ -1,0 +1,55 @@
+"""runtime/listening.py: what was accepted is somebody's, however closely the end follows."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from runtime import loop as uv
+from runtime.listening import stop_accepting
+
+Runner = Callable[[Coroutine[None, None, None]], None]
+
+
+class Noted(asyncio.Protocol):
+    def __init__(self, come: list[asyncio.BaseTransport]) -> None:
+        self._come = come
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._come.append(transport)
+
+
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("runner", [asyncio.run, uv.run])
+def test_what_was_accepted_has_come_when_nothing_is_accepted_any_more(runner: Runner, turns: int) -> None:
+    async def main() -> None:
+        errors: list[dict[str, object]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        come: list[asyncio.BaseTransport] = []
+        server = await loop.create_server(lambda: Noted(come), "127.0.0.1", 0)
+        # Without a turn of the loop in between: the kernel lets it in, and the loop accepts it `turns` turns later.
+        with socket.create_connection(server.sockets[0].getsockname()):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await stop_accepting(server)
+            at_the_end = len(come)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not errors
+            assert len(come) == at_the_end
+            assert turns < 2 or at_the_end == 1
+            for transport in come:
+                transport.abort()  # type: ignore[attr-defined]
+            await server.wait_closed()
+
+    runner(main())
+
+
+async def test_nobody_is_let_in_afterwards() -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: Noted([]), "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    await stop_accepting(server)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
