@@ -1,14 +1,10 @@
 """Runs all checks over what a run left, in Spark: the same findings as pipeline/twin's, for runs of any size."""
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
-
-from pyspark.sql import SparkSession
 
 from pipeline.catalogue import TITLES
 from pipeline.evidence import History
@@ -56,58 +52,47 @@ def check_run(
 
     Findings and figures are those of pipeline/twin.judge. Raises HistoryError, OSError for a run that cannot be read.
     """
-    spark = spark_session()
-    with _work_folder() as work:
-        world = World.of_folder(spark, run, promises)
+    with _judging(World.of_folder(spark_session(), run, promises), progress) as judging:
         folders, earlier = (run.members(), run.earlier()) if stores else ([], [])
-        return _Judging(spark, world, work, progress or _tell_nobody).everything(folders, earlier)
+        return judging.everything(folders, earlier)
 
 
 def check_stores(folders: Sequence[Path], promises: Promises, *, progress: Progress | None = None) -> Results:
     """Judge the store folders of members, of which nothing else is known, by the checks of logs alone."""
-    spark = spark_session()
-    with _work_folder() as work:
-        world = World.of_histories(spark, [History((), (), promises=promises)])
-        return _Judging(spark, world, work, progress or _tell_nobody).logs(folders)
+    world = World.of_histories(spark_session(), [History((), (), promises=promises)])
+    with _judging(world, progress) as judging:
+        return judging.logs(folders)
 
 
 @dataclass(frozen=True)
 class _Judging:
     """One run being judged."""
 
-    spark: SparkSession
     world: World
-    work: Path
     progress: Progress
 
     def everything(self, folders: Sequence[Path], earlier: Sequence[Sequence[Path]]) -> Results:
         """Run all checks, in the twin's order."""
-        try:
-            replicas = self._replicas(folders, earlier)
-            world = self.world
-            if replicas.groups:
-                self.progress("merging the logs")
-                world = replace(world, held=replicas.held, complete=replicas.complete_runs)
-            evidence = Evidence(world)
-            found = [self._one(check, evidence) for check in CLIENT_CHECKS]
-            found += [self._one(check, replicas) for check in LOG_CHECKS]
-            found += [self._one(check, evidence) for check in GUARD_CHECKS]
-            self.progress("figures")
-            return Results(tuple(found), figures_of(evidence, log_figures(replicas)))
-        finally:
-            self.world.close()
+        replicas = self._replicas(folders, earlier)
+        world = self.world
+        if replicas.groups:
+            self.progress("merging the logs")
+            world = replace(world, held=replicas.held, complete=replicas.complete_runs)
+        evidence = Evidence(world)
+        found = [self._one(check, evidence) for check in CLIENT_CHECKS]
+        found += [self._one(check, replicas) for check in LOG_CHECKS]
+        found += [self._one(check, evidence) for check in GUARD_CHECKS]
+        self.progress("figures")
+        return Results(tuple(found), figures_of(evidence, log_figures(replicas)))
 
     def logs(self, folders: Sequence[Path]) -> Results:
         """Run the checks of logs."""
-        try:
-            replicas = self._replicas(folders, ())
-            return Results(tuple(self._one(check, replicas) for check in LOG_CHECKS))
-        finally:
-            self.world.close()
+        replicas = self._replicas(folders, ())
+        return Results(tuple(self._one(check, replicas) for check in LOG_CHECKS))
 
     def _replicas(self, folders: Sequence[Path], earlier: Sequence[Sequence[Path]]) -> Replicas:
         self.progress("reading the logs")
-        logs = logs_of_folders(self.spark, folders, self.world.promises, self.work, earlier)
+        logs = logs_of_folders(self.world.spark, folders, self.world.promises, self.world.folder, earlier)
         return Replicas(Evidence(self.world), logs)
 
     def _one(self, check: Callable[[Any], dict[int, Finding]], evidence: Evidence | Replicas) -> Finding:
@@ -138,9 +123,8 @@ def _tell_nobody(_what: str) -> None:
 
 
 @contextmanager
-def _work_folder() -> Iterator[Path]:
-    path = Path(mkdtemp(prefix="raftmq-checker-"))
+def _judging(world: World, progress: Progress | None) -> Iterator[_Judging]:
     try:
-        yield path
+        yield _Judging(world, progress or _tell_nobody)
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        world.close()

@@ -53,7 +53,7 @@ def logs_of_folders(
     work: Path,
     earlier: Sequence[Sequence[Path]] = (),
 ) -> Logs:
-    """Read the store folders of one run; members are called as their folders. `work` is an empty folder.
+    """Read the store folders of one run; members are called as their folders. tables go below `work`.
 
     A folder that is no store counts as missing. Raises OSError.
     """
@@ -78,7 +78,6 @@ def logs_of_folders(
         misindexed,
         {(0, name): found.log for name, found in moments[0].beside.items()},
         tables.read("chunks", _CHUNK_FIELDS),
-        work,
     )
 
 

@@ -6,7 +6,6 @@ and `member` beside the fields of artefact_rows. Config files, votes and floors 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -94,8 +93,6 @@ class Logs:
     """(run, member) → the bytes of its log at the end."""
     chunks: DataFrame | None = None
     """The hashes of pieces of the logs; without them they are computed as they are asked for."""
-    folder: Path | None = None
-    """Where large frames can be kept."""
 
     @classmethod
     def of_artefacts(cls, spark: SparkSession, cases: Sequence[Case], promises: Promises) -> "Logs":

@@ -147,14 +147,6 @@ class Replicas:
             return None
         return F.broadcast(kept) if count <= FEW else kept
 
-    def stored(self, name: str, frame: DataFrame) -> DataFrame:
-        """Have a large frame computed once: as Parquet beside the logs', where these were read from folders."""
-        if self.logs.folder is None:
-            return self.evidence.world.keep(frame)
-        path = str(self.logs.folder / name)
-        frame.write.parquet(path)
-        return self.evidence.world.spark.read.parquet(path)
-
     def _ranks(self) -> DataFrame:
         """Return each member's place among the logs: where two hold a record, the later one's is taken."""
         rows = []
@@ -315,12 +307,13 @@ class Replicas:
         rows = rows.withColumn("slot", slot())
         even = rows.where(F.col("log") == F.col("last"))
         if self.uneven is None:
-            return self.stored("merged", self.agreeing(even).select(*GROUP, *MessageRow._fields))
+            return self.evidence.world.keep(self.agreeing(even).select(*GROUP, *MessageRow._fields))
         even = even.join(self.uneven, [*GROUP, "slot"], "left_anti")
         odd = self.agreeing(rows.join(self.uneven, [*GROUP, "slot"], "left_semi"))
         best = odd.groupBy(*GROUP, "position").agg(F.max_by(F.struct(*MessageRow._fields), "log").alias("row"))
         chosen = best.select(*GROUP, "row.*")
-        return self.stored("merged", self.agreeing(even).select(*GROUP, *MessageRow._fields).unionByName(chosen))
+        agreed = self.agreeing(even).select(*GROUP, *MessageRow._fields)
+        return self.evidence.world.keep(agreed.unionByName(chosen))
 
     @cached_property
     def merged_rows(self) -> dict[GroupId, int]:

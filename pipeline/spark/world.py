@@ -4,17 +4,19 @@ Every frame has `run` (int) and, beside it, the fields of a noun of pipeline/his
 names and types (long and string). A check partitions by `run`, and by a queue or a message within it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, get_type_hints
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
-from pyspark.storagelevel import StorageLevel
 
 from pipeline.evidence import Held, History
 from pipeline.history import Fault, Look, Op, Read
@@ -27,9 +29,13 @@ _ARROW = {int: pa.int64(), str: pa.string()}
 _SPARK = {int: LongType(), str: StringType()}
 
 
+def _new_folder() -> Path:
+    return Path(mkdtemp(prefix="raftmq-checker-"))
+
+
 @dataclass(frozen=True)
 class World:
-    """The evidence of one or many runs that promised the same."""
+    """The evidence of one or many runs that promised the same; has a folder of its own until `close`."""
 
     spark: SparkSession
     promises: Promises
@@ -42,7 +48,8 @@ class World:
     """The merged log's messages, evidence.Held; None where no store folder was read."""
     complete: Mapping[int, bool] = field(default_factory=dict)
     """Run → whether all its replicas were read up to one common end; runs without a merged log are not in it."""
-    _kept: list[DataFrame] = field(default_factory=list)
+    folder: Path = field(default_factory=_new_folder)
+    _numbers: Iterator[int] = field(default_factory=count)
 
     @classmethod
     def of_folder(cls, spark: SparkSession, run: RunFolder, promises: Promises | None = None) -> "World":
@@ -67,15 +74,16 @@ class World:
         return cls(spark, promises, runs, ops, reads, faults, looks, held=held, complete=complete)
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Have a frame computed once: it stays, on disk where memory does not suffice, until `close`."""
-        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        self._kept.append(kept)
-        return kept
+        """Have a frame computed once, now: it stays until `close`, as a file."""
+        # Not persisted: what is built on such a frame is analysed and planned with all that it came from, over and
+        # over, and that costs more than most checks do; and it would take memory as the run grows.
+        path = str(self.folder / f"kept-{next(self._numbers)}")
+        frame.write.parquet(path)
+        return self.spark.read.schema(frame.schema).parquet(path)
 
     def close(self) -> None:
-        """Forget what was kept."""
-        while self._kept:
-            self._kept.pop().unpersist()
+        """Remove what was kept; its frames are of no use any more."""
+        rmtree(self.folder, ignore_errors=True)
 
     @property
     def several_groups(self) -> bool:

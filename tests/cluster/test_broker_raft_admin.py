@@ -75,10 +75,15 @@ async def test_the_lead_goes_where_it_is_told_to(group: RaftCluster) -> None:
 
 
 async def test_what_makes_no_sense_is_refused_in_words(group: RaftCluster) -> None:
-    leader = await group.leader()
-    follower = next(member for member in group.ids if member != leader)
-    answer = await ask(group.brokers[follower], RaftCode.TRANSFER_LEADER)
-    assert (answer.code, leader in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+    async with asyncio.timeout(10):
+        while True:
+            leader = await group.leader()
+            follower = next(member for member in group.ids if member != leader)
+            answer = await ask(group.brokers[follower], RaftCode.TRANSFER_LEADER)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            # On a busy machine the lead may have ended since.
+            if leader in (answer.remark or ""):
+                break
     for code, fields in (
         (RaftCode.ADD_PEER, {"id": "n3"}),
         (RaftCode.ADD_PEER, {"id": "x", "address": "127.0.0.1:1"}),

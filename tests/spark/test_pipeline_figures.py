@@ -41,7 +41,7 @@ def almost(value: Any) -> Any:
     return pytest.approx(value, rel=TOLERANCE, abs=2e-3) if isinstance(value, float) else value
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
 def test_spark_counts_the_twins_figures(spark: SparkSession, seed: int) -> None:
     history = with_faults(seed)
     world = World.of_histories(spark, [history])
