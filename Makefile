@@ -27,10 +27,10 @@ check: $(READY) ## format, lint, types, floors and unit tests: under a minute
 
 test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: under 15 minutes on two cores
 	@lint=0; $(MAKE) --no-print-directory -k -j2 -Otarget lint-format lint-rules lint-types lint-floors lint-setup || lint=$$?; \
-	$(PYTEST) -q -n 3 --dist loadgroup --no-loadscope-reorder -m "not long" tests && exit $$lint
+	$(PYTEST) -q -n 3 --no-loadscope-reorder -m "not long" tests && exit $$lint
 
 test-spark: $(READY) $(TOOLS) ## slow: every check in Spark against its plain twin, over many histories and damaged clusters
-	@$(PYTEST) -q -n 2 --dist loadgroup --no-loadscope-reorder -m long tests/spark tests/chaos
+	@$(PYTEST) -q -n 2 --no-loadscope-reorder -m long tests/spark tests/chaos
 
 fmt: $(READY) ## format the code and mend what ruff can mend
 	@$(PYTHON) -m ruff format $(SOURCES)
@@ -87,4 +87,4 @@ lint-setup:
 	@bash -n setup/venv.sh && bash -n setup/tools.sh && bash -n .ci/run && echo "shell scripts: well formed"
 
 unit:
-	@$(PYTEST) -q -n 2 --dist loadgroup --no-loadscope-reorder tests/unit
+	@$(PYTEST) -q -n 2 --no-loadscope-reorder tests/unit
