@@ -1,4 +1,4 @@
-"""Three hundred lives of a group, each from its seed: random load and faults, every invariant after every event."""
+"""A hundred and fifty lives of a group, each from its seed: random load and faults, every invariant after every event."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from tests.simulation import planted
 from tests.simulation.run import run_seed
 from tests.simulation.world import Failure
 
-SEEDS = 300
+SEEDS = 150
 CHUNK = 10
 
 
