@@ -126,7 +126,8 @@ def check_b10(replicas: Replicas) -> Finding:
     """B10: what certainly did not happen is committed.
 
     A send that ended in FAIL stands in the merged log. Or an attempt stood in an entry of an earlier copy that was cut
-    later, and stands at another position at the end.
+    later, and stands at another position at the end. One of a later term in a Raft group is right: a member may pass
+    a request on, once, when a committed entry has overwritten the one that held it.
     """
     return each_group("B10", replicas, lambda group: _risen(replicas, group))
 
@@ -138,7 +139,7 @@ def _risen(replicas: Replicas, group: Group) -> Iterator[Witness]:
                 yield {**told(op), "error": op.error, "found": row.position, "index": row.index}
     kept = {(row.position, row.crc) for log in group.logs for row in log.messages} if replicas.earlier else set()
     cut = {
-        (row.writer, row.counter, row.attempt): row.position
+        (row.writer, row.counter, row.attempt): (row.position, row.term)
         for copies in replicas.earlier
         for before in replicas.grouped(copies)
         if before.name == group.name
@@ -146,8 +147,9 @@ def _risen(replicas: Replicas, group: Group) -> Iterator[Witness]:
         for row in log.messages
         if row.writer != UNKNOWN and row.topic in replicas.history.topics and (row.position, row.crc) not in kept
     }
-    for attempt, position in cut.items():
+    for attempt, (position, term) in cut.items():
         for row in group.placed.get(attempt, ()):
-            if row.position != position and row.topic in replicas.history.topics:
+            passed_on = group.is_raft and row.term > term
+            if row.position != position and not passed_on and row.topic in replicas.history.topics:
                 names = dict(zip(("writer", "counter", "attempt"), attempt, strict=True))
                 yield {**names, "cut_at": position, "found": row.position, "index": row.index}

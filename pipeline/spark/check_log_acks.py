@@ -160,15 +160,17 @@ def _records_gone(replicas: Replicas) -> DataFrame:
 
 def check_b10(replicas: Replicas) -> dict[int, Finding]:
     """Judge that what certainly did not happen is not committed."""
-    merged = replicas.merged.select(*GROUP, *ATTEMPT, F.col("position").alias("found"), "index", "topic")
+    merged = replicas.merged.select(*GROUP, *ATTEMPT, F.col("position").alias("found"), "index", "term", "topic")
     refused = replicas.evidence.sends.where(F.col("kind") == str(Kind.FAIL))
     failed = replicas.few(replicas.of_group(refused).select(*GROUP, *TOLD, "error"))
     parts = []
     if failed is not None:
-        risen = failed.join(merged.drop("topic"), [*GROUP, *ATTEMPT])
+        risen = failed.join(merged.drop("topic", "term"), [*GROUP, *ATTEMPT])
         parts.append(part(risen, 0, "op", **_told(), error="error", found="found", index="index"))
     if any(facts.copy >= 0 for facts in replicas.logs.members):
-        rows = _cut(replicas).join(merged, [*GROUP, *ATTEMPT]).where(F.col("found") != F.col("cut_at"))
+        passed_on = replicas.of_groups(replicas.is_raft) & (F.col("term") > F.col("cut_term"))
+        rows = _cut(replicas).join(merged, [*GROUP, *ATTEMPT])
+        rows = rows.where((F.col("found") != F.col("cut_at")) & ~passed_on)
         rows = rows.join(replicas.evidence.topics, [RUN, "topic"], "left_semi")
         shown = {name: name for name in (*ATTEMPT, "cut_at", "found", "index")}
         parts.append(part(rows, 1, "cut_at", **shown))
@@ -176,7 +178,7 @@ def check_b10(replicas: Replicas) -> dict[int, Finding]:
 
 
 def _cut(replicas: Replicas) -> DataFrame:
-    """Where attempts stood in earlier copies, `cut_at`: those whose record no member holds any more."""
+    """Where attempts stood in earlier copies, `cut_at` and `cut_term`: those whose record no member holds any more."""
     ranks = []
     seen: dict[tuple[int, int, str], int] = {}
     for facts in replicas.logs.members:
@@ -190,8 +192,9 @@ def _cut(replicas: Replicas) -> DataFrame:
     before = before.join(F.broadcast(replicas.evidence.topics), [RUN, "topic"], "left_semi")
     kept = replicas.messages.select(*GROUP, "position", "crc").distinct()
     lost = before.join(kept, [*GROUP, "position", "crc"], "left_anti").join(table, [*GROUP, "copy", "member"])
-    last = F.max_by("position", F.struct("copy", "rank", "position"))
-    return lost.groupBy(*GROUP, *ATTEMPT).agg(last.alias("cut_at"))
+    last = F.max_by(F.struct("position", "term"), F.struct("copy", "rank", "position")).alias("cut")
+    found = lost.groupBy(*GROUP, *ATTEMPT).agg(last)
+    return found.select(*GROUP, *ATTEMPT, F.col("cut.position").alias("cut_at"), F.col("cut.term").alias("cut_term"))
 
 
 ACKS_CHECKS: tuple[Callable[[Replicas], dict[int, Finding]], ...] = (check_b2, check_b8, check_b9, check_b10)

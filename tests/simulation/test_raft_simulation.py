@@ -1,4 +1,4 @@
-"""A hundred and fifty lives of a group, each from its seed: random load and faults, every invariant after every event."""
+"""Lives of a group, each from its seed: random load and faults, every invariant after every event."""
 
 import logging
 import os

@@ -248,14 +248,17 @@ def test_b9_a_member_said_more_was_committed_than_there_is() -> None:
     assert [(w["member"], w["index"]) for w in found.witnesses] == [("n1", 4)]
 
 
-def test_b10_what_was_cut_stands_elsewhere() -> None:
-    before = [log("n0", [entry(1), entry(2)]), log("n1", [entry(1)]), log("n2", [entry(1)])]
-    after = [log(member, [entry(1), entry(2, term=2), entry(3, term=2)]) for member in MEMBERS]
+@pytest.mark.parametrize(("term", "wrong"), [(2, [(2, 140, 240)]), (3, [])])
+def test_b10_what_was_cut_stands_elsewhere_in_a_later_term_at_the_earliest(
+    term: int, wrong: list[tuple[int, int, int]]
+) -> None:
+    before = [log("n0", [entry(1), entry(2, term=2)]), log("n1", [entry(1)]), log("n2", [entry(1)])]
+    after = [log(member, [entry(1), entry(2, term=term), entry(3, term=term)]) for member in MEMBERS]
     for each in after:
-        each.messages[1] = message(2, term=2, counter=9, crc=6)
-        each.messages[2] = message(3, term=2, counter=2)
+        each.messages[1] = message(2, term=term, counter=9, crc=6)
+        each.messages[2] = message(3, term=term, counter=2)
     found = check_b10(replicas(after, earlier=[before], ops=[send(2, kind=str(Kind.INFO))]))
-    assert [(w["counter"], w["cut_at"], w["found"]) for w in found.witnesses] == [(2, 140, 240)]
+    assert [(w["counter"], w["cut_at"], w["found"]) for w in found.witnesses] == wrong
 
 
 def test_b11_a_half_is_settled_once() -> None:
