@@ -71,13 +71,12 @@ class HaServer:
     async def close(self) -> None:
         """Accept no more, let slaves take what was written to them for a moment, end all connections."""
         server, self._server = self._server, None
-        if server is not None:
-            await stop_accepting(server)
+        if server is None:
+            return
+        await stop_accepting(server)
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
-        if server is None:
-            return
         for link in list(self._links):
             if link.in_use:
                 link.close()

@@ -53,7 +53,7 @@ def logs_of_folders(
     work: Path,
     earlier: Sequence[Sequence[Path]] = (),
 ) -> Logs:
-    """Read the store folders of one run; members are called as their folders. tables go below `work`.
+    """Read the store folders of one run; members are called as their folders. Tables go below `work`.
 
     A folder that is no store counts as missing. Raises OSError.
     """
