@@ -10,103 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from client.admin import AdminClient, BrokerEntry, GroupProgress, QueueProgress
-    from client.assigned import PullLimits
-    from client.compression import Codec
-    from client.errors import (
-        ClientClosed,
-        ClientError,
-        ConsumeError,
-        MessageRefused,
-        RouteError,
-        SendBacklogFull,
-        SendFailed,
-    )
-    from client.fetch import FetchLimits
-    from client.instance import ClientInstance
-    from client.litepull import LitePullConsumer
-    from client.message import (
-        ConsumeFrom,
-        ConsumeResult,
-        Message,
-        MessageModel,
-        SendResult,
-        SendStatus,
-        split_batch,
-    )
-    from client.producer import Producer
-    from client.push import PushConsumer
-    from client.rebalance import (
-        average,
-        average_by_circle,
-        by_config,
-        by_machine_room,
-        consistent_hash,
-        machine_room_nearby,
-    )
-    from remoting.bodies import MessageQueue
-    from remoting.errors import InvokeError, ResponseError
-    from remoting.message import MessageExt
-
-__all__ = [
-    "AdminClient",
-    "BrokerEntry",
-    "ClientClosed",
-    "ClientError",
-    "ClientInstance",
-    "Codec",
-    "ConsumeError",
-    "ConsumeFrom",
-    "ConsumeResult",
-    "FetchLimits",
-    "GroupProgress",
-    "InvokeError",
-    "LitePullConsumer",
-    "Message",
-    "MessageExt",
-    "MessageModel",
-    "MessageQueue",
-    "MessageRefused",
-    "Producer",
-    "PullLimits",
-    "PushConsumer",
-    "QueueProgress",
-    "ResponseError",
-    "RouteError",
-    "SendBacklogFull",
-    "SendFailed",
-    "SendResult",
-    "SendStatus",
-    "average",
-    "average_by_circle",
-    "by_config",
-    "by_machine_room",
-    "consistent_hash",
-    "machine_room_nearby",
-    "split_batch",
-]
-
-_NAMES = {
-    "client.admin": "AdminClient BrokerEntry GroupProgress QueueProgress",
-    "client.assigned": "PullLimits",
-    "client.compression": "Codec",
-    "client.errors": "ClientClosed ClientError ConsumeError MessageRefused RouteError SendBacklogFull SendFailed",
-    "client.fetch": "FetchLimits",
-    "client.instance": "ClientInstance",
-    "client.litepull": "LitePullConsumer",
-    "client.message": "ConsumeFrom ConsumeResult Message MessageModel SendResult SendStatus split_batch",
-    "client.producer": "Producer",
-    "client.push": "PushConsumer",
-    "client.rebalance": "average average_by_circle by_config by_machine_room consistent_hash machine_room_nearby",
-    "remoting.bodies": "MessageQueue",
-    "remoting.errors": "InvokeError ResponseError",
-    "remoting.message": "MessageExt",
-}
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+    from raftmq.names import *  # noqa: F403 # these, and no others
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: servers and most commands need no client, and start sooner."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULE_OF[name]), name)
+    """Import the client when a public name is asked for: servers and most commands need none, and start sooner."""
+    if name == "__all__" or not name.startswith("_"):
+        names = import_module("raftmq.names")
+        if name in ("__all__", *names.__all__):
+            return getattr(names, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

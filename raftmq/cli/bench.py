@@ -231,7 +231,11 @@ def pipeline(
         fail(why)
     from raftmq.bench.pipeline import run_pipeline
 
-    found = run_pipeline(messages, folder, lambda what: typer.echo(what, err=True))
+    found = []
+    for row in run_pipeline(messages, folder, lambda what: typer.echo(what, err=True)):
+        found.append(row)
+        # A run takes an hour: what it has found stays if it is ended.
+        typer.echo(", ".join(f"{name} {value}" for name, value in row.items()), err=True)
     if as_json:
         print_json(found)
         return
