@@ -74,6 +74,7 @@ rm -f .venv/.ready
 
 pip=(.venv/bin/python -m pip --disable-pip-version-check --quiet)
 say "installing the locked packages (a minute or two the first time)"
+"${pip[@]}" install --require-hashes -r setup/pip.lock || die "pip could not be brought up to date: see its words above"
 "${pip[@]}" install --use-pep517 --require-hashes -r requirements.lock ||
     die "the locked packages could not be installed: see pip's words above (no network, or no build for Python $version on this machine)"
 "${pip[@]}" install --no-deps --no-build-isolation -e . || die "RaftMQ itself could not be installed: see pip's words above"

@@ -20,8 +20,8 @@ settings.register_profile("slow", max_examples=1_000, deadline=None, suppress_he
 settings.register_profile("fuzz", max_examples=10_000, deadline=None, suppress_health_check=_UNTIMED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# Kinds whose files take longest come first, so that no worker is left alone with one of them at the end.
-_FIRST = ("interop", "chaos", "spark", "cluster", "simulation")
+# What takes longest comes first, so that no worker is left alone with it at the end: all of Spark is one piece.
+_FIRST = ("spark", "interop", "chaos", "cluster", "simulation")
 _TESTS = Path(__file__).parent
 
 

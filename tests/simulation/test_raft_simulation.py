@@ -12,7 +12,7 @@ from tests.simulation import planted
 from tests.simulation.run import run_seed
 from tests.simulation.world import Failure
 
-SEEDS = 150
+SEEDS = 300
 CHUNK = 10
 
 
