@@ -5,6 +5,7 @@ Exit codes of this command, which CI servers trust: 0 valid, 1 invalid, 2 unknow
 """
 
 import secrets
+import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -127,7 +128,7 @@ def run(
     except SessionError as error:
         raise typer.BadParameter(str(error), param_hint="--budget") from error
     drawn = secrets.randbelow(2**31) if seed is None else seed
-    with _progress() as progress:
+    with _ended_like_by_ctrl_c(), _progress() as progress:
         session = Session(folder, drawn, keep=keep, progress=progress)
         session.run(fitted, planned)
     _tell(session.runs, session.not_run, folder, as_json)
@@ -277,6 +278,16 @@ def _progress() -> "Iterator[Callable[[Scenario], Progress]]":
             return say
 
         yield begin
+
+
+@contextmanager
+def _ended_like_by_ctrl_c() -> Iterator[None]:
+    """Take SIGTERM, by which CI ends a job, for Ctrl-C: what a run started is stopped then, and its history written."""
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -1,5 +1,8 @@
-"""A real run, from start to verdict: the leader dies under load."""
+"""A real run, from start to verdict: the leader dies under load. And one that is ended before."""
 
+import contextlib
+import subprocess
+import sys
 from pathlib import Path
 
 import orjson
@@ -13,6 +16,7 @@ from pipeline.history import Act, Kind, Op
 from pipeline.parquet import write_rows
 from pipeline.results import Verdict
 from pipeline.run import RESULTS, SCHEDULE, RunFolder
+from raftmq.cli.output import INTERRUPTED
 
 SECONDS = 8.0
 KILL = Planned(number=0, name="kill-leader", after=800, idle_ms=4000, lasts_ms=1000, seed=7)
@@ -50,3 +54,26 @@ async def test_a_leader_that_dies_under_load_loses_nothing(tmp_path: Path) -> No
     sent = acknowledged[0]._replace(op=len(found.ops()), process=10**6, counter=10**6)
     write_rows(found.file(Op), [*found.ops(), sent], Op)
     assert recheck(tmp_path).verdict is Verdict.INVALID
+
+
+@pytest.mark.timeout(120)
+def test_a_run_that_is_terminated_leaves_no_process_behind(tmp_path: Path) -> None:
+    """SIGTERM is how CI ends a job that takes too long."""
+    command = [sys.executable, "-m", "raftmq.cli.main", "chaos", "run", "kill", "--dir", str(tmp_path), "--seed", "4"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as harness:
+        assert harness.stderr is not None
+        next(line for line in harness.stderr if "under load" in line)
+        assert len(processes_of(tmp_path)) > 3
+        harness.terminate()
+        harness.stderr.read()
+        assert harness.wait(60) == INTERRUPTED
+    assert processes_of(tmp_path) == []
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the command lines that name a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode())
+    return [line for line in found if str(folder) in line]
