@@ -22,8 +22,8 @@ _SOURCES = (
     ("pipeline.spark.topicsource", "TopicDataSource"),
     ("pipeline.spark.logsource", "LogDataSource"),
 )
-# Short jobs end before the second compiler pays; one thread collects what they leave. Without that compiler Java keeps no
-# more than 48 MB of compiled code, which Spark's generated classes outgrow: it would compile the same again and again.
+# Short jobs end before the second compiler pays; one thread collects what they leave. Without that compiler Java keeps
+# no more than 48 MB of compiled code, which Spark's classes outgrow: it would compile the same again and again.
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -Xshare:auto"
 _LONG = "-XX:+UseParallelGC"
 _LOG4J = Path(__file__).with_name("log4j2.properties")
