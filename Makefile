@@ -27,7 +27,7 @@ check: $(READY) ## format, lint, types, floors and unit tests: under a minute
 
 test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: under 15 minutes on two cores
 	@lint=0; $(MAKE) --no-print-directory -k -j2 -Otarget lint-format lint-rules lint-types lint-floors lint-setup || lint=$$?; \
-	$(PYTEST) -q -n 4 --no-loadscope-reorder -m "not long" tests && exit $$lint
+	$(PYTEST) -q -n 3 --no-loadscope-reorder -m "not long" tests && exit $$lint
 
 test-spark: $(READY) $(TOOLS) ## slow: every check in Spark against its plain twin, over many histories and damaged clusters
 	@$(PYTEST) -q -n 2 --no-loadscope-reorder -m long tests/spark tests/chaos
