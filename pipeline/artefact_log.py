@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.artefact_rows import Config, EntryRow, GapRow, MessageRow
-from pipeline.logcolumns import LogReader, Messages
+from pipeline.logcolumns import LogReader
 from pipeline.logcolumns_frames import Ints, list_spans
+from pipeline.logcolumns_messages import Messages
 from pipeline.logcolumns_words import Values
 from remoting.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_UNIQ_KEY
 
@@ -52,15 +53,15 @@ def read_log(folder: Path) -> LogRows:
 
 def message_rows(messages: Messages) -> list[MessageRow]:
     """Return the messages as rows."""
-    frames, rows = messages.frames, len(messages)
+    frames, notes, rows = messages.frames, messages.notes, len(messages)
     transactions, refers = [""] * rows, [()] * rows  # type: list[str], list[tuple[int, ...]]
-    for row, transaction in messages.transactions.items():
+    for row, transaction in notes.transactions.items():
         transactions[row] = transaction
-    for row, offsets in messages.refers.items():
+    for row, offsets in notes.refers.items():
         refers[row] = offsets
     columns = (
-        frames.queue, frames.offset, frames.position, frames.size, messages.tags_code, frames.stored, messages.crc,
-        messages.index, messages.term, messages.writer, messages.counter, messages.attempt, messages.digest,
+        frames.queue, frames.offset, frames.position, frames.size, notes.tags_code, frames.stored, messages.crcs(),
+        messages.index, messages.term, notes.writer, notes.counter, notes.attempt, notes.digest,
         frames.sys_flag,
     )  # fmt: skip
     listed: list[list[Any]] = [column.tolist() for column in columns]
@@ -82,14 +83,14 @@ def keyed_rows(messages: Messages) -> list[Keyed]:
         ((first,) if first else ()) + (tuple(word for word in rest.split(KEY_SEPARATOR) if word) if rest else ())
         for first, rest in zip(unique, words, strict=True)
     ]
-    for row, odd in messages.keys.items():
+    for row, odd in messages.notes.keys.items():
         keys[row] = odd
     return list(starmap(Keyed, zip(messages.frames.position.tolist(), topic_names(messages), keys, strict=True)))
 
 
 def texts_of(messages: Messages, name: str) -> list[str]:
     """Return the values of a property that `words` tells of, "" of records without."""
-    values: Values = messages.words.values[name]
+    values: Values = messages.notes.words.values[name]
     view = messages.frames.segment.view
     starts: Ints = values.at
     return [

@@ -21,8 +21,9 @@ from pipeline.artefact_log import keyed_rows
 from pipeline.artefact_queues import hash_keys, queue_columns, read_index
 from pipeline.artefact_rows import Config, EntryRow, GapRow
 from pipeline.artefacts import CHUNK_BYTES, LogBytes
-from pipeline.logcolumns import WANTED, LogReader, Messages, Piece, last_chain
+from pipeline.logcolumns import LogReader, Piece, last_chain
 from pipeline.logcolumns_frames import Ints, Segment, list_spans
+from pipeline.logcolumns_messages import Messages
 from pipeline.spark.topicarrow import slices
 from pipeline.spark.topicproperties import Properties, properties_of
 from remoting.codes import MessageSysFlag
@@ -171,12 +172,10 @@ def _log(part: Part, schema: str, columns: pa.Schema, check_crc: bool) -> Iterat
     if schema in PER_FILE:
         follows = schema == "entries" and "follows" in columns.names
         chain = last_chain(spans[: part.number], file_bytes) if follows else None
-        # What messages hold is left unread where only entries are asked for.
-        wanted = None if schema == "entries" else WANTED
         span = spans[part.number :][:1]
-        reader = LogReader(span, file_bytes=file_bytes, chain=chain, wanted=wanted, check_crc=check_crc)
+        reader = LogReader(span, file_bytes=file_bytes, chain=chain, messages=schema != "entries", check_crc=check_crc)
     else:
-        reader = LogReader(spans, wanted=None, check_crc=check_crc)
+        reader = LogReader(spans, messages=False, check_crc=check_crc)
     log = LogBytes(spans)
     for piece in reader.pieces():
         yield from _of_piece(part, piece, schema, columns, log)
@@ -233,19 +232,19 @@ def _records(messages: Messages) -> tuple[int, Mapping[str, Column]]:
         "offset": lambda: frames.offset,
         "position": lambda: frames.position,
         "size": lambda: frames.size,
-        "tags_code": lambda: messages.tags_code,
+        "tags_code": lambda: messages.notes.tags_code,
         "timestamp": lambda: frames.stored,
-        "crc": lambda: messages.crc,
+        "crc": messages.crcs,
         "index": lambda: messages.index,
         "term": lambda: messages.term,
-        "writer": lambda: messages.writer,
-        "counter": lambda: messages.counter,
-        "attempt": lambda: messages.attempt,
-        "digest": lambda: messages.digest,
+        "writer": lambda: messages.notes.writer,
+        "counter": lambda: messages.notes.counter,
+        "attempt": lambda: messages.notes.attempt,
+        "digest": lambda: messages.notes.digest,
         "sys_flag": lambda: frames.sys_flag,
-        "transaction": lambda: _sparse(rows, messages.transactions, "", _TEXT),
+        "transaction": lambda: _sparse(rows, messages.notes.transactions, "", _TEXT),
         "prepared": lambda: frames.prepared,
-        "refers": lambda: _sparse(rows, messages.refers, (), pa.list_(_LONG)),
+        "refers": lambda: _sparse(rows, messages.notes.refers, (), pa.list_(_LONG)),
     }
 
 

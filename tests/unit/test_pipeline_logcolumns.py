@@ -60,9 +60,9 @@ def test_a_counter_that_is_too_large_is_no_recorders(tmp_path: Path) -> None:
     bodies = [make_body(Tag(2**32 - 1, 2**63 - 1, 9)), make_body(Tag(1, 2**63, 0)), b"RMQ5" + bytes(16), b"RMQ6"]
     (piece,) = LogReader(list_spans(write(tmp_path, [{"body": body} for body in bodies]))).pieces()
     assert piece.messages is not None
-    assert piece.messages.writer.tolist() == [2**32 - 1, -1, -1, -1]
-    assert piece.messages.counter.tolist() == [2**63 - 1, -1, -1, -1]
-    assert piece.messages.attempt.tolist() == [9, 0, 0, 0]
+    assert piece.messages.notes.writer.tolist() == [2**32 - 1, -1, -1, -1]
+    assert piece.messages.notes.counter.tolist() == [2**63 - 1, -1, -1, -1]
+    assert piece.messages.notes.attempt.tolist() == [9, 0, 0, 0]
 
 
 def test_many_topics_are_numbered(tmp_path: Path) -> None:
