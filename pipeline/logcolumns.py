@@ -15,16 +15,7 @@ import numpy as np
 
 from pipeline.artefact_rows import Config, EntryRow, GapRow
 from pipeline.logcolumns_entries import EntryWalk, decode_controls
-from pipeline.logcolumns_frames import (
-    Bools,
-    Frames,
-    Ints,
-    Segment,
-    check_frames,
-    joined,
-    trace,
-    walk,
-)
+from pipeline.logcolumns_frames import Bools, Frames, Ints, Segment, check_frames, joined, trace, walk
 from pipeline.logcolumns_messages import Messages
 from pipeline.logcolumns_words import Topics
 from remoting.record import MAGIC_V1
