@@ -25,7 +25,7 @@ demo: $(READY) ## real records through a group of three whose leader is killed h
 check: $(READY) ## format, lint, types, floors and unit tests: under a minute
 	@$(MAKE) --no-print-directory -k -j2 -Otarget lint-format lint-rules lint-types lint-floors lint-setup unit
 
-test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: under 15 minutes on two cores
+test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: 15 to 20 minutes on two cores
 	@lint=0; $(MAKE) --no-print-directory -k -j2 -Otarget lint-format lint-rules lint-types lint-floors lint-setup || lint=$$?; \
 	$(PYTEST) -q -n 3 --no-loadscope-reorder -m "not long" tests && exit $$lint
 

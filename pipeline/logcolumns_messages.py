@@ -1,6 +1,5 @@
 """The messages of a piece of a log; what their bodies and properties say is computed when somebody asks for it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -9,7 +8,7 @@ import numpy as np
 from client.compression import CompressionError, decompress
 from pipeline.body import HEAD, MAGIC, digest, read_tag
 from pipeline.history import UNKNOWN
-from pipeline.logcolumns_frames import Bools, Frames, Ints, checksums, gather
+from pipeline.logcolumns_frames import Frames, Ints, checksums, gather
 from pipeline.logcolumns_words import Topics, Words, find_words
 from remoting.codes import MessageSysFlag
 from remoting.properties import PROPERTY_KEYS, PROPERTY_TRANSACTION_ID, PROPERTY_UNIQ_KEY
@@ -83,7 +82,8 @@ class Messages:
         writer, counter, attempt = np.full(rows, UNKNOWN), np.full(rows, UNKNOWN), np.zeros(rows, np.int64)
         writer[tagged], counter[tagged], attempt[tagged] = tags["writer"], tags["counter"], tags["attempt"]
         notes = Notes(words.tags_code, writer, counter, attempt, frames.digest.copy(), words)
-        slow = words.odd | (frames.sys_flag & MessageSysFlag.COMPRESSED != 0) | self._of(_SPECIAL)
+        special = [self.topics.number(name) for name in _SPECIAL]
+        slow = words.odd | (frames.sys_flag & MessageSysFlag.COMPRESSED != 0) | np.isin(self.topic, special)
         for row in np.flatnonzero(slow).tolist():
             self._take_slowly(notes, row)
         ids = words.values[PROPERTY_TRANSACTION_ID]
@@ -91,9 +91,6 @@ class Messages:
             at = int(ids.at[row])
             notes.transactions[row] = str(frames.segment.view[at : at + int(ids.size[row])], "utf-8")
         return notes
-
-    def _of(self, topics: Sequence[bytes]) -> Bools:
-        return np.isin(self.topic, [self.topics.number(name) for name in topics])
 
     def _take_slowly(self, notes: Notes, row: int) -> None:
         """Read one message with the readers that know everything."""

@@ -2,9 +2,8 @@
 
 1. Every trial is run without a bug and must be valid.
 2. Every planted bug is run through its trial and must be caught: verdict invalid, by a check that is named for it. A
-   member that crashes, a run of unknown verdict or one that breaks down catches nothing. One that got away is
-   met again, with the next seed, up to three times: faults hit whom they hit, and a member that has a bug may die of it
-   before it wrote what shows it.
+   member that crashes, a run of unknown verdict or one that breaks down catches nothing. One that got away may be met
+   once more, with the next seed: faults hit whom they hit.
 3. Every anomaly of the catalogue is forged into a history or into store folders, and must be found by its witness.
 
 Ends with 0 only when all of it holds. `--out DIR` leaves mutation.json and mutation.md there.
@@ -39,7 +38,7 @@ CLOSING_S = 20.0
 CLOSING_LIMITS = ("HEAL_S", "BARRIER_S", "ASK_S", "SCAN_S", "DRAIN_S")
 # A run that takes longer is given up.
 RUN_S_MAX = 240.0
-SEEDS_PER_BUG = 4
+SEEDS_PER_BUG = 2
 CONTROL = "(no bug)"
 
 

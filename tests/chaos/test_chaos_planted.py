@@ -91,17 +91,10 @@ OPEN = finding("V-run", Verdict.UNKNOWN)
     [
         ([[CAUGHT, OPEN]], 0, 1),
         ([[], [OTHER, CAUGHT]], 0, 2),
-        ([[], [OPEN], RunError("a member ended"), [CAUGHT]], 0, 4),
-        ([[OTHER], [OPEN], [OTHER], [OTHER]], 1, 4),
-        ([RunError("a member ended")] * 4, 1, 4),
+        ([[OTHER], [OPEN]], 1, 2),
+        ([RunError("a member ended"), RunError("a member ended")], 1, 2),
     ],
-    ids=[
-        "caught",
-        "caught by the next seed",
-        "caught by the last seed",
-        "not by a check that is named for it",
-        "a crash catches nothing",
-    ],
+    ids=["caught", "caught by the next seed", "not by a check that is named for it", "a crash catches nothing"],
 )
 def test_a_bug_is_caught_by_what_is_named_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: list[list[Finding] | RunError], code: int, runs: int
@@ -120,7 +113,7 @@ def test_a_bug_is_caught_by_what_is_named_for_it(
     monkeypatch.setattr(selftest, "run", run_nothing)
     session = Session(7, tmp_path / "runs", print)
     assert session.run(["no-lease"], tmp_path / "out", controls=False, as_json=True) == code
-    assert seeds == [7, 8, 9, 10][:runs]
+    assert seeds == [7, 8][:runs]
     facts = orjson.loads((tmp_path / "out" / "mutation.json").read_bytes())
     assert facts["score"] == (100.0 if code == 0 else 0.0)
     assert "no-lease" in (tmp_path / "out" / "mutation.md").read_text(encoding="utf-8")
