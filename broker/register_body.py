@@ -8,7 +8,6 @@ whole one, and no piece for a repetition. (RocketMQ sends the same version with 
 first piece are ignored.)
 """
 
-import zlib
 from collections import deque
 from collections.abc import Mapping
 from itertools import islice
@@ -17,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from runtime.crc import crc32
 
 # Bytes from which a table is sent compressed whatever compressedRegister says (topicSysFlag and order get lost then).
 COMPRESS_BYTES = 4 * 1024 * 1024
@@ -34,7 +34,7 @@ class Piece(NamedTuple):
 
     def crc32(self) -> int:
         """Return the header's bodyCrc32."""
-        return zlib.crc32(self.body) & 0x7FFFFFFF
+        return crc32(self.body) & 0x7FFFFFFF
 
 
 def registration_pieces(

@@ -15,11 +15,11 @@ import subprocess
 import sys
 import time
 import uuid
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from chaos.inside import tool
+from runtime.crc import crc32
 
 # FS_IOC_SHUTDOWN, _IOR('X', 125, __u32), and its flag that drops what the journal has not: <linux/fs.h> of ext4.
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
@@ -127,7 +127,7 @@ class LoopDisk:
         for path in sorted(self.mount.rglob("*")):
             if path.is_file():
                 with path.open("rb") as file:
-                    blocks = [zlib.crc32(block) for block in iter(lambda: file.read(BLOCK_BYTES), b"")]
+                    blocks = [crc32(block) for block in iter(lambda: file.read(BLOCK_BYTES), b"")]
                 yield str(path.relative_to(self.mount)), blocks
 
     def _mount(self) -> None:

@@ -4,7 +4,6 @@ Each method is a Handler: it takes the connection and the request and returns th
 """
 
 import logging
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +29,7 @@ from remoting.headers import (
 )
 from remoting.server import Connection
 from runtime.clock import Clock
+from runtime.crc import crc32
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class RouteHandlers:
     def register_broker(self, connection: Connection, request: Command) -> Command:
         """REGISTER_BROKER 103."""
         header = request.header(RegisterBrokerRequestHeader)
-        if header.bodyCrc32 and zlib.crc32(request.body) & CRC_MASK != header.bodyCrc32:
+        if header.bodyCrc32 and crc32(request.body) & CRC_MASK != header.bodyCrc32:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = _registration_body(request, compressed=header.compressed)
         wrapper = body.topicConfigSerializeWrapper

@@ -5,7 +5,6 @@ CommitLog, bytes; UNKNOWN (-1) stands where something is not there.
 """
 
 import struct
-import zlib
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -19,6 +18,7 @@ from remoting.bodies_group import ConsumerOffsetTable
 from remoting.errors import HeaderError
 from remoting.fastjson import loads
 from remoting.record import BLANK_BYTES
+from runtime.crc import crc32
 from store.errors import StoreError
 from store.floorfile import FLOOR_NAME, VOTE_NAME, Mark, read_floor
 from store.inspect import StoreFolder
@@ -204,7 +204,7 @@ def read_vote(content: bytes) -> Vote:
     """Return what a vote file holds; ValueError in words when it is damaged."""
     if len(content) != _VOTE.size + _CRC.size:
         raise ValueError(f"{len(content)} bytes instead of {_VOTE.size + _CRC.size}")
-    if _CRC.unpack_from(content, _VOTE.size)[0] != zlib.crc32(content[: _VOTE.size]):
+    if _CRC.unpack_from(content, _VOTE.size)[0] != crc32(content[: _VOTE.size]):
         raise ValueError("its CRC-32 does not match")
     magic, version, length, store_id, term, name = _VOTE.unpack_from(content)
     if (magic, version) != (_VOTE_MAGIC, _VOTE_VERSION):
@@ -216,4 +216,4 @@ def encode_vote(vote: Vote) -> bytes:
     """Return the vote file that read_vote reads."""
     name = vote.voted_for.encode()
     body = _VOTE.pack(_VOTE_MAGIC, _VOTE_VERSION, len(name), bytes.fromhex(vote.store_id), vote.term, name)
-    return body + _CRC.pack(zlib.crc32(body))
+    return body + _CRC.pack(crc32(body))

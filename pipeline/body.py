@@ -10,8 +10,9 @@ The digest of a message is the CRC-32 of the whole body.
 """
 
 import struct
-import zlib
 from typing import NamedTuple
+
+from runtime.crc import crc32
 
 MAGIC = b"RMQ6"
 HEAD = struct.Struct(">4sIQI")
@@ -47,4 +48,4 @@ def rest_of(body: bytes) -> bytes:
 
 def digest(body: bytes | memoryview) -> int:
     """Return the CRC-32 that histories keep of a body."""
-    return zlib.crc32(body)
+    return crc32(body)

@@ -43,7 +43,8 @@ class LogReader:
     """Reads the files of a log, which may be some of a larger one.
 
     `file_bytes`: size of that log's files, by default that of the largest. `chain`: of the last entry before. Without
-    `messages` its pieces have none. Without `check_crc` no CRC is computed or compared.
+    `messages` its pieces have none. Without `check_crc` no CRC is computed or compared; without `entry_crcs` those that
+    are compared are all that is computed.
     """
 
     def __init__(
@@ -53,13 +54,14 @@ class LogReader:
         file_bytes: int = 0,
         chain: int | None = None,
         messages: bool = True,
+        entry_crcs: bool = True,
         check_crc: bool = True,
     ) -> None:
         self._spans = spans
         self._file_bytes = file_bytes
         self._with_messages = messages
         self._check_crc = check_crc
-        self._walk = EntryWalk(chain, check_crc=check_crc)
+        self._walk = EntryWalk(chain, check_crc=check_crc, entry_crcs=entry_crcs)
         self.topics = Topics()
 
     def pieces(self) -> Iterator[Piece]:
@@ -119,7 +121,7 @@ def last_chain(spans: Sequence[Span], file_bytes: int) -> int | None:
         if offsets is None:
             # Damaged: only a walk from its start can tell.
             chain = None
-            for piece in LogReader([span], file_bytes=file_bytes).pieces():
+            for piece in LogReader([span], file_bytes=file_bytes, messages=False, entry_crcs=False).pieces():
                 chain = piece.chain
         else:
             chain = _chain_of(segment, offsets)
@@ -142,7 +144,7 @@ def _chain_of(segment: Segment, offsets: Ints) -> int | None:
         reach = end if isinstance(last, str) else int(np.searchsorted(offsets, last.end - segment.span.start))
         frames = check_frames(segment, offsets[begin : max(end, reach)], check_crc=False)
         control = control_rows(frames, topics.column(frames), topics)
-        walk_here = EntryWalk()
+        walk_here = EntryWalk(entry_crcs=False)
         if walk_here.take(frames, control, np.zeros(len(frames), np.bool_)).rows:
             return walk_here.chain
     return None

@@ -7,7 +7,6 @@ record and whatever is left of its records become a gap.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 import cbor2
 import numpy as np
@@ -16,6 +15,7 @@ from pipeline.artefact_rows import Config, EntryRow, GapRow
 from pipeline.history import UNKNOWN
 from pipeline.logcolumns_frames import Bools, Frames, Ints, checksums, gather
 from remoting.record import HEADS
+from runtime.crc import crc32
 from store.controlrecord import VERSION, Control, ControlError, EntryKind, continues, decode_control
 
 TORN = "an entry whose records do not match their CRC"
@@ -49,11 +49,16 @@ class Entries:
 
 
 class EntryWalk:
-    """Goes through a log part by part. `chain`: that of the last whole entry so far, None before the first."""
+    """Goes through a log part by part. `chain`: that of the last whole entry so far, None before the first.
 
-    def __init__(self, chain: int | None = None, *, check_crc: bool = True) -> None:
+    Without `entry_crcs` UNKNOWN stands for the CRC of each entry as a whole: no check needs it, and it is a second
+    pass over all bytes.
+    """
+
+    def __init__(self, chain: int | None = None, *, check_crc: bool = True, entry_crcs: bool = True) -> None:
         self.chain = chain
         self._check_crc = check_crc
+        self._entry_crcs = entry_crcs and check_crc
         # What is left of an entry that is not whole ends here.
         self._torn_until = 0
 
@@ -111,7 +116,7 @@ class EntryWalk:
 
     def _note(self, frames: Frames, control: Control, last: int, found: Entries) -> None:
         begin = control.position - frames.segment.span.start
-        crc = crc32(frames.segment.view[begin : begin + control.entry_bytes]) if self._check_crc else UNKNOWN
+        crc = crc32(frames.segment.view[begin : begin + control.entry_bytes]) if self._entry_crcs else UNKNOWN
         follows = self.chain is None or continues(control, self.chain)
         self.chain = control.chain
         found.rows.append(
@@ -183,7 +188,7 @@ def _plain(part: Frames) -> Bools:
     hosts = gather(data, np.where(plain, part.at + _HOSTS_AT, 0), _HOSTS)
     plain &= hosts["born"] == hosts["store"]
     body_end = part.body_at + np.where(plain, _BODY.itemsize, 0)
-    crcs = checksums(part.segment.view, part.body_at, body_end) & 0x7FFFFFFF
+    crcs = checksums(part.segment, part.body_at, body_end) & 0x7FFFFFFF
     plain &= crcs == gather(data, part.at + _CRC_AT, _CRC)["crc"]
     body = gather(data, np.where(plain, part.body_at, 0), _BODY)
     plain &= (body["version"] == VERSION) & (body["kind"] <= EntryKind.CONFIG)

@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from pipeline.artefact_rows import GapRow
 from pipeline.history import UNKNOWN
 from remoting.record import BLANK_BYTES, BLANK_MAGIC, BORNHOST_V6, FIXED_BYTES, HEADS, MAGIC_V1, MAGIC_V2, STOREHOST_V6
+from runtime.crc import crc32
 from store.logscan import Span, check_record, find_later_record
 from store.mappedfile import NAME_DIGITS
 
@@ -26,8 +26,8 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
-# Records, and about how many bytes of them, that are turned into columns together.
-PIECE_RECORDS = 65_536
+# Records, and about how many bytes of them, that are turned into columns together: a column stays in a core's cache.
+PIECE_RECORDS = 8_192
 PIECE_BYTES = 64 * 1024 * 1024
 NOTHING = "no record, but zeros or a missing file"
 
@@ -51,8 +51,8 @@ class Segment:
         self.span = span
         with span.path.open("rb") as file:
             # A file that grew since it was listed is read as it was then.
-            self._map = mmap.mmap(file.fileno(), span.size, access=mmap.ACCESS_READ)
-        self.view = memoryview(self._map)
+            self.map = mmap.mmap(file.fileno(), span.size, access=mmap.ACCESS_READ)
+        self.view = memoryview(self.map)
         self.data: Bytes = np.frombuffer(self.view, np.uint8)
 
     @property
@@ -116,9 +116,10 @@ def list_spans(folder: Path) -> list[Span]:
     return [span for span in sized if span.size]
 
 
-def checksums(view: memoryview, starts: Ints, ends: Ints) -> Ints:
-    """Return the CRC-32 of each part of `view`."""
-    parts = map(view.__getitem__, map(slice, starts.tolist(), ends.tolist()))
+def checksums(segment: Segment, starts: Ints, ends: Ints) -> Ints:
+    """Return the CRC-32 of each part of a file; offsets are from its start."""
+    # Copies of the bytes: made sooner than views of them, unless they are long.
+    parts = map(segment.map.__getitem__, map(slice, starts.tolist(), ends.tolist()))
     return np.fromiter(map(crc32, parts), np.int64, len(starts))
 
 
@@ -254,7 +255,7 @@ def check_frames(segment: Segment, at: Ints, *, check_crc: bool) -> Frames:
     count = _good(properties_at + properties_bytes == end[:count])
     digest = np.full(count, UNKNOWN, np.int64)
     if check_crc:
-        digest = checksums(segment.view, body_at[:count], (body_at + body_bytes)[:count])
+        digest = checksums(segment, body_at[:count], (body_at + body_bytes)[:count])
         whole = (digest ^ _wide(first["crc"])[:count]) & 0x7FFFFFFF == 0
         whole &= (properties_bytes[:count] == 0) | (data[end[:count] - 1] != 0)
         whole &= (data[topic_at[:count]] != 0) & (data[properties_at[:count] - 3] != 0)

@@ -96,6 +96,11 @@ def count_rows(path: Path, kind: type) -> int:
         raise HistoryError(f"{path} cannot be read: {error}") from error
 
 
+def count_kept(folder: Path) -> int:
+    """Return how many rows the files of a folder hold that Spark has written, by their footers. Raises OSError."""
+    return sum(int(pq.read_metadata(path).num_rows) for path in folder.glob("*.parquet"))
+
+
 def _check(path: Path, metadata: Mapping[bytes, bytes], kind: type) -> None:
     version = metadata.get(_VERSION)
     if version is None or metadata.get(_KIND) != kind.__name__.encode():

@@ -5,7 +5,6 @@ other, stands in IMPLIED: entries that differ differ in their bytes.
 """
 
 import struct
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +18,7 @@ from pipeline.body import HEAD as TAG
 from pipeline.history import Kind, Op
 from pipeline.plant_stores import ENTRIES, LOG_FILE_BYTES, PAIR, RAFT, TOPIC, Cluster, build, copied, write_offsets
 from remoting.record import HEADS
+from runtime.crc import crc32
 from store.controlrecord import Control, chained, decode_control, encode_control, previous_chain
 from store.disk import Disk
 from store.floorfile import VOTE_NAME, FloorFile, Mark
@@ -84,7 +84,7 @@ def _bodies(data: bytearray, log: Artefact, rows: list[MessageRow], bodies: list
     for row, body in zip(rows, bodies, strict=True):
         at = row.position - begin
         data[at + _BODY_AT : at + _BODY_AT + len(body)] = body
-        data[at + _BODY_CRC_AT : at + _BODY_CRC_AT + 4] = _CRC.pack(zlib.crc32(body) & 0x7FFFFFFF)
+        data[at + _BODY_CRC_AT : at + _BODY_CRC_AT + 4] = _CRC.pack(crc32(body) & 0x7FFFFFFF)
         assert isinstance(check_record(memoryview(data), at, row.position, check_crc=True), tuple), log.member
 
 
@@ -102,7 +102,7 @@ def _otherwise(body: bytes) -> bytes:
 def _rewrite(log: Artefact, folder: Path, entry: EntryRow, covered: bytes, **changes: Any) -> Control:
     """Write an entry anew with other records or other fields, all of its CRCs right."""
     control = decode_control(log.log.read(entry.position, entry.position + entry.head))
-    fields = {"covered_crc": zlib.crc32(covered), **changes}
+    fields = {"covered_crc": crc32(covered), **changes}
     made = chained(control._replace(**fields), previous_chain(control))
     _patch(folder, entry.position, encode_control(made, _host(log, entry)) + covered)
     return made

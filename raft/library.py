@@ -14,7 +14,6 @@ with its own clock, may live in one process.
 
 import _socket
 import socket
-import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -28,6 +27,7 @@ from pysyncobj.version import VERSION
 from raft.entering import clock
 from raft.hooks import Hooks, Votes
 from raft.types import Log, Role
+from runtime.crc import crc32
 
 # At import the library replaces this function by one that works on Windows only.
 socket.inet_ntop = _socket.inet_ntop
@@ -186,7 +186,7 @@ class _Peer(Node):  # type: ignore[misc]  # the library carries no types
     """A node that hashes alike in every process: the library sends in a set's order, and a seed has one story."""
 
     def __hash__(self) -> int:
-        return zlib.crc32(self.id.encode())
+        return crc32(self.id.encode())
 
 
 class _Sync(stock.SyncObj):  # type: ignore[misc]  # the library carries no types

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import random
 import secrets
-import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -33,6 +32,7 @@ from raft.reset import (
 )
 from raft.reset_files import LogWriter
 from raft.transport import Address, Tls, is_loopback, open_link
+from runtime.crc import crc32
 from runtime.durable import replace_file
 from runtime.tasks import Tasks
 
@@ -165,7 +165,7 @@ class ResetClient:
                 content[part.start : part.start + part.size] = data
 
             await session.fetch(_ranges(wanted.name, 0, wanted.size), put, progress)
-            if zlib.crc32(content) != wanted.crc:
+            if crc32(content) != wanted.crc:
                 raise ResetMismatch(f"the metadata file {wanted.name} came with another CRC than announced")
             await asyncio.to_thread(replace_file, self._target.metadata_path(wanted.name), bytes(content))
 
@@ -319,7 +319,7 @@ class _Session:
 
 
 def _checked(put: Callable[[Range, memoryview], None], part: Range, data: memoryview, crc: int) -> None:
-    if zlib.crc32(data) != crc:
+    if crc32(data) != crc:
         raise CopyEnded(f"{part.size} bytes at {part.start} of {part.name} came with another CRC than announced")
     put(part, data)
 

@@ -5,7 +5,6 @@ One copy is one link. The log is pinned from the manifest until the copy is done
 
 import asyncio
 import logging
-import zlib
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from raft.link import Link
 from raft.messages import Kind, Message
 from raft.reset import LOG_NAME, RANGES_OPEN_MAX, LogFile, Manifest, MetadataFile, ResetSource
+from runtime.crc import crc32
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class _Copy:
                 end,
                 source.log_file_bytes,
                 tuple(LogFile(*file) for file in source.files_upto(end.end) if file[1]),
-                tuple(MetadataFile(name, len(data), zlib.crc32(data)) for name, data in metadata.items()),
+                tuple(MetadataFile(name, len(data), crc32(data)) for name, data in metadata.items()),
             )
             manifest.check()
         except Exception as error:
@@ -186,4 +186,4 @@ class _Copy:
             data = memoryview(self._metadata[name])[start : start + size]
         if len(data) != size:
             raise OSError(f"{len(data)} of {size} bytes could be read")
-        return data, zlib.crc32(data)
+        return data, crc32(data)

@@ -6,10 +6,10 @@ that replace_file leaves as `.bak` is never read: an older vote is no vote.
 """
 
 import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+from runtime.crc import crc32
 from runtime.durable import replace_file
 
 MAGIC = b"RMQV"
@@ -114,7 +114,7 @@ def _encoded(store_id: bytes, term: int, voted_for: str) -> bytes:
     name = voted_for.encode()
     assert len(name) <= VOTED_FOR_BYTES_MAX, f"a member id of {len(name)} bytes does not fit the vote file"
     body = _BODY.pack(MAGIC, VERSION, len(name), store_id, term, name)
-    return body + _CRC.pack(zlib.crc32(body))
+    return body + _CRC.pack(crc32(body))
 
 
 def _decoded(path: Path, content: bytes) -> tuple[bytes, int, str]:
@@ -122,7 +122,7 @@ def _decoded(path: Path, content: bytes) -> tuple[bytes, int, str]:
     if len(content) != FILE_BYTES:
         raise VoteFileDamaged(f"{path} has {len(content)} bytes instead of {FILE_BYTES}: {_WAY_OUT}")
     body = content[: _BODY.size]
-    if _CRC.unpack_from(content, _BODY.size)[0] != zlib.crc32(body):
+    if _CRC.unpack_from(content, _BODY.size)[0] != crc32(body):
         raise VoteFileDamaged(f"{path} is damaged, its CRC-32 does not match: {_WAY_OUT}")
     magic, version, length, store_id, term, name = _BODY.unpack(body)
     if magic != MAGIC:

@@ -23,12 +23,12 @@ A CommitLog file ends in a blank: int32 remaining size, int32 BLANK_MAGIC.
 """
 
 import struct
-import zlib
 from collections.abc import Iterable, Iterator
 
 from remoting.message import MessageExt
 from remoting.msgid import unpack_host
 from remoting.properties import PROPERTIES_BYTES_MAX, decode_properties
+from runtime.crc import crc32
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
@@ -110,7 +110,7 @@ def encode_record(
     total = head.size + len(body) + len(named) + 2 + len(properties)
     try:
         packed = head.pack(
-            total, magic, zlib.crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, physical_offset, sys_flag,
+            total, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, physical_offset, sys_flag,
             born_timestamp, born_host, store_timestamp, store_host, reconsume_times, prepared_transaction_offset,
             len(body),
         )  # fmt: skip
@@ -140,7 +140,7 @@ def decode_record(view: bytes | memoryview, position: int = 0, *, check_crc: boo
     if body_size < 0 or topic_at + (4 if wide else 3) > end:
         raise RecordError(f"the body's length {body_size} does not fit into the record's {total} bytes")
     body = bytes(view[body_at:topic_at])
-    if check_crc and zlib.crc32(body) & 0x7FFFFFFF != crc & 0x7FFFFFFF:
+    if check_crc and crc32(body) & 0x7FFFFFFF != crc & 0x7FFFFFFF:
         raise RecordError("the body does not match its CRC")
     topic_size = int.from_bytes(view[topic_at : topic_at + (2 if wide else 1)], "big")
     topic_at += 2 if wide else 1

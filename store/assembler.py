@@ -6,12 +6,12 @@ go back within a log, whatever the clock does.
 
 import struct
 from collections.abc import Sequence
-from zlib import crc32
 
 from remoting.javahash import java_hash
 from remoting.properties import PROPERTIES_BYTES_MAX, indexed_properties
 from remoting.record import BLANK_BYTES, BORNHOST_V6, HEADS, STOREHOST_V6, RecordError, topic_field
 from runtime.clock import Clock
+from runtime.crc import crc32
 from store.commitlog import PENDING_BYTES_MAX, CommitLog
 from store.consumequeue import ConsumeQueues
 from store.dispatch import SCHEDULE_TOPIC, queue_code

@@ -8,9 +8,10 @@ folder since: then only the timestamps count.
 """
 
 import struct
-import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from runtime.crc import crc32
 
 CHECKPOINT_NAME = "checkpoint"
 CHECKPOINT_BYTES = 4096
@@ -42,7 +43,7 @@ class Checkpoint:
         page[_REPLICATION_AT : _REPLICATION_AT + _REPLICATION_BYTES] = self.replication
         ours = _OURS.pack(_MARK, self.dispatched, self.flushed, *times)
         page[_OURS_AT : _OURS_AT + _OURS.size] = ours
-        _CRC.pack_into(page, _OURS_AT + _OURS.size, zlib.crc32(ours))
+        _CRC.pack_into(page, _OURS_AT + _OURS.size, crc32(ours))
         return bytes(page)
 
     @classmethod
@@ -54,7 +55,7 @@ class Checkpoint:
             times[0], times[1], times[2], replication=page[_REPLICATION_AT : _REPLICATION_AT + _REPLICATION_BYTES]
         )
         ours = page[_OURS_AT : _OURS_AT + _OURS.size]
-        if zlib.crc32(ours) != _CRC.unpack_from(page, _OURS_AT + _OURS.size)[0]:
+        if crc32(ours) != _CRC.unpack_from(page, _OURS_AT + _OURS.size)[0]:
             return known
         mark, dispatched, flushed, *copies = _OURS.unpack(ours)
         if mark != _MARK or tuple(copies) != times:

@@ -22,12 +22,12 @@ same up to there, and a remainder of an older log is never taken for a successor
 """
 
 import struct
-import zlib
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from remoting.record import BORNHOST_V6, HEADS, MAGIC_V1, STOREHOST_V6, SYSFLAG_AT, host_flags, topic_field
 from remoting.topics import RAFT_TOPIC
+from runtime.crc import crc32
 
 VERSION = 1
 # Flag of a CONFIG.
@@ -104,12 +104,12 @@ def control_bytes(store_host: bytes, payload_bytes: int = 0) -> int:
 
 def chained(control: Control, previous: int) -> Control:
     """Return the record with the chain that continues `previous`."""
-    return control._replace(chain=zlib.crc32(_chained_bytes(control), previous))
+    return control._replace(chain=crc32(_chained_bytes(control), previous))
 
 
 def continues(control: Control, previous: int) -> bool:
     """Tell whether the record's chain continues `previous`."""
-    return zlib.crc32(_chained_bytes(control), previous) == control.chain
+    return crc32(_chained_bytes(control), previous) == control.chain
 
 
 def previous_chain(control: Control) -> int:
@@ -130,7 +130,7 @@ def encode_control(control: Control, store_host: bytes) -> bytes:
         control.covered_count, control.covered_crc, control.commit, control.config, control.chain,
     ) + control.payload  # fmt: skip
     packed = head.pack(
-        head.size + len(body) + len(_TAIL), MAGIC_V1, zlib.crc32(body) & 0x7FFFFFFF, 0, 0, control.index,
+        head.size + len(body) + len(_TAIL), MAGIC_V1, crc32(body) & 0x7FFFFFFF, 0, 0, control.index,
         control.position, sys_flag, control.timestamp, store_host, control.timestamp, store_host, 0, 0, len(body),
     )  # fmt: skip
     return b"".join((packed, body, _TAIL))
@@ -206,7 +206,7 @@ def _host_of(view: bytes | memoryview, at: int) -> bytes:
 def _chained_bytes(control: Control) -> bytes:
     return _CHAINED.pack(
         control.index, control.term, control.position, control.timestamp, control.covered_bytes,
-        control.covered_count, control.covered_crc, control.commit, control.config, zlib.crc32(control.payload),
+        control.covered_count, control.covered_crc, control.commit, control.config, crc32(control.payload),
         control.flags, control.kind,
     )  # fmt: skip
 

@@ -6,9 +6,9 @@ since it speaks of all the rest.
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from remoting.record import BLANK_BYTES, BORNHOST_V6, HEADS, STOREHOST_V6
+from runtime.crc import crc32
 from store.assembler import Assembler
 from store.commitlog import CommitLog
 from store.controlrecord import Control, EntryKind, chained, control_bytes, encode_control

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
-from zlib import crc32
 
 from remoting.record import BLANK_BYTES, RecordError
+from runtime.crc import crc32
 from store.controlrecord import Control, ControlError, EntryKind, continues, decode_control
 from store.covered import check_covered
 from store.errors import EntryRefused

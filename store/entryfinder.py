@@ -6,10 +6,10 @@ from the nearest entry that is found.
 
 import struct
 from typing import NamedTuple
-from zlib import crc32
 
 from remoting.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES
 from remoting.topics import RAFT_TOPIC
+from runtime.crc import crc32
 from store.commitlog import CommitLog
 from store.consumequeue import ConsumeQueues
 from store.controlrecord import Control, ControlError, decode_control

@@ -1,10 +1,10 @@
 """Walks a log that may hold Raft entries: yields plain records one by one, and entries as a whole, checked."""
 
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 
 from remoting.record import BLANK_BYTES, BLANK_MAGIC
+from runtime.crc import crc32
 from store.controlrecord import Control, ControlDamaged, decode_control, is_control
 from store.logscan import WINDOW_BYTES, Found, Span, check_record
 from store.mappedfile import read_cold
@@ -69,7 +69,7 @@ class EntryScan:
             return "an entry that is longer than its file"
         view = self._need(span, control.entry_bytes)
         at = self.end - self._base
-        if zlib.crc32(view[at + size : at + control.entry_bytes]) != control.covered_crc:
+        if crc32(view[at + size : at + control.entry_bytes]) != control.covered_crc:
             return f"entry {control.index}, whose records do not match their CRC"
         return control
 

@@ -9,10 +9,10 @@ at a start, however damaged it looks: it may have been acknowledged.
 
 import struct
 import threading
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
+from runtime.crc import crc32
 from store.disk import Disk
 from store.errors import StoreDamaged
 
@@ -111,7 +111,7 @@ class FloorFile:
     def _write(self, mark: Mark) -> int:
         sequence = self._sequence + 1
         packed = _SECTOR.pack(_MARK, sequence, *mark)
-        packed += _CRC.pack(zlib.crc32(packed))
+        packed += _CRC.pack(crc32(packed))
         at = sequence % 2 * SECTOR_STRIDE
         self._disk.pwrite(self._fd, packed.ljust(_SECTOR_BYTES, b"\0"), at)
         self._sequence = sequence
@@ -128,7 +128,7 @@ def _read(path: Path) -> tuple[int, Mark] | None:
     for at in (0, SECTOR_STRIDE):
         packed = content[at : at + _SECTOR.size]
         stored = content[at + _SECTOR.size : at + _SECTOR.size + _CRC.size]
-        if len(stored) < _CRC.size or zlib.crc32(packed) != _CRC.unpack(stored)[0]:
+        if len(stored) < _CRC.size or crc32(packed) != _CRC.unpack(stored)[0]:
             continue
         mark, sequence, index, term, end, chain = _SECTOR.unpack(packed)
         if mark == _MARK and (best is None or sequence > best[0]):

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from zlib import crc32
 
 from remoting.errors import HeaderError
 from remoting.fastjson import loads
 from remoting.message import MessageExt
 from remoting.record import RecordError, decode_record
+from runtime.crc import crc32
 from store.checkpoint import Checkpoint, load_checkpoint
 from store.controlrecord import Control, ControlError, decode_control, is_control
 from store.descriptors import Descriptors

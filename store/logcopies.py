@@ -1,7 +1,6 @@
 """The CommitLog's files as bytes, for members that begin with a copy of them (R13)."""
 
-from zlib import crc32
-
+from runtime.crc import crc32
 from store.commitlog import CommitLog
 
 _DIGEST_CHUNK_BYTES = 4 * 1024 * 1024

@@ -1,7 +1,6 @@
 """Walks the CommitLog record by record and checks each one, for recovery and for offline reading."""
 
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from remoting.record import (
     STOREHOST_V6,
     SYSFLAG_AT,
 )
+from runtime.crc import crc32
 from store.mappedfile import read_cold
 
 # Bytes read at once; a larger record is read in a piece of its own.
@@ -73,7 +73,7 @@ def check_record(view: memoryview, at: int, position: int, *, check_crc: bool) -
     end = topic_end + 2 + int.from_bytes(view[topic_end : topic_end + 2], "big")
     if end != at + total:
         return "lengths that contradict each other"
-    if check_crc and zlib.crc32(view[body_at:body_end]) & 0x7FFFFFFF != fields[2] & 0x7FFFFFFF:
+    if check_crc and crc32(view[body_at:body_end]) & 0x7FFFFFFF != fields[2] & 0x7FFFFFFF:
         return "a body that does not match its CRC"
     if check_crc and end > topic_end + 2 and view[end - 1] == 0:
         # No CRC covers them. A page that was not written in time leaves zeros, which put() lets nobody end with.

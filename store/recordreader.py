@@ -6,7 +6,6 @@ One loop with everything at hand: a record costs some two microseconds, a third 
 
 import struct
 from typing import NamedTuple
-from zlib import crc32
 
 from remoting.javahash import java_hash
 from remoting.properties import indexed_properties
@@ -23,6 +22,7 @@ from remoting.record import (
     RecordError,
 )
 from remoting.topics import RAFT_TOPIC
+from runtime.crc import crc32
 from store.controlrecord import control_term
 from store.dispatch import SCHEDULE_TOPIC, queue_code
 from store.logscan import check_record

@@ -169,13 +169,16 @@ def _log(part: Part, schema: str, columns: pa.Schema, check_crc: bool) -> Iterat
     if not spans:
         return
     file_bytes = max(span.size for span in spans)
+    crcs = schema == "entries" and "crc" in columns.names
     if schema in PER_FILE:
         follows = schema == "entries" and "follows" in columns.names
         chain = last_chain(spans[: part.number], file_bytes) if follows else None
         span = spans[part.number :][:1]
-        reader = LogReader(span, file_bytes=file_bytes, chain=chain, messages=schema != "entries", check_crc=check_crc)
+        reader = LogReader(
+            span, file_bytes=file_bytes, chain=chain, messages=schema != "entries", entry_crcs=crcs, check_crc=check_crc
+        )
     else:
-        reader = LogReader(spans, messages=False, check_crc=check_crc)
+        reader = LogReader(spans, messages=False, entry_crcs=False, check_crc=check_crc)
     log = LogBytes(spans)
     for piece in reader.pieces():
         yield from _of_piece(part, piece, schema, columns, log)

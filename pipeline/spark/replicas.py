@@ -141,8 +141,7 @@ class Replicas:
 
     def few(self, frame: DataFrame) -> DataFrame | None:
         """Compute rows of which there are few as a rule, or none: then None is returned. One job."""
-        kept = self.evidence.world.keep(frame)
-        count = kept.limit(FEW + 1).count()
+        kept, count = self.evidence.world.keep_counted(frame)
         if not count:
             return None
         return F.broadcast(kept) if count <= FEW else kept

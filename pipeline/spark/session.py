@@ -95,6 +95,8 @@ def _settings(cores: int, memory_mb: int, *, quick: bool) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(cores * PARTITIONS_A_CORE),
+        # By what an exchange has measured; without it this is what is set for the sizes of files.
+        "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
         "spark.sql.python.filterPushdown.enabled": "true",

@@ -20,7 +20,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from pipeline.evidence import Held, History
 from pipeline.history import Fault, Look, Op, Read
-from pipeline.parquet import count_rows
+from pipeline.parquet import count_kept, count_rows
 from pipeline.promises import Promises
 from pipeline.run import RunFolder
 
@@ -74,12 +74,19 @@ class World:
         return cls(spark, promises, runs, ops, reads, faults, looks, held=held, complete=complete)
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Have a frame computed once, now: it stays until `close`, as a file."""
+        """Have a frame computed once, now: it stays until `close`, as a file. One job."""
+        return self.keep_counted(frame)[0]
+
+    def keep_counted(self, frame: DataFrame) -> tuple[DataFrame, int]:
+        """Do as `keep`, and tell how many rows there are."""
         # Not persisted: what is built on such a frame is analysed and planned with all that it came from, over and
         # over, and that costs more than most checks do; and it would take memory as the run grows.
-        path = str(self.folder / f"kept-{next(self._numbers)}")
-        frame.write.parquet(path)
-        return self.spark.read.schema(frame.schema).parquet(path)
+        path = self.folder / f"kept-{next(self._numbers)}"
+        frame.write.parquet(str(path))
+        rows = count_kept(path)
+        kept = self.spark.read.schema(frame.schema).parquet(str(path))
+        # Of a frame that is known as empty Spark plans nothing that is joined to it: most are, of a run that is well.
+        return (kept if rows else kept.limit(0)), rows
 
     def close(self) -> None:
         """Remove what was kept; its frames are of no use any more."""

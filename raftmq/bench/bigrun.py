@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from pipeline.artefacts import Vote, encode_vote
-from pipeline.body import Tag, digest, make_body
+from pipeline.body import HEAD, Tag, digest, make_body
 from pipeline.history import UNKNOWN, Act, Fault, Kind, Look, Op, Read
 from pipeline.parquet import write_columns, write_rows
 from pipeline.promises import Promises
@@ -35,6 +35,7 @@ GROUP, TOPIC = "broker-a", "big"
 QUEUES, WRITERS = 8, 8
 # Messages of one entry, and rows of one answer to a scan.
 ENTRY_MESSAGES, SCAN_ROWS = 256, 1024
+# A body of a run: the recorder's head and what follows it.
 BODY_BYTES = 100
 HOST = pack_host("127.0.0.1", 10911)
 FILE_BYTES = 256 * 1024 * 1024
@@ -69,7 +70,12 @@ def make_run(folder: Path, messages: int, seed: int = 1, progress: Progress | No
     (folder / INFO).write_bytes(orjson.dumps(info, option=orjson.OPT_INDENT_2))
 
 
-def _fill(folder: Path, messages: int, seed: int, progress: Progress) -> _Sent:
+def make_log(folder: Path, messages: int, body_bytes: int, progress: Progress) -> None:
+    """Make the store folder of one member alone. Raises OSError."""
+    _fill(folder, messages, 1, progress, body_bytes)
+
+
+def _fill(folder: Path, messages: int, seed: int, progress: Progress, body_bytes: int = BODY_BYTES) -> _Sent:
     dice = random.Random(seed)
     config = StoreConfig(
         storePathRootDir=str(folder),
@@ -87,7 +93,7 @@ def _fill(folder: Path, messages: int, seed: int, progress: Progress) -> _Sent:
     log.on_durable = settle
     log.append(EntryKind.CONFIG, 1, _config(dice), 0)
     sent = _Sent(*(np.empty(messages, np.int64) for _ in range(3)))
-    rest = dice.randbytes(BODY_BYTES)
+    rest = dice.randbytes(body_bytes - HEAD.size)
     for first in range(0, messages, ENTRY_MESSAGES):
         numbers = range(first, min(first + ENTRY_MESSAGES, messages))
         records = [_record(number, rest) for number in numbers]

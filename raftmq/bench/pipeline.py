@@ -1,12 +1,17 @@
 """How fast Spark gets through logs, runs and topics: `raftmq bench pipeline`. Each figure is of data made for it."""
 
+import os
 import resource
+import shutil
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from enum import StrEnum
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -19,18 +24,23 @@ from client.message import Message
 from pipeline.run import DATA, RunFolder
 from pipeline.spark.checker import check_run
 from pipeline.spark.session import spark_session
-from raftmq.bench.bigrun import MEMBERS, make_run
+from raftmq.bench.bigrun import MEMBERS, make_log, make_run
 from raftmq.sync import AdminClient, Producer
 
 CORES = 2
-TOPIC, QUEUES, BATCH, BODY_BYTES = "bench", 4, 512, 100
+TOPIC, QUEUES, BATCH = "bench", 4, 512
+BODY_BYTES, LARGE_BODY_BYTES = 100, 1024
 # What docs/spark.md advises for brokers that Spark reads: what the source asks for at a time is given.
 LARGE_ANSWERS = {"maxTransferCountOnMessageInMemory": 1024, "maxTransferBytesOnMessageInMemory": 1024 * 1024}
 # What is read of a log, by schema.
 LOG_COLUMNS = {
-    "messages": ("topic", "queueId", "queueOffset", "storeTimestamp", "body"),
+    "messages": ("topic", "queueId", "queueOffset", "storeTimestamp", "size", "body"),
     "records": ("queue", "offset", "position", "size", "crc", "writer", "counter", "digest"),
 }
+# A log is read so often, and what took neither longest nor shortest counts.
+PASSES = 3
+# A session is slower at first: its workers start, and Java compiles. Such a log is read before anything is measured.
+WARM_UP_MESSAGES, WARM_UP_PASSES = 50_000, 10
 # Batches that the filler has in flight.
 WINDOW = 32
 MIB = 1024 * 1024
@@ -38,38 +48,86 @@ Say = Callable[[str], None]
 Figures = dict[str, Any]
 
 
-def run_pipeline(messages: int, folder: Path | None, say: Say) -> Iterator[Figures]:
-    """Measure the topic source on a tenth of `messages`, log source and checker on that and on all; told one by one."""
+class Part(StrEnum):
+    """What can be measured."""
+
+    TOPIC = "topic"
+    LOG = "log"
+    CHECKER = "checker"
+
+
+def run_pipeline(messages: int, parts: Collection[Part], folder: Path | None, say: Say) -> Iterator[Figures]:
+    """Measure some parts, and tell each figure when it is known.
+
+    The topic source, and a log of larger messages, are measured with a tenth of `messages`; log source and checker on
+    a run of a tenth, then on one of all. Raises OSError.
+    """
     with tempfile.TemporaryDirectory(prefix="raftmq-bench-", dir=folder) as work:
         spark = spark_session("raftmq bench", cores=CORES)
         try:
-            yield from _topic_source(spark, messages // 10, Path(work) / "topic", say)
-            for count in (messages // 10, messages):
+            _warm_up(spark, Path(work) / "warm-up", say)
+            if Part.TOPIC in parts:
+                yield from _topic_source(spark, messages // 10, Path(work) / "topic", say)
+            if Part.LOG in parts:
+                store = Path(work) / "large"
+                say(f"making a log of {messages // 10:,} messages of {LARGE_BODY_BYTES} B")
+                _apart(partial(make_log, store, messages // 10, LARGE_BODY_BYTES, _made))
+                yield from _log_source(spark, store, LARGE_BODY_BYTES, say)
+                shutil.rmtree(store)
+            for count in (messages // 10, messages) if {Part.LOG, Part.CHECKER} & set(parts) else ():
                 run = Path(work) / str(count)
                 say(f"making a run of {count:,} messages on {len(MEMBERS)} members")
-                # By another process: what making it takes is no memory of the driver's.
-                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as maker:
-                    maker.submit(make_run, run, count, progress=_made).result()
-                yield from _log_source(spark, run / DATA / MEMBERS[0], say)
-                yield _checker(spark, run, count, say)
+                _apart(partial(make_run, run, count, progress=_made))
+                if Part.LOG in parts:
+                    yield from _log_source(spark, run / DATA / MEMBERS[0], BODY_BYTES, say)
+                if Part.CHECKER in parts:
+                    yield _checker(spark, run, count, say)
         finally:
             spark.stop()
 
 
+def _apart(make: Callable[[], None]) -> None:
+    """Make something in another process: what that takes is no memory of the driver's."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as maker:
+        maker.submit(make).result()
+
+
 def _made(done: int) -> None:
-    print(f"making a run: {done:,}", file=sys.stderr)
+    print(f"made {done:,}", file=sys.stderr)
 
 
-def _log_source(spark: SparkSession, store: Path, say: Say) -> Iterator[Figures]:
+def _warm_up(spark: SparkSession, store: Path, say: Say) -> None:
+    say("warming up")
+    _apart(partial(make_log, store, WARM_UP_MESSAGES, BODY_BYTES, _made))
+    for _ in range(WARM_UP_PASSES):
+        for schema in LOG_COLUMNS:
+            _read_log(spark, store, schema)
+    shutil.rmtree(store)
+
+
+def _log_source(spark: SparkSession, store: Path, body_bytes: int, say: Say) -> Iterator[Figures]:
     """Read a log with every CRC compared: as messages, and as the checker does, which has each record's own CRC too."""
-    size = sum(path.stat().st_size for path in (store / "commitlog").iterdir())
-    for schema, columns in LOG_COLUMNS.items():
-        say(f"log source, {schema}")
-        read = spark.read.format("raftmq-log").options(schema=schema, columns=",".join(columns))
-        wanted = [F.max(F.length(name) if name in {"topic", "body"} else name) for name in columns]
-        with _took() as took:
-            row = read.load(str(store)).agg(F.count(F.lit(1)).alias("n"), *wanted).collect()[0]
-        yield _figures(f"log source, {schema}", int(row.n), took, mb_per_second=round(size / 1e6 / took[0]))
+    # What is written to the disk behind the reader's back takes time from it.
+    os.sync()
+    for schema in LOG_COLUMNS:
+        say(f"log source, {schema} of {body_bytes} B")
+        passes = []
+        for _ in range(PASSES):
+            with _took() as took:
+                count, size = _read_log(spark, store, schema)
+            passes.append(took[0])
+        middle = [statistics.median(passes)]
+        rate = round(size / 1e6 / middle[0])
+        yield _figures(f"log source, {schema} of {body_bytes} B", count, middle, mb_per_second=rate)
+
+
+def _read_log(spark: SparkSession, store: Path, schema: str) -> tuple[int, int]:
+    """Read every row and every column that is wanted; return how many records there are, and their bytes."""
+    columns = LOG_COLUMNS[schema]
+    frame = spark.read.format("raftmq-log").options(schema=schema, columns=",".join(columns)).load(str(store))
+    wanted = [F.max(F.length(name) if name in {"topic", "body"} else name) for name in columns]
+    row = frame.agg(F.count(F.lit(1)).alias("n"), F.sum("size").alias("bytes"), *wanted).collect()[0]
+    return int(row.n), int(row.bytes)
 
 
 def _checker(spark: SparkSession, run: Path, count: int, say: Say) -> Figures:

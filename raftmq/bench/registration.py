@@ -2,7 +2,6 @@
 
 import tempfile
 import time
-import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from remoting.headers import (
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
 )
+from runtime.crc import crc32
 
 # One broker may register so many (namesrv/config.py); more would measure the refusal.
 TOPICS_MAX = 1_000_000
@@ -73,7 +73,7 @@ async def _measure(server: ServerProcess, client: RemotingClient, topics: int) -
             brokerId=0,
             haServerAddr="",
             compressed=compressed,
-            bodyCrc32=zlib.crc32(data) & _CRC_MASK,
+            bodyCrc32=crc32(data) & _CRC_MASK,
         )
         return RequestCode.REGISTER_BROKER, header, data
 

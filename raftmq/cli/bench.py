@@ -220,6 +220,9 @@ def pipeline(
     messages: Annotated[
         int, typer.Option("--messages", "-m", min=10_000, help="Acknowledged sends of the larger run.")
     ] = 10_000_000,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Measure this alone: topic, log or checker; may be repeated.")
+    ] = None,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
@@ -229,10 +232,14 @@ def pipeline(
     why = why_no_spark()
     if why:
         fail(why)
-    from raftmq.bench.pipeline import run_pipeline
+    from raftmq.bench.pipeline import Part, run_pipeline
 
+    try:
+        parts = [Part(name) for name in only or list(Part)]
+    except ValueError:
+        fail(f"--only takes {', '.join(Part)}")
     found = []
-    for row in run_pipeline(messages, folder, lambda what: typer.echo(what, err=True)):
+    for row in run_pipeline(messages, parts, folder, lambda what: typer.echo(what, err=True)):
         found.append(row)
         # A run takes an hour: what it has found stays if it is ended.
         typer.echo(", ".join(f"{name} {value}" for name, value in row.items()), err=True)

@@ -58,7 +58,12 @@ def described(results: Results) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.timeout(600)
-def test_a_run_has_the_findings_and_figures_of_the_plain_checker(spark: SparkSession, folder: Path) -> None:
+@pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_run_has_the_findings_and_figures_of_the_plain_checker(
+    spark: SparkSession, folder: Path, small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not small:
+        monkeypatch.setattr("pipeline.spark.checker.SMALL_ROWS", 0)
     told: list[str] = []
     found, expected = check_run(RunFolder(folder), progress=told.append), judge(RunFolder(folder))
     assert described(found) == described(expected)
@@ -66,6 +71,30 @@ def test_a_run_has_the_findings_and_figures_of_the_plain_checker(spark: SparkSes
     assert {"A5", "B7", "B10"} <= bad
     assert found.figures["logs"] == expected.figures["logs"]
     assert [what.split()[0] for what in told if what[0] in "ABV"] == [one.check for one in found.findings]
+
+
+class Stopped(Exception):
+    """Ends a judging at its first step."""
+
+
+@pytest.mark.parametrize("large", [[], ["SMALL_ROWS"], ["SMALL_LOG_BYTES"]])
+def test_of_a_large_run_the_size_of_files_has_nothing_sent_to_all_tasks(
+    spark: SparkSession, folder: Path, large: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = "spark.sql.autoBroadcastJoinThreshold"
+    before = spark.conf.get(setting)
+    seen: list[str | None] = []
+
+    def stop(_what: str) -> None:
+        seen.append(spark.conf.get(setting))
+        raise Stopped
+
+    for name in large:
+        monkeypatch.setattr(f"pipeline.spark.checker.{name}", 0)
+    with pytest.raises(Stopped):
+        check_run(RunFolder(folder), progress=stop)
+    assert seen == ["-1" if large else before]
+    assert spark.conf.get(setting) == before
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ PACKAGE_PAGE_LINES_MAX = 40
 DOORS = {
     "aiohttp": ("runtime/http.py",),
     "cbor2": ("raft/", "broker/meta.py", "pipeline/logcolumns_entries.py", "pipeline/plant_stores.py", "raftmq/bench/"),
+    "isal": ("runtime/crc.py",),
     "lz4": ("client/compression.py",),
     "numpy": (
         "store/",
