@@ -188,7 +188,7 @@ def _plain(part: Frames) -> Bools:
     hosts = gather(data, np.where(plain, part.at + _HOSTS_AT, 0), _HOSTS)
     plain &= hosts["born"] == hosts["store"]
     body_end = part.body_at + np.where(plain, _BODY.itemsize, 0)
-    crcs = checksums(part.segment, part.body_at, body_end) & 0x7FFFFFFF
+    crcs = checksums(part.segment.view, part.body_at, body_end) & 0x7FFFFFFF
     plain &= crcs == gather(data, part.at + _CRC_AT, _CRC)["crc"]
     body = gather(data, np.where(plain, part.body_at, 0), _BODY)
     plain &= (body["version"] == VERSION) & (body["kind"] <= EntryKind.CONFIG)

@@ -26,9 +26,9 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
-# Records, and about how many bytes of them, that are turned into columns together: a column stays in a core's cache.
+# Records, and about how many bytes of them, that are turned into columns together: what is looked at again is in the cache.
 PIECE_RECORDS = 8_192
-PIECE_BYTES = 64 * 1024 * 1024
+PIECE_BYTES = 4 * 1024 * 1024
 NOTHING = "no record, but zeros or a missing file"
 
 _SIZE_AND_MAGIC = struct.Struct(">iI")
@@ -51,8 +51,8 @@ class Segment:
         self.span = span
         with span.path.open("rb") as file:
             # A file that grew since it was listed is read as it was then.
-            self.map = mmap.mmap(file.fileno(), span.size, access=mmap.ACCESS_READ)
-        self.view = memoryview(self.map)
+            self._map = mmap.mmap(file.fileno(), span.size, access=mmap.ACCESS_READ)
+        self.view = memoryview(self._map)
         self.data: Bytes = np.frombuffer(self.view, np.uint8)
 
     @property
@@ -116,10 +116,9 @@ def list_spans(folder: Path) -> list[Span]:
     return [span for span in sized if span.size]
 
 
-def checksums(segment: Segment, starts: Ints, ends: Ints) -> Ints:
-    """Return the CRC-32 of each part of a file; offsets are from its start."""
-    # Copies of the bytes: made sooner than views of them, unless they are long.
-    parts = map(segment.map.__getitem__, map(slice, starts.tolist(), ends.tolist()))
+def checksums(view: memoryview, starts: Ints, ends: Ints) -> Ints:
+    """Return the CRC-32 of each part of `view`."""
+    parts = map(view.__getitem__, map(slice, starts.tolist(), ends.tolist()))
     return np.fromiter(map(crc32, parts), np.int64, len(starts))
 
 
@@ -255,7 +254,7 @@ def check_frames(segment: Segment, at: Ints, *, check_crc: bool) -> Frames:
     count = _good(properties_at + properties_bytes == end[:count])
     digest = np.full(count, UNKNOWN, np.int64)
     if check_crc:
-        digest = checksums(segment, body_at[:count], (body_at + body_bytes)[:count])
+        digest = checksums(segment.view, body_at[:count], (body_at + body_bytes)[:count])
         whole = (digest ^ _wide(first["crc"])[:count]) & 0x7FFFFFFF == 0
         whole &= (properties_bytes[:count] == 0) | (data[end[:count] - 1] != 0)
         whole &= (data[topic_at[:count]] != 0) & (data[properties_at[:count] - 3] != 0)

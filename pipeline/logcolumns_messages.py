@@ -67,7 +67,7 @@ class Messages:
         if not self.check_crc:
             return np.full(len(self), UNKNOWN)
         frames = self.frames
-        return checksums(frames.segment, frames.at, frames.at + frames.size)
+        return checksums(frames.segment.view, frames.at, frames.at + frames.size)
 
     @cached_property
     def notes(self) -> Notes:
