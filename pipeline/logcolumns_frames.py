@@ -26,7 +26,8 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
-# Records, and about how many bytes of them, that are turned into columns together: what is looked at again is in the cache.
+# Records, and about how many bytes of them, that are turned into columns together: so few that what is looked at again
+# is still in the processor's cache.
 PIECE_RECORDS = 8_192
 PIECE_BYTES = 4 * 1024 * 1024
 NOTHING = "no record, but zeros or a missing file"
