@@ -51,8 +51,8 @@ class Entries:
 class EntryWalk:
     """Goes through a log part by part. `chain`: that of the last whole entry so far, None before the first.
 
-    Without `entry_crcs` UNKNOWN stands for the CRC of each entry as a whole: no check needs it, and it is a second
-    pass over all bytes.
+    Without `entry_crcs` UNKNOWN stands for the CRC of each entry, its control record included: whether the entry is
+    whole is known without, and it is a second pass over all bytes.
     """
 
     def __init__(self, chain: int | None = None, *, check_crc: bool = True, entry_crcs: bool = True) -> None:

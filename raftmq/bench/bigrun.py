@@ -35,7 +35,7 @@ GROUP, TOPIC = "broker-a", "big"
 QUEUES, WRITERS = 8, 8
 # Messages of one entry, and rows of one answer to a scan.
 ENTRY_MESSAGES, SCAN_ROWS = 256, 1024
-# A body of a run: the recorder's head and what follows it.
+# The body of a message: the recorder's head and what follows it.
 BODY_BYTES = 100
 HOST = pack_host("127.0.0.1", 10911)
 FILE_BYTES = 256 * 1024 * 1024

@@ -24,12 +24,12 @@ from client.message import Message
 from pipeline.run import DATA, RunFolder
 from pipeline.spark.checker import check_run
 from pipeline.spark.session import spark_session
-from raftmq.bench.bigrun import MEMBERS, make_log, make_run
+from raftmq.bench.bigrun import BODY_BYTES, MEMBERS, make_log, make_run
 from raftmq.sync import AdminClient, Producer
 
 CORES = 2
 TOPIC, QUEUES, BATCH = "bench", 4, 512
-BODY_BYTES, LARGE_BODY_BYTES = 100, 1024
+LARGE_BODY_BYTES = 1024
 # What docs/spark.md advises for brokers that Spark reads: what the source asks for at a time is given.
 LARGE_ANSWERS = {"maxTransferCountOnMessageInMemory": 1024, "maxTransferBytesOnMessageInMemory": 1024 * 1024}
 # What is read of a log, by schema.
