@@ -20,8 +20,8 @@ from pipeline.twin_log import LOG_CHECKS
 from tests.spark.compare import assert_same, plain
 from tests.spark.damages import Clusters, replicas_of
 
-COUNT = int(os.environ.get("RAFTMQ_CLUSTERS", "16"))
-"""How many damaged clusters of each kind each check is held against its twin over."""
+COUNT = int(os.environ.get("RAFTMQ_CLUSTERS", "128"))
+"""How many damaged clusters of each kind each check is held against its twin over: with fewer some never show."""
 Check = Callable[[Replicas], dict[int, Finding]]
 TWINS = {twin.__name__: twin for twin in LOG_CHECKS}
 
