@@ -14,7 +14,7 @@ from pipeline.parquet import HistoryError, count_rows
 from pipeline.promises import Promises, promises_of
 from pipeline.replicas import Replicas
 from pipeline.results import Results
-from pipeline.run import RunFolder
+from pipeline.run import RunFolder, logged_bytes
 from pipeline.twin import judge
 from pipeline.twin_log import LOG_CHECKS
 from store.errors import StoreError
@@ -74,8 +74,7 @@ def judge_stores(
     if len(set(names)) < len(names):
         raise HistoryError(f"two of the folders have one name, and members are called by it: {', '.join(names)}")
     promises = promises_of(mode, {"": names}, acknowledged_min=0)
-    logged = sum(file.stat().st_blocks * 512 for path in folders for file in path.glob("commitlog/*"))
-    if _is_spark(engine, needed=logged * PLAIN_BYTES_A_LOG_BYTE):
+    if _is_spark(engine, needed=logged_bytes(folders) * PLAIN_BYTES_A_LOG_BYTE):
         from pipeline.spark.checker import check_stores
 
         return _told(check_stores(folders, promises, progress=progress), "spark")

@@ -1,6 +1,6 @@
 """A run's folder: where its history, promises and store folders are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,3 +83,11 @@ class RunFolder:
 
     def _rows(self, kind: type[Row]) -> list[Row]:
         return read_rows(self.file(kind), kind)
+
+
+def logged_bytes(folders: Iterable[Path]) -> int:
+    """Return how much of the disk the CommitLogs of store folders take: files are made at their full size.
+
+    Raises OSError.
+    """
+    return sum(file.stat().st_blocks * 512 for path in folders for file in path.glob("commitlog/*"))

@@ -12,7 +12,7 @@ from pipeline.history import Op, Read
 from pipeline.parquet import count_rows
 from pipeline.promises import Promises
 from pipeline.results import Finding, Results
-from pipeline.run import RunFolder
+from pipeline.run import RunFolder, logged_bytes
 from pipeline.spark.check_copies import COPIES_CHECKS
 from pipeline.spark.check_groups import GROUP_CHECKS
 from pipeline.spark.check_guards import GUARD_CHECKS
@@ -64,14 +64,14 @@ def check_run(
     every = [*folders, *(path for some in earlier for path in some)]
     rows = sum(count_rows(run.file(kind), kind) for kind in (Op, Read))
     world = World.of_folder(spark_session(), run, promises)
-    with _judging(world, progress, small=rows <= SMALL_ROWS and _are_small(every)) as judging:
+    with _judging(world, progress, small=rows <= SMALL_ROWS and logged_bytes(every) <= SMALL_LOG_BYTES) as judging:
         return judging.everything(folders, earlier)
 
 
 def check_stores(folders: Sequence[Path], promises: Promises, *, progress: Progress | None = None) -> Results:
     """Judge the store folders of members, of which nothing else is known, by the checks of logs alone."""
     world = World.of_histories(spark_session(), [History((), (), promises=promises)])
-    with _judging(world, progress, small=_are_small(folders)) as judging:
+    with _judging(world, progress, small=logged_bytes(folders) <= SMALL_LOG_BYTES) as judging:
         return judging.logs(folders)
 
 
@@ -131,11 +131,6 @@ def log_figures(replicas: Replicas) -> list[dict[str, Any]]:
 
 def _tell_nobody(_what: str) -> None:
     return
-
-
-def _are_small(folders: Sequence[Path]) -> bool:
-    files = [file for path in folders for file in path.glob("commitlog/*")]
-    return sum(file.stat().st_blocks * 512 for file in files) <= SMALL_LOG_BYTES
 
 
 @contextmanager
