@@ -1,0 +1,79 @@
+"""How long a leader may answer reads from its own log without asking anybody (R7).
+
+A lease counts from the moment a round of appends was *sent* that a majority then answered: an answer that waited in
+the socket of a stopped process is as old as its question. It lasts 0.8 of the shortest election timeout, in which no
+member that answered grants a pre-vote or a vote. The clock must go on while the process or the machine sleeps.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from raft.protocol.config import GroupConfig
+
+# Rounds whose answers are awaited at a time; of more, the oldest are forgotten and their answers renew nothing.
+ROUNDS_MAX = 65_536
+
+
+class Lease:
+    """One leader's lease; there is none until begin(), and none after drop() until the next begin()."""
+
+    def __init__(self, clock: Callable[[], float], span_s: float) -> None:
+        self._clock = clock
+        self._span_s = span_s
+        self._held = False
+        self._rounds: deque[tuple[int, float]] = deque()
+        self._answered: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Start anew: this member was elected; no answer from before counts."""
+        self.drop()
+        self._held = True
+
+    def drop(self) -> None:
+        """End it for good: this member leads no more, or hands over.
+
+        After a transfer was asked for, not even its failure brings the lease back in this term: the other may have
+        been told to stand and its votes may be on their way, and those are granted whoever was heard of last.
+        """
+        self._held = False
+        self._rounds.clear()
+        self._answered.clear()
+
+    def sent(self, seq: int) -> None:
+        """Note that a round leaves now; sequences rise."""
+        now = self._clock()
+        rounds = self._rounds
+        assert not rounds or seq > rounds[-1][0], f"round {seq} after {rounds[-1][0]}"
+        # An answer to an older round could not make a lease that still runs.
+        while rounds and (now - rounds[0][1] > self._span_s or len(rounds) >= ROUNDS_MAX):
+            rounds.popleft()
+        rounds.append((seq, now))
+
+    def acked(self, peer: str, seq: int) -> None:
+        """Note that a member answered a round of this term; unknown and older rounds change nothing."""
+        at = self._sent_at(seq)
+        if at is not None and at > self._answered.get(peer, float("-inf")):
+            self._answered[peer] = at
+
+    def valid(self, config: GroupConfig, self_id: str) -> bool:
+        """Whether a read may be answered now from what is committed here. Ask at each answer, not before."""
+        return self._held and self._clock() < self._until(config, self_id)
+
+    def _until(self, config: GroupConfig, self_id: str) -> float:
+        """When the newest round that a majority of the voters answered stops counting."""
+        now = self._clock()
+        times = [now if voter == self_id else self._answered.get(voter, float("-inf")) for voter in config.voters]
+        times.sort(reverse=True)
+        return times[config.majority_size - 1] + self._span_s
+
+    def _sent_at(self, seq: int) -> float | None:
+        """When a round left. Sequences rise, so what is kept can be halved to find it."""
+        rounds = self._rounds
+        low, high = 0, len(rounds)
+        while low < high:
+            middle = (low + high) // 2
+            if rounds[middle][0] < seq:
+                low = middle + 1
+            else:
+                high = middle
+        return rounds[low][1] if low < len(rounds) and rounds[low][0] == seq else None

@@ -1,0 +1,81 @@
+"""Proposals whose fate is open: each is told once what became of its entry."""
+
+import logging
+from typing import NamedTuple
+
+from raft.protocol.types import Fate, OnFate
+
+_log = logging.getLogger(__name__)
+
+
+class _Open(NamedTuple):
+    """An entry of ours; `place` is its index, 0 until that is known."""
+
+    place: int
+    term: int
+    on_fate: OnFate
+
+
+class Proposals:
+    """The table of them, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._made = 0
+        self._open: dict[int, _Open] = {}
+        self._refused = ""
+
+    def __len__(self) -> int:
+        """Return how many are open."""
+        return len(self._open)
+
+    def begin(self, term: int, on_fate: OnFate) -> int:
+        """Note one that is about to be appended: if that fails midway, nobody knows what is on the disk."""
+        self._made += 1
+        self._open[self._made] = _Open(0, term, on_fate)
+        return self._made
+
+    def refused(self, key: int, why: str = "") -> None:
+        """Forget one of which nothing was appended; the log says why, again only when it is something else."""
+        del self._open[key]
+        if why and why != self._refused:
+            _log.warning("the log takes nothing: %s", why)
+        self._refused = why
+
+    def placed(self, key: int, index: int) -> None:
+        """Note where it stands."""
+        self._refused = ""
+        self._open[key] = self._open[key]._replace(place=index)
+
+    def settle(self, key: int, *, committed: bool) -> None:
+        """Tell the fate of one, unless it was told already."""
+        proposal = self._open.pop(key, None)
+        if proposal is not None:
+            _answer(proposal.on_fate, Fate.COMMITTED if committed else Fate.OVERWRITTEN)
+
+    def has_older(self, term: int) -> bool:
+        """Whether one of an earlier term is open."""
+        return bool(self._open) and next(iter(self._open.values())).term < term
+
+    def bury(self, applied: int, term: int) -> None:
+        """Tell the fate of those of earlier terms that stand behind `applied`, a committed entry of this term.
+
+        Terms never fall in a log, so they are in none that counts. The library would tell only when another entry is
+        committed in their very place, and until somebody writes again there may be none.
+        """
+        for key, proposal in list(self._open.items()):
+            if proposal.term < term and proposal.place > applied:
+                self.settle(key, committed=False)
+
+    def end(self) -> None:
+        """Tell all that nobody knows."""
+        open_, self._open = self._open, {}
+        for proposal in open_.values():
+            _answer(proposal.on_fate, Fate.UNKNOWN)
+
+
+def _answer(on_fate: OnFate, fate: Fate) -> None:
+    try:
+        on_fate(fate)
+    except Exception:
+        # Whoever waits must not hold up the others, nor have an entry applied twice by the library.
+        _log.exception("a proposal's owner failed to hear its fate %s", fate.name)
