@@ -13,14 +13,17 @@ The package is synchronous: no asyncio, no sockets. Threads:
 * the caller's own pool runs read_cold() for what is not in memory.
 
 Straight line of a record: messagestore.put → commitlog (pending buffer) → messagestore.write → disk.pwrite → dispatch →
-consumequeue, indexfile, on_dispatched; then flusher → on_flushed.
+consumequeue, indexfile, StoreEvents.dispatched; then flusher → StoreEvents.flushed.
 
-* types, errors, config: nouns, failures, configuration
-* disk: the seam to the operating system; mappedfile: one log file; commitlog: the row of them
-* flusher, lockfile, checkpoint, recovery: durability and what happens at start
-* consumequeue, indexfile, dispatch, timesearch, retention: derived files and what is forgotten when
-* controlrecord, entrylog (face of a Raft group member's log), entrybuild, entrycheck, entryfinder, entryrepair,
-  heldback, floorfile, groupscan, grouprecovery: entries in the same log; what is not committed stays out of the queues
-* slavelog, recordreader: a slave's log, the master's bytes; cutting: takes back what the master has not
-* messagestore, reads, logbytes: the face; inspect: reads a folder offline
+Rooms, each using those below it:
+
+* messagestore: the face; events: what it tells of; worker: the thread for what the loop must not wait for
+* slave: a slave's log, the master's bytes; truncation takes back what the master has not
+* recovery: what happens at start; inspect reads a folder offline
+* raftlog: a group member's entries in the same log; what is not committed stays out of the queues. reads: answers
+* integrity: what is served was checked; the scrub
+* log: the CommitLog while it grows, dispatch, flusher, checkpointer, retention
+* derived: ConsumeQueues and index
+* files: files of a store and the seam to the operating system (disk)
+* controlrecord: the record that opens an entry; types, errors, config: nouns, failures, configuration
 """

@@ -36,11 +36,11 @@ class StoreConfig:
     flushIntervalCommitLog: int = 500
     flushCommitLogLeastPages: int = 4  # pages of 4 KiB that must be dirty before the interval flushes
     flushCommitLogThoroughInterval: int = 10_000  # flushes whatever is dirty
-    flushIntervalConsumeQueue: int = 1000
-    flushConsumeQueueThoroughInterval: int = 60_000
 
     checkCRCOnRecover: bool = True
     maxRecoveryCommitlogFiles: int = 30
+
+    scrubBytesPerSecond: int = 4 * 1024 * 1024  # of the log, read again and checked in the background; 0: none
 
     deleteWhen: str = "04"  # hours of the day, separated by ";"
     fileReservedTime: int = 72  # hours
@@ -57,7 +57,6 @@ class StoreConfig:
     maxTransferCountOnMessageInDisk: int = 8
     accessMessageInMemoryMaxRatio: int = 40  # percent of RAM behind the end of the log that counts as memory
     maxFilterMessageSize: int = 16_000  # bytes of queue entries that one read scans at most
-    pullBatchMaxMessageCount: int = 160
 
     messageDelayLevel: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     flushDelayOffsetInterval: int = 10_000
@@ -101,6 +100,8 @@ class StoreConfig:
         ):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number of at least 1")
+        if self.scrubBytesPerSecond < 0:
+            raise ConfigError(f"scrubBytesPerSecond={self.scrubBytesPerSecond}: it takes a number of bytes, or 0")
         if self.maxIndexNum < 2:
             raise ConfigError("maxIndexNum takes at least 2")
         hours = [hour.strip() for hour in self.deleteWhen.split(";") if hour.strip()]

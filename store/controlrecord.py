@@ -22,9 +22,9 @@ same up to there, and a remainder of an older log is never taken for a successor
 """
 
 import struct
-from enum import IntEnum
 from typing import Any, NamedTuple
 
+from raft.protocol.types import EntryType
 from remoting.record import BORNHOST_V6, HEADS, MAGIC_V1, STOREHOST_V6, SYSFLAG_AT, host_flags, topic_field
 from remoting.topics import RAFT_TOPIC
 from runtime.crc import crc32
@@ -42,15 +42,10 @@ _SYSFLAG = struct.Struct(">i")
 _HOST_BITS = BORNHOST_V6 | STOREHOST_V6
 _ONES = 0xFFFFFFFF
 _POLYNOMIAL = 0xEDB88320
+_new = tuple.__new__
 
 
-class EntryKind(IntEnum):
-    """What an entry is for. MESSAGES cover records that stand behind them; the others carry a payload or nothing."""
-
-    NOOP = 0
-    MESSAGES = 1
-    META = 2
-    CONFIG = 3
+_KINDS = tuple(EntryType)
 
 
 class ControlError(Exception):
@@ -69,7 +64,7 @@ class Control(NamedTuple):
     size: int
     """Of the control record alone."""
     timestamp: int
-    kind: EntryKind
+    kind: EntryType
     flags: int
     term: int
     previous_term: int
@@ -94,7 +89,7 @@ class Control(NamedTuple):
     @property
     def is_classic(self) -> bool:
         """Whether it ends the group: what follows is a single broker's."""
-        return self.kind == EntryKind.CONFIG and bool(self.flags & CLASSIC_FROM_HERE)
+        return self.kind == EntryType.CONFIG and bool(self.flags & CLASSIC_FROM_HERE)
 
 
 def control_bytes(store_host: bytes, payload_bytes: int = 0) -> int:
@@ -145,16 +140,18 @@ def is_control(view: bytes | memoryview, at: int) -> bool:
 
 
 def decode_control(view: bytes | memoryview, at: int = 0) -> Control:
-    """Return what the record at `at` says; its frame and body CRC have been checked (logscan.check_record).
+    """Return what the record at `at` says: each of its bytes is checked, whether or not logscan.check_record() did.
 
-    Raises ControlError when it is another record, ControlDamaged when it is not what was written.
+    Raises ControlError when it is another record, ControlDamaged when it is not what was written; struct.error when
+    nothing was checked before and `view` is too short.
     """
-    if not is_control(view, at):
+    head = HEADS[_SYSFLAG.unpack_from(view, at + SYSFLAG_AT)[0] & _HOST_BITS]
+    fields: tuple[Any, ...] = head.unpack_from(view, at)
+    tail_at = at + head.size + fields[14]
+    if fields[1] != MAGIC_V1 or view[tail_at : tail_at + len(_TOPIC_FIELD)] != _TOPIC_FIELD:
         raise ControlError("a record of another topic")
-    control = _decode(view, at)
-    # Nothing else tells of what stands outside of body and chain: every field has one value that it can have.
-    store_host = _host_of(view, at)
-    if encode_control(control, store_host) != view[at : at + control.size]:
+    control = _control(view, at + head.size, fields, head.size)
+    if not _is_as_written(view, at + head.size, fields):
         raise ControlDamaged(f"the control record of entry {control.index} with a byte that changed")
     return control
 
@@ -164,31 +161,30 @@ def is_rotten(view: bytes | memoryview, at: int, previous: int) -> bool:
 
     For where a control record is due: a byte of its topic or of its fixed fields has changed.
     """
+    head = HEADS[_SYSFLAG.unpack_from(view, at + SYSFLAG_AT)[0] & _HOST_BITS]
     try:
-        return continues(_decode(view, at), previous)
+        return continues(_control(view, at + head.size, head.unpack_from(view, at), head.size), previous)
     except ControlError:
         return False
 
 
-def _decode(view: bytes | memoryview, at: int) -> Control:
-    head = HEADS[_SYSFLAG.unpack_from(view, at + SYSFLAG_AT)[0] & _HOST_BITS]
-    fields: tuple[Any, ...] = head.unpack_from(view, at)
+def _control(view: bytes | memoryview, body_at: int, fields: tuple[Any, ...], head_bytes: int) -> Control:
+    """Return what a record says of which the head was unpacked."""
     total, body_bytes = fields[0], fields[14]
-    if body_bytes < _FIXED.size or head.size + body_bytes + len(_TAIL) != total:
+    if body_bytes < _FIXED.size or head_bytes + body_bytes + len(_TAIL) != total:
         raise ControlError("a record of the control records' topic with the shape of another")
-    body_at = at + head.size
     (version, kind, flags, term, previous_term, covered, count, crc, commit, config, chain) = _FIXED.unpack_from(
         view, body_at
     )
     if version != VERSION:
         raise ControlError(f"a control record of version {version}: a newer RaftMQ wrote it")
-    if kind > EntryKind.CONFIG:
+    if kind > EntryType.CONFIG:
         raise ControlError(f"a control record of the unknown type {kind}")
     payload = bytes(view[body_at + _FIXED.size : body_at + body_bytes])
-    return Control(
-        fields[5], fields[6], total, fields[10], EntryKind(kind), flags, term, previous_term, covered, count, crc,
+    return _new(Control, (
+        fields[5], fields[6], total, fields[10], _KINDS[kind], flags, term, previous_term, covered, count, crc,
         commit, config, chain, payload,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def control_term(view: bytes | memoryview, body_at: int, body_bytes: int) -> int:
@@ -197,10 +193,21 @@ def control_term(view: bytes | memoryview, body_at: int, body_bytes: int) -> int
     return term
 
 
-def _host_of(view: bytes | memoryview, at: int) -> bytes:
-    head = HEADS[_SYSFLAG.unpack_from(view, at + SYSFLAG_AT)[0] & _HOST_BITS]
-    host: bytes = head.unpack_from(view, at)[11]
-    return host
+def _is_as_written(view: bytes | memoryview, body_at: int, fields: tuple[Any, ...]) -> bool:
+    """Tell whether encode_control() would write these very bytes, without doing it: repair asks it of every entry.
+
+    Nothing but this tells of what stands outside of body and chain, and each field there can have one value.
+    """
+    _, _, crc, queue_id, flag, _, _, sys_flag, born, born_host, stored, store_host, times, prepared, body_bytes = fields
+    tail_at = body_at + body_bytes
+    return bool(
+        sys_flag == host_flags(0, store_host, store_host)
+        and born_host == store_host
+        and born == stored
+        and not (queue_id or flag or times or prepared)
+        and crc == crc32(view[body_at:tail_at]) & 0x7FFFFFFF
+        and view[tail_at : tail_at + len(_TAIL)] == _TAIL
+    )
 
 
 def _chained_bytes(control: Control) -> bytes:

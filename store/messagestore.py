@@ -4,46 +4,45 @@ import logging
 from collections.abc import Callable, Sequence
 
 from runtime.clock import Clock, SystemClock
-from store.assembler import Assembler
-from store.cleaner import Cleaner, GroupCleaner
 from store.config import StoreConfig
-from store.disk import Disk
-from store.dispatch import Dispatcher, parse_delay_levels
-from store.entrylog import EntryLog, EntryParts
 from store.errors import StoreWriteError
-from store.floorfile import FloorFile
-from store.flusher import Flusher
-from store.groupscan import FoundEntries
-from store.health import Health
-from store.keeper import GROUP_CHECKPOINT_BYTES, Helper, Keeper
-from store.lockfile import ABORT_NAME
-from store.logbytes import LogBytes
-from store.opening import Opened, open_folder
-from store.reads import Accepts, Reader
-from store.slavelog import SlaveLog, SlaveParts
+from store.events import Payloads, StoreEvents
+from store.files.beginning import Beginning
+from store.files.disk import Disk
+from store.files.floorfile import FloorFile
+from store.files.lockfile import ABORT_NAME
+from store.integrity.scrub import Scrub
+from store.integrity.verifier import Verifier
+from store.log.assembler import Assembler
+from store.log.checkpointer import GROUP_CHECKPOINT_BYTES, Helper, Keeper
+from store.log.cleaner import Cleaner
+from store.log.delivery import Delivery
+from store.log.dispatch import parse_delay_levels
+from store.log.flusher import Flusher, Witnessed
+from store.log.health import Health
+from store.raftlog.cleaner import GroupCleaner
+from store.raftlog.entrychecks import EntryRanges
+from store.raftlog.entrylog import EntryLog
+from store.raftlog.entryparts import EntryParts
+from store.raftlog.groupscan import FoundEntries
+from store.reads.storereads import StoreReads
+from store.recovery.opening import Opened, open_folder
+from store.slave.slavelog import SlaveLog, SlaveParts
 from store.types import (
     CleanReport,
-    Dispatched,
-    GetResult,
+    Integrity,
     PendingRecord,
     PutResult,
-    QueryResult,
-    QueueEntry,
     StoreStats,
 )
 
 _LOG = logging.getLogger(__name__)
 
-# RocketMQ's limit of one answer, whatever the requester says.
-READ_BYTES_MAX = 128 * 1024 * 1024
 
-
-class MessageStore(LogBytes):
+class MessageStore(StoreReads):
     """A store folder in use. Made by open(), given back by close().
 
-    One thread (the broker's loop) calls everything but read_cold(). `on_dispatched` is called in it, once per write();
-    `on_flushed` (position) and `on_fatal` (error: nothing is called flushed any more, end the process) are called from
-    the store's own threads.
+    One thread (the broker's loop) calls everything but read_cold(). What it tells of, and in which thread: StoreEvents.
     """
 
     put: Callable[[PendingRecord], PutResult]
@@ -63,16 +62,21 @@ class MessageStore(LogBytes):
         disk: Disk,
         stepped: bool,
         slave: bool,
+        payloads: Payloads,
+        events: StoreEvents,
     ) -> None:
         """Use open()."""
-        super().__init__(opened.log)
+        super().__init__(opened.log, opened.queues, opened.index, config, Verifier(opened.log, clock))
         self._config = config
         self._clock = clock
         self._disk = disk
         self._opened = opened
-        self._rebuilding = slave or opened.entries is not None
-        self._queues = opened.queues
-        self._dispatcher = Dispatcher(opened.queues, opened.index)
+        self._events = events
+        self._payloads = payloads
+        self.entries: EntryLog | None = None
+        """The Raft log, when the store is a group member's; then nothing is put or written past it."""
+        self.group_cleaner: GroupCleaner | None = None
+        """Of a group member, in place of clean()."""
         levels_ms = parse_delay_levels(config.messageDelayLevel)
         self._assembler = Assembler(
             opened.log,
@@ -85,21 +89,12 @@ class MessageStore(LogBytes):
         )
         self._health = Health(config, clock, disk, opened.log, self._assembler)
         self.put = self._assembler.put
-        self._reader = Reader(opened.log, opened.queues, opened.index, config)
-        self._flusher = Flusher(opened.log, config, on_flushed=self._flushed, on_fatal=self._fatal, stepped=stepped)
-        self._helper = Helper(opened.log, disk, self._flusher.fail, stepped=stepped)
-        self._keeper = Keeper(
-            config.root,
-            disk,
-            clock,
-            log=opened.log,
-            queues=opened.queues,
-            index=opened.index,
-            flusher=self._flusher,
-            helper=self._helper,
-            checkpoint=opened.checkpoint,
-            bytes_max=GROUP_CHECKPOINT_BYTES if opened.entries is not None else None,
+        self._flusher = Flusher(
+            opened.log, config, on_flushed=events.flushed, on_fatal=self._fatal, witness=self._witness, stepped=stepped
         )
+        self._helper = Helper(opened.log, disk, self._flusher.fail, events.worked, stepped=stepped)
+        self._scrub = self._make_scrub()
+        self._keeper = self._make_keeper(opened)
         self._cleaner = Cleaner(
             config,
             opened.log,
@@ -110,27 +105,62 @@ class MessageStore(LogBytes):
             health=self._health,
             clock=clock,
         )
+        self._delivery = Delivery(
+            opened.queues,
+            opened.index,
+            self._assembler,
+            self._keeper,
+            self._health,
+            # What a master wrote is the truth: a topic may have been deleted and made anew there. A group's log tells.
+            rebuilding=slave,
+            deletes=payloads.deletes,
+            dispatched=events.dispatched,
+        )
         self._closed = False
-        self.on_dispatched: Callable[[Sequence[Dispatched]], None] | None = None
-        self.on_flushed: Callable[[int], None] | None = None
-        self.on_fatal: Callable[[BaseException], None] | None = None
-        self.entries: EntryLog | None = None
-        """The Raft log, when the store is a group member's; then nothing is put or written past it."""
-        self.group_cleaner: GroupCleaner | None = None
-        """Of a group member, in place of clean()."""
         if opened.entries is not None:
-            self.entries = self._open_entries(opened.entries, store_host, levels_ms)
-            self.group_cleaner = GroupCleaner(self._cleaner, opened.log, opened.queues, self.entries)
+            self._open_entries(opened.entries, store_host, levels_ms)
         self.slave: SlaveLog | None = self._open_slave(levels_ms) if slave else None
         """What a master's bytes go into, when the store is a slave's; then nothing is put or written past it."""
+        self._keeper.begin(self._beginning)
+
+    def _make_keeper(self, opened: Opened) -> Keeper:
+        return Keeper(
+            self._config.root,
+            self._disk,
+            self._clock,
+            log=opened.log,
+            queues=opened.queues,
+            index=opened.index,
+            flusher=self._flusher,
+            helper=self._helper,
+            checkpoint=opened.checkpoint,
+            bytes_max=GROUP_CHECKPOINT_BYTES if opened.entries is not None else None,
+        )
+
+    def _beginning(self) -> Beginning | None:
+        """Return where the log begins; for any thread. A slave's that never held anything has no beginning yet."""
+        start = self._log.min_position
+        if self.entries is not None:
+            return self.entries.beginning(start)
+        return Beginning(start) if self._log.end or self.slave is None else None
+
+    def _make_scrub(self) -> Scrub:
+        rate = self._config.scrubBytesPerSecond
+        return Scrub(self._config.root, self._log, self._verifier, self._clock, self._helper.submit, rate)
 
     def _open_slave(self, levels_ms: tuple[int, ...]) -> SlaveLog:
         parts = SlaveParts(
-            self._log, self._assembler, self._flusher, self._health, self._deliver, self._helper.make_room, levels_ms
+            self._log,
+            self._assembler,
+            self._flusher,
+            self._health,
+            self._delivery.deliver,
+            self._helper.make_room,
+            levels_ms,
         )
         return SlaveLog(parts)
 
-    def _open_entries(self, found: FoundEntries, store_host: bytes, levels_ms: tuple[int, ...]) -> EntryLog:
+    def _open_entries(self, found: FoundEntries, store_host: bytes, levels_ms: tuple[int, ...]) -> None:
         self._floor = FloorFile(self._config.root, self._disk)
         parts = EntryParts(
             self._log,
@@ -139,13 +169,19 @@ class MessageStore(LogBytes):
             self._flusher,
             self._health,
             self._floor,
-            self._deliver,
+            self._delivery.deliver,
+            self._helper.worker,
             self._helper.make_room,
+            self._keeper.hold,
+            self._delivery.forget_deleted,
+            self._payloads.ends_group,
             store_host,
             self._config.mappedFileSizeCommitLog,
             levels_ms,
         )
-        return EntryLog(parts, found)
+        self.entries = EntryLog(parts, found)
+        self._verifier.entries = EntryRanges(self.entries, self._queues)
+        self.group_cleaner = GroupCleaner(self._cleaner, self._log, self._queues, self.entries)
 
     @classmethod
     def open(
@@ -159,13 +195,16 @@ class MessageStore(LogBytes):
         slave: bool = False,
         stepped: bool = False,
         force: bool = False,
+        payloads: Payloads | None = None,
+        events: StoreEvents | None = None,
     ) -> "MessageStore":
         """Lock the folder, recover what is in it, begin.
 
         `store_host`: see remoting.msgid.pack_host. `group`: as a member of a Raft group, with `entries`; without it a
         group's folder is refused unless `force` gives up what only the group has. `slave`: as a master's slave, with
         `slave`, of a group's folder too: what it has is compared with the master's. `stepped`: without threads, see
-        step_flush(). Raises StoreLocked, StoreDamaged (the text says what to do), ConfigError, OSError.
+        step_flush(). `payloads`: of a group's entries. `events`: nobody is told without them. Raises StoreLocked,
+        StoreDamaged (the text says what to do), ConfigError, OSError.
         """
         config.validate()
         clock = clock if clock is not None else SystemClock()
@@ -173,7 +212,17 @@ class MessageStore(LogBytes):
         levels_ms = parse_delay_levels(config.messageDelayLevel)
         opened = open_folder(config, disk, clock, levels_ms, group=group, force=force or slave)
         try:
-            store = cls(config, opened, store_host=store_host, clock=clock, disk=disk, stepped=stepped, slave=slave)
+            store = cls(
+                config,
+                opened,
+                store_host=store_host,
+                clock=clock,
+                disk=disk,
+                stepped=stepped,
+                slave=slave,
+                payloads=payloads or Payloads(),
+                events=events or StoreEvents(),
+            )
             store._health.measure_disk()
         except BaseException:
             opened.release()
@@ -206,88 +255,27 @@ class MessageStore(LogBytes):
         except OSError as error:
             self._health.undo_write(error)
             raise StoreWriteError(f"the CommitLog cannot be written: {error}") from error
-        self._deliver(self._assembler.take_batch())
+        self._health.wrote()
+        self._delivery.deliver(self._assembler.take_batch())
         log.dispatched = log.written
         if log.wants_room:
             self._helper.make_room()
         return log.written
 
-    def _deliver(self, batch: list[Dispatched]) -> None:
-        """Bring records into queues and index, and tell of them."""
-        try:
-            # What another broker wrote is the truth: a topic may have been deleted and made anew there.
-            self._dispatcher.dispatch(batch, rebuilding=self._rebuilding)
-        except Exception as error:
-            # The records are in the log, and will be in the queues after the next start; without them nothing goes on.
-            self._health.fail(f"queues or index cannot take records: {error}; restart the broker, they will be rebuilt")
-            raise StoreWriteError(f"records are written but not dispatched: {error}") from error
-        if self.on_dispatched is not None:
-            self.on_dispatched(batch)
-
     def flush_soon(self, position: int) -> None:
-        """Have the flusher make everything before `position` durable; `on_flushed` tells when."""
+        """Have the flusher make everything before `position` durable; StoreEvents.flushed tells when."""
         self._flusher.ask(position)
 
     def writable(self) -> str | None:
         """Return why writes are refused (code SERVICE_NOT_AVAILABLE), None when they are not."""
         return self._health.writable()
 
-    # -- reading
+    @property
+    def refused(self) -> str | None:
+        """Why messages find no place: as writable(), and also while one is let through to see whether there is room."""
+        return self.writable() or self._health.full
 
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        max_bytes: int = READ_BYTES_MAX,
-        accepts: Accepts = None,
-    ) -> GetResult:
-        """Read messages of a queue from `offset` on; never waits for the disk but for queue entries.
-
-        `accepts`: tags codes that are wanted, or a function of the code; None for all. Messages it does not accept
-        are passed over, next_offset included. With `cold` in the result, call read_cold() in a thread.
-        """
-        return self._reader.get(topic, queue_id, offset, max_count, min(max_bytes, READ_BYTES_MAX), accepts)
-
-    def read_cold(self, result: GetResult) -> GetResult:
-        """Fetch from disk what a cold result lacks; for any thread. Raises OSError when the disk fails."""
-        return self._reader.read_cold(result)
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the smallest offset of a queue; 0 when it is unknown."""
-        return self._queues.min_offset(topic, queue_id)
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset behind the last message of a queue; 0 when it is unknown."""
-        return self._queues.max_offset(topic, queue_id)
-
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
-        """Return the first offset stored at or after a time (the end of the queue when there is none).
-
-        `upper`: the last one stored at or before it. May wait for the disk.
-        """
-        return self._reader.offset_by_time(topic, queue_id, timestamp_ms, upper=upper)
-
-    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Return when a message was stored, ms; -1 when it is not there. May wait for the disk."""
-        return self._reader.store_time(topic, queue_id, offset)
-
-    def record_at(self, physical_offset: int) -> memoryview | None:
-        """Return the whole record that begins at a position, None when none does. May wait for the disk."""
-        return self._reader.record_at(physical_offset)
-
-    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Return records of `topic` with this key or unique key, newest first. May wait for the disk."""
-        return self._reader.query(topic, key, max_count, begin_ms, end_ms)
-
-    def queue_entries(self, topic: str, queue_id: int, index: int, count: int) -> list[QueueEntry]:
-        """Return up to `count` entries of a queue from offset `index` on."""
-        return self._reader.queue_entries(topic, queue_id, index, count)
-
-    def topics(self) -> dict[str, list[int]]:
-        """Return the queue ids of each topic that ever had a message."""
-        return self._queues.topics()
+    # -- upkeep
 
     def stats(self) -> StoreStats:
         """Return the store's figures."""
@@ -304,25 +292,39 @@ class MessageStore(LogBytes):
             earliest_timestamp=self._reader.earliest_timestamp(),
             latest_timestamp=self._assembler.timestamp,
             disk_ratio=self._health.disk_ratio,
-            refused=self.writable(),
+            refused=self.refused,
         )
 
-    # -- upkeep
+    def integrity(self) -> Integrity:
+        """Return what was found damaged, and how far the background check is."""
+        return self._scrub.report()
 
     def idle(self) -> None:
         """Persist queue entries and work towards a checkpoint; called every 50 ms or so, takes some ms."""
         if self._health.failed is None:
+            self._verifier.tick()
+            self._scrub.step()
             try:
+                self._health.look_again()
+                if self.entries is not None:
+                    self.entries.look_for_room()
                 self._keeper.step(self._assembler.timestamp)
+                self._health.derived(self._keeper.full)
             except OSError as error:
-                _LOG.warning("queues and index cannot be persisted now: %s", error)
+                self._health.derived(error)
+            self._delivery.look()
+
+    def tables_full(self, error: OSError | None) -> None:
+        """Refuse writes while there is no room for tables that stand beside the log and that others own."""
+        self._health.tables(error)
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Take over a changed configuration: retention and the disk's ratios; all else waits for the next start."""
+        """Take over a changed configuration: retention, ratios of the disk, rate of the scrub; no more than that."""
         assert config.mappedFileSizeCommitLog == self._config.mappedFileSizeCommitLog, "sizes of files never change"
         assert config.log_folder == self._config.log_folder, "the folder of a store never changes"
         self._config = self._cleaner.config = config
         self._health.reconfigure(config)
+        self._scrub.rate = config.scrubBytesPerSecond
 
     def delete_topic(self, topic: str, before: int | None = None) -> None:
         """Forget the queues of a topic; its offsets begin at 0 again. Its records stay until their file expires.
@@ -331,11 +333,9 @@ class MessageStore(LogBytes):
         """
         if self._health.failed is None:
             self.write()
-        self._queues.delete_topic(topic, before)
-        self._assembler.forget_topic(topic)
+        self._delivery.forget(topic, before)
         if self.entries is not None:
             self.entries.forget_topic()
-        self._keeper.hasten()
 
     def clean(self, *, now: bool = False) -> CleanReport:
         """Do a retention pass: called every cleanResourceInterval in the store's thread; the helper removes files.
@@ -351,13 +351,13 @@ class MessageStore(LogBytes):
         return self._flusher.step()
 
     def step_helper(self) -> bool:
-        """Without threads: do one job of the helper; tell whether there was one."""
+        """Without threads: do one job of the helper or its worker; tell whether there was one."""
         return self._helper.step()
 
     def close(self) -> None:
         """Stop cleanly: write, flush, persist, checkpoint, remove the mark of an unclean stop, unlock.
 
-        When writing or flushing failed before, the mark stays and the next start recovers. Raises OSError,
+        When writing or flushing failed, or finds no room, the mark stays and the next start recovers. Raises OSError,
         StoreWriteError; the folder is unlocked all the same.
         """
         if self._closed:
@@ -372,8 +372,10 @@ class MessageStore(LogBytes):
             self._helper.close()
             self._flusher.close()
             try:
-                if self._health.failed is None and self._flusher.failure is None:
-                    self._keeper.finish(self._assembler.timestamp)
+                whole = self._health.failed is None and self._flusher.failure is None
+                if whole and self.entries is not None:
+                    self._floor.sync()
+                if whole and self._keeper.finish(self._assembler.timestamp):
                     self._disk.unlink(self._config.root / ABORT_NAME)
                     self._disk.sync_folder(self._config.root)
             finally:
@@ -383,13 +385,9 @@ class MessageStore(LogBytes):
 
     # -- what the threads tell
 
-    def _flushed(self, position: int) -> None:
-        if self.entries is not None and self.entries.on_durable is not None:
-            self.entries.on_durable(position)
-        if self.on_flushed is not None:
-            self.on_flushed(position)
+    def _witness(self) -> Witnessed | None:
+        return None if self.entries is None else self.entries.witness()
 
     def _fatal(self, error: BaseException) -> None:
         self._health.fail(f"the CommitLog cannot be synced: {error}; restart the broker")
-        if self.on_fatal is not None:
-            self.on_fatal(error)
+        self._events.fatal(error)

@@ -91,6 +91,8 @@ class GetStatus(IntEnum):
     OFFSET_TOO_SMALL = 6
     NO_MATCHED_LOGIC_QUEUE = 7
     NO_MESSAGE_IN_QUEUE = 8
+    # RocketMQ serves such a message.
+    MESSAGE_DAMAGED = 9
 
 
 class GetResult:
@@ -100,16 +102,19 @@ class GetResult:
     """
 
     __slots__ = (
+        "asked",
         "behind_bytes",
         "buffers",
         "cold",
         "count",
+        "damaged",
         "max_offset",
         "min_offset",
         "next_offset",
         "runs",
         "size",
         "status",
+        "unread",
     )
 
     def __init__(self, status: GetStatus, next_offset: int, min_offset: int, max_offset: int) -> None:
@@ -121,6 +126,12 @@ class GetResult:
         self.count = 0
         self.size = 0
         self.cold = False
+        # Of a cold result: topic, queue id and offset that were asked for.
+        self.asked = ("", 0, 0)
+        # Where the record stands that must not go, and nothing behind it goes either; -1 when all is right.
+        self.damaged = -1
+        # Why the disk gave no more of a cold result than `buffers`, "" when it gave all.
+        self.unread = ""
         # Bytes of the log between the last record given and the log's end: tells a slow consumer.
         self.behind_bytes = 0
         # (physical position, bytes) of each buffer.
@@ -166,3 +177,23 @@ class StoreStats(NamedTuple):
     disk_ratio: float
     refused: str | None
     """Why writes are refused, None when they are not."""
+
+
+class Integrity(NamedTuple):
+    """What was found damaged in the log, and how far the background check of it is. Positions and sizes in bytes."""
+
+    found: int
+    """Damaged places that were met since the start, mended ones included."""
+    places: dict[int, str]
+    """Those that are not known as mended: position → what is wrong. The first ones only when they are many."""
+    rate: int
+    """Bytes per second, 0: no check in the background."""
+    position: int
+    until: int
+    """Behind what it looks at."""
+    checked: int
+    """Bytes since the start."""
+    passes: int
+    """Over the whole log, since the start."""
+    rewritten: int
+    """Places that were wrong on the disk and right in memory, from where they were written again."""

@@ -1,0 +1,147 @@
+"""The floor: the entry up to which this member has synced its log, kept beside the log (raft-rules R4).
+
+``raft/floor``: two sectors, written in turn, so that one of them is whole whatever a crash does to the other. A
+sector holds mark, sequence number, index, term, position behind the entry, chain and a CRC-32; the higher number
+counts. What a group commit writes becomes durable with the next one's fdatasync, which is that of the log: a sync of
+its own would cost each commit as much as the log's. An old floor is a true one. Below the floor nothing is ever cut
+at a start, however damaged it looks: it may have been acknowledged.
+"""
+
+import struct
+import threading
+from pathlib import Path
+
+from raft.protocol.types import Mark
+from runtime.crc import crc32
+from store.errors import StoreDamaged
+from store.files.disk import Disk
+
+FLOOR_NAME = "raft/floor"
+# The vote file, which is raft/'s own: who this disk is, and what it promised. Here it is only ever taken away.
+VOTE_NAME = "raft/vote"
+# Sectors stand a page apart: no disk writes both at once.
+SECTOR_STRIDE = 4096
+_FILE_BYTES = 2 * SECTOR_STRIDE
+_SECTOR_BYTES = 512
+_SECTOR = struct.Struct(">8sQqqqI")
+_MARK = b"RAFTFLR1"
+_CRC = struct.Struct(">I")
+
+
+def read_floor(root: Path) -> Mark | None:
+    """Return the floor of a store folder, None when there is none. Raises StoreDamaged, OSError."""
+    found = _read(root / FLOOR_NAME)
+    return found[1] if found is not None else None
+
+
+class FloorFile:
+    """Raised by the flusher's thread, retracted by the loop, lowered by the worker's; all may call at the same time."""
+
+    def __init__(self, root: Path, disk: Disk) -> None:
+        """Open or make the file. Raises StoreDamaged when neither sector is whole, OSError."""
+        path = root / FLOOR_NAME
+        self._disk = disk
+        self._lock = threading.Lock()
+        found = _read(path)
+        self._sequence = found[0] if found is not None else 0
+        self._mark: Mark | None = found[1] if found is not None else None
+        # Offset of the sector that is on its way to the device.
+        self._sent_off: int | None = None
+        # Moved by retract(), before every lowering: a mark that was taken before it must not be written after it.
+        self.epoch = 0
+        if path.exists() and path.stat().st_size == _FILE_BYTES:
+            self._fd = disk.open(path)
+            # What was read may be in the cache only, and this member is about to rely on it (R5).
+            disk.fdatasync(self._fd)
+            return
+        path.parent.mkdir(exist_ok=True)
+        self._fd = disk.create(path, _FILE_BYTES)
+        # Its room is its own from now on: a full disk stops no group commit.
+        disk.pwrite(self._fd, bytes(_FILE_BYTES), 0)
+        disk.fdatasync(self._fd)
+        disk.sync_folder(path.parent)
+        disk.sync_folder(root)
+
+    @property
+    def mark(self) -> Mark | None:
+        """The floor; None before anything was synced."""
+        return self._mark
+
+    def advance(self, mark: Mark, epoch: int) -> None:
+        """Raise the floor to what has just been synced; nothing happens when it was lowered since `epoch`.
+
+        It is durable once something was synced after hand_over(). Raises OSError.
+        """
+        with self._lock:
+            if epoch == self.epoch and (self._mark is None or mark.index > self._mark.index):
+                at = self._write(mark)
+                self._disk.send_off(self._fd, at, _SECTOR_BYTES)
+                self._sent_off = at
+
+    def hand_over(self) -> None:
+        """Let the next fdatasync, of whatever file, make the floor durable. Raises OSError."""
+        if self._sent_off is not None:
+            with self._lock:
+                at, self._sent_off = self._sent_off, None
+                if at is not None:
+                    self._disk.hand_over(self._fd, at, _SECTOR_BYTES)
+
+    def retract(self) -> None:
+        """Let no mark of before rise to a floor any more; lower() follows. At once, whatever waits for the disk."""
+        self.epoch += 1
+
+    def lower(self, mark: Mark) -> None:
+        """Bring the floor down before entries behind `mark` are cut. Raises OSError; then nothing may be cut.
+
+        For any thread, after retract(): what was on its way to the file before that is lowered here.
+        """
+        with self._lock:
+            if self._mark is not None and mark.end < self._mark.end:
+                self._write(mark)
+                self._disk.fdatasync(self._fd)
+
+    def sync(self) -> None:
+        """Make the floor durable now: nothing more is to be synced that would take it along. Raises OSError."""
+        with self._lock:
+            if self._sent_off is not None:
+                self._sent_off = None
+                self._disk.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        with self._lock:
+            if self._fd >= 0:
+                self._disk.close(self._fd)
+                self._fd = -1
+
+    def _write(self, mark: Mark) -> int:
+        sequence = self._sequence + 1
+        packed = _SECTOR.pack(_MARK, sequence, *mark)
+        packed += _CRC.pack(crc32(packed))
+        at = sequence % 2 * SECTOR_STRIDE
+        self._disk.pwrite(self._fd, packed.ljust(_SECTOR_BYTES, b"\0"), at)
+        self._sequence = sequence
+        self._mark = mark
+        return at
+
+
+def _read(path: Path) -> tuple[int, Mark] | None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    best: tuple[int, Mark] | None = None
+    for at in (0, SECTOR_STRIDE):
+        packed = content[at : at + _SECTOR.size]
+        stored = content[at + _SECTOR.size : at + _SECTOR.size + _CRC.size]
+        if len(stored) < _CRC.size or crc32(packed) != _CRC.unpack(stored)[0]:
+            continue
+        mark, sequence, index, term, end, chain = _SECTOR.unpack(packed)
+        if mark == _MARK and (best is None or sequence > best[0]):
+            best = sequence, Mark(index, term, end, chain)
+    if best is None and any(content):
+        raise StoreDamaged(
+            f"{path} is damaged: it says up to where this member must not lose its log. Restore it, or remove this "
+            f"member from the group and add it again with an empty store"
+        )
+    return best

@@ -1,0 +1,1 @@
+"""Reading: messages of a queue, by key, by time, as bytes for slaves."""
