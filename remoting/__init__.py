@@ -6,11 +6,11 @@ body. On the wire it is a frame: length, header (JSON or RocketMQ's binary form)
 The wire format, from the bottom:
     codes       request and response codes, flags
     errors      the error tree, and what each error asks of the caller
-    headers     one typed class per request and response (`headers_*` by theme), and how they become text and back
+    headers     one typed class per request and response (a room, by theme), and how they become text and back
     command     `Command`
     codec       a whole frame to a command and back (`codec_binary`: the binary header)
     framing     a stream of bytes to commands, without I/O
-    bodies      what stands in bodies (`bodies_*` by theme, `fastjson` for what Java's fastjson writes)
+    bodies      what stands in bodies (a room, by theme; `fastjson` for what Java's fastjson writes)
     record      messages as they lie in the CommitLog and travel in pulls (`message`, `properties`, `msgid`, `javahash`)
     topics      names that mean something, and which names are allowed
     haframes    beside all that: what master and slave say to each other on the HA port

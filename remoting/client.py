@@ -5,12 +5,14 @@ import logging
 from collections.abc import Callable, Mapping
 
 from remoting.address import parse_address
+from remoting.backoff import Backoff
 from remoting.codes import ResponseCode
 from remoting.command import Body, Command
-from remoting.connection import Connection, Handler, Reply, Side
+from remoting.connection import Connection, Handler, Reply
 from remoting.errors import ConnectError, ResponseError
-from remoting.headers_base import Header
+from remoting.headers.base import Header
 from remoting.limits import ClientLimits
+from remoting.side import Side
 
 __all__ = ["ClientHandler", "ClientLimits", "RemotingClient", "Reply"]
 
@@ -19,16 +21,6 @@ _log = logging.getLogger(__name__)
 ClientHandler = Handler
 _ADDRESS = "address"
 _LIMITS = ClientLimits()
-
-
-class _Failures:
-    """How often an address could not be reached in a row, and when (loop time) it may be tried again."""
-
-    __slots__ = ("count", "retry_at")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.retry_at = 0.0
 
 
 class RemotingClient:
@@ -46,6 +38,7 @@ class RemotingClient:
         limits: ClientLimits = _LIMITS,
         on_close: Callable[[str], None] | None = None,
         name: str = "remoting client",
+        backoff: Backoff | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
@@ -62,7 +55,7 @@ class RemotingClient:
         )
         self._open: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection | ConnectError]] = {}
-        self._failures: dict[str, _Failures] = {}
+        self._backoff = backoff or Backoff(limits)
         self._calls: set[asyncio.Task[None]] = set()
         self._sweeping = False
         self._closed = False
@@ -119,10 +112,16 @@ class RemotingClient:
         return self._loop.create_task(self.invoke(address, request, timeout))
 
     async def oneway(self, address: str, request: Command, timeout: float = 3.0) -> None:
-        """Send a request that gets no answer; errors as of `invoke`, but an unknown outcome is never reported."""
+        """Send a request that gets no answer; errors as of `invoke`, but an unknown outcome is never reported.
+
+        Nothing else slows down who sends so: while the peer does not take what it was sent, this waits for it.
+        """
         connection = self._open.get(address)
         if connection is None or connection.closed:
+            started = self._loop.time()
             connection = await self.connect(address, timeout)
+            timeout -= self._loop.time() - started
+        await connection.drained(timeout)
         connection.send_oneway(request)
 
     async def call(
@@ -144,9 +143,8 @@ class RemotingClient:
         await self._side.close()
 
     async def _connect(self, address: str) -> Connection | ConnectError:
-        failures = self._failures.get(address)
-        if failures is not None and failures.retry_at > (now := self._loop.time()):
-            await asyncio.sleep(failures.retry_at - now)
+        if wait := self._backoff.wait_seconds(address, self._loop.time()):
+            await asyncio.sleep(wait)
         try:
             host, port = parse_address(address)
         except ValueError as error:
@@ -159,13 +157,16 @@ class RemotingClient:
                     lambda: Connection(self._side, self._loop), host, port
                 )
         except TimeoutError:
-            self._failed(address)
+            self._backoff.failed(address, self._loop.time())
             return ConnectError(f"no connection to {address} within {self._limits.connect_seconds:g} s")
         except OSError as error:
-            self._failed(address)
+            self._backoff.failed(address, self._loop.time())
             return ConnectError(f"no connection to {address}: {error.strerror or error}")
+        except (ValueError, OverflowError) as error:
+            # UnicodeError among them: a name that no resolver can be asked for.
+            return ConnectError(f"{address} is no address that can be connected to: {error}")
         if connection.closed:
-            self._failed(address)
+            self._backoff.failed(address, self._loop.time())
             return ConnectError(f"{address} closed the connection at once")
         connection.attachments[_ADDRESS] = address
         self._open[address] = connection
@@ -174,23 +175,14 @@ class RemotingClient:
             self._side.start_sweeping()
         return connection
 
-    def _failed(self, address: str) -> None:
-        """Let the next attempt wait longer."""
-        if len(self._failures) >= self._limits.connections_max:
-            self._failures.clear()
-        failures = self._failures.setdefault(address, _Failures())
-        delay = min(self._limits.backoff_first_seconds * 2**failures.count, self._limits.backoff_max_seconds)
-        failures.count = min(failures.count + 1, 30)
-        failures.retry_at = self._loop.time() + delay
-
     def _lost(self, connection: Connection) -> None:
         address = connection.attachments.get(_ADDRESS)
         if address is None:
             return
         if connection.heard:
-            self._failures.pop(address, None)
+            self._backoff.reached(address)
         else:
-            self._failed(address)
+            self._backoff.failed(address, self._loop.time())
         if self._open.get(address) is connection:
             del self._open[address]
         if self._on_close is not None:

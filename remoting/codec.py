@@ -17,18 +17,20 @@ from remoting.codec_binary import decode_binary_header, encode_binary_header
 from remoting.codes import LanguageCode
 from remoting.command import JSON, ROCKETMQ, Body, Command
 from remoting.errors import FrameError, HeaderError
-from remoting.headers_base import Header, Int, read_ext, text_of
-from remoting.headers_consume import (
+from remoting.headers.base import Header, Int, read_ext, text_of
+from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.headers_send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
 # RocketMQ's own default limit (com.rocketmq.remoting.frameMaxLength): what is longer, its peers refuse as well.
 FRAME_BYTES_MAX = 16 * 1024 * 1024
-# The header's length has 24 bits.
-HEADER_BYTES_MAX = 0xFFFFFF
+# The header's length has 24 bits; so much of them is read and written. The longest that is of use is a send's with the
+# 32,767 bytes of properties that a record can hold.
+HEADER_LENGTH_MASK = 0xFFFFFF
+HEADER_BYTES_MAX = 64 * 1024
 
 _WORDS = struct.Struct(">II")
 _SEND_TEMPLATE = (
@@ -106,7 +108,7 @@ def decode(frame: Body) -> Command:
     if len(frame) < 4:
         raise FrameError("a frame of less than 4 bytes")
     word = int.from_bytes(frame[:4], "big")
-    end = 4 + (word & HEADER_BYTES_MAX)
+    end = 4 + (word & HEADER_LENGTH_MASK)
     if end > len(frame):
         raise FrameError(f"a header of {end - 4} bytes in a frame of {len(frame)}")
     return decode_parts(word >> 24, bytes(frame[4:end]), frame[end:])
@@ -114,6 +116,8 @@ def decode(frame: Body) -> Command:
 
 def decode_parts(serialize_type: int, header: bytes, body: Body) -> Command:
     """Return the command of a header and its body; FrameError when the header is none."""
+    if len(header) > HEADER_BYTES_MAX:
+        raise FrameError(f"a header of {len(header)} bytes; up to {HEADER_BYTES_MAX} are accepted")
     if serialize_type == JSON:
         try:
             hot = _hot.decode(header)
@@ -149,7 +153,10 @@ def encode_head(command: Command, body_length: int) -> bytes:
         serialize_type = JSON
     length = 4 + len(header) + body_length
     if length > FRAME_BYTES_MAX or len(header) > HEADER_BYTES_MAX:
-        raise FrameError(f"a frame of {length} bytes is over the limit of {FRAME_BYTES_MAX}")
+        raise FrameError(
+            f"a frame of {length} bytes with a header of {len(header)} is over the limits of {FRAME_BYTES_MAX} and "
+            f"{HEADER_BYTES_MAX}"
+        )
     return _WORDS.pack(length, serialize_type << 24 | len(header)) + header
 
 

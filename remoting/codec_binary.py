@@ -8,6 +8,7 @@ import struct
 
 from remoting.command import ROCKETMQ, Body, Command
 from remoting.errors import FrameError
+from remoting.headers.base import FIELDS_MAX
 
 _FIXED = struct.Struct(">hBhiii")
 _INT16_MAX = 0x7FFF
@@ -31,6 +32,8 @@ def decode_binary_header(header: bytes, body: Body) -> Command:
         value_length, position = _length(header, position, 4)
         value, position = _text(header, position, value_length, "value")
         ext[key] = value
+        if len(ext) > FIELDS_MAX:
+            raise FrameError(f"more than {FIELDS_MAX} custom fields")
     if position != end:
         raise FrameError("the last custom field is longer than all of them")
     return Command(code, flag, opaque, language, version, remark or None, body, ROCKETMQ, None, None, ext)

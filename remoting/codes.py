@@ -147,6 +147,28 @@ class ClassicCode(IntEnum):
     """{"peers": ..., "self": "n0"} to each broker of a classic group, the master first."""
     TO_CLASSIC = 9118
     """{"role": ..., "brokerId": 0} to each former member of a group that has ended."""
+    DEPOSED = 9119
+    """{"broker": name, "by": "host:port", "epoch": n} to a master: another one was promoted in its place.
+
+    Answered when it takes nothing more, for good, and its slaves have had a moment to get what it has.
+    """
+    RETURN_OFFSETS = 9120
+    """{"mark": text, "offsets": {"topic@group": {"queue": n}}} to a master that was killed: what a slave knows better.
+
+    See broker/master_slave/offset_return.py.
+    """
+
+
+class NamesrvCode(IntEnum):
+    """Requests of ours to a NameServer; bodies are JSON."""
+
+    REMEMBERED = 9121
+    """{"broker": name}: {"epoch": n, "holder": "host:port", "members": {"0": "host:port", ...}}, 0 and "" for nothing.
+
+    The highest stateVersion ever registered with brokerId 0, by whom, and who had which brokerId last.
+    """
+    FORGET = 9122
+    """{"broker": name}: {"known": true}; the name may begin again with any stateVersion."""
 
 
 class ResponseCode(IntEnum):

@@ -8,7 +8,7 @@ import orjson
 
 from remoting.codes import VERSION, LanguageCode
 from remoting.errors import HeaderError
-from remoting.headers_base import H, Header, decode_header, encode_header, read_ext
+from remoting.headers.base import H, Header, decode_header, encode_header, read_ext
 
 # How a header is written; the high byte of a frame's header word.
 JSON = 0
@@ -27,7 +27,8 @@ class Command(msgspec.Struct, eq=False, gc=False):
     `body` is what follows the header; a response may carry it in pieces instead (`parts`, `body` is empty then), so
     that messages leave straight from the mapped log. `ext` are the custom fields, always strings. The decoder leaves in
     `raw_header` the JSON text of a header that it decoded straight into a typed one, so that `ext` costs nothing until
-    it is asked for.
+    it is asked for. `until` and `read_at` are noted by who serves a request, and never sent: by when it must have an
+    answer, and when it was read.
     """
 
     code: int
@@ -42,6 +43,8 @@ class Command(msgspec.Struct, eq=False, gc=False):
     raw_header: bytes | None = None
     raw_ext: dict[str, str] | None = None
     parts: tuple[Body, ...] = ()
+    until: float = 0.0
+    read_at: float = 0.0
 
     @property
     def is_response(self) -> bool:
@@ -72,6 +75,23 @@ class Command(msgspec.Struct, eq=False, gc=False):
         if isinstance(header, cls):
             return header
         return decode_header(cls, self.ext)
+
+    def answerable(self, header: Header) -> "Command":
+        """Return what an answer and another look at the request need, `header` in place of the bytes it came in.
+
+        For a request that waits: a client may send a body of 15 MiB with a question that has none.
+        """
+        return Command(
+            self.code,
+            self.flag,
+            self.opaque,
+            self.language,
+            self.version,
+            serialize_type=self.serialize_type,
+            typed_header=header,
+            until=self.until,
+            read_at=self.read_at,
+        )
 
     @classmethod
     def request(

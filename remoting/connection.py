@@ -1,24 +1,25 @@
 """One TCP connection that carries commands, the same on either side: both may ask and both may answer.
 
-`Side` is what all connections of one server or client share. A handler is a plain function; see `Reply` for what it may
+A handler is a plain function; see `Reply` for what it may
 return. On the hot path nothing is created per request but the command itself: no task, no future, no timer; what is
 written during one turn of the loop leaves in one `transport.write` per connection.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 from remoting.address import format_address, host_bytes
 from remoting.codec import encode, encode_head
 from remoting.codes import ResponseCode
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Body, Command
-from remoting.errors import BacklogFull, CommandError, ConnectionLost, FrameError, HeaderError
+from remoting.errors import BacklogFull, ConnectionLost, FrameError
 from remoting.framing import VIEW_BYTES_MIN, FrameReader
-from remoting.limits import ConnectionLimits
+from remoting.refusal import busy, refusal, remark_of, unsupported
+from remoting.side import Side
 from remoting.waiting import Waiting
-from runtime.tasks import Tasks
+from remoting.writing import write_runs
 
 _log = logging.getLogger(__name__)
 
@@ -26,107 +27,6 @@ _log = logging.getLogger(__name__)
 # through Connection.reply or write, or never (one-way); an awaitable is run as a task and its result is the answer.
 Reply = Command | bytes | None | Awaitable[Command | None]
 Handler = Callable[["Connection", Command], Reply]
-
-# The sweep runs this often per idle span, so a silent connection lives at most an eighth longer than it may.
-SWEEPS_PER_IDLE = 8
-
-
-class Side:
-    """What the connections of one server or one client share: handlers, limits, the set of them, and the write turn."""
-
-    def __init__(
-        self,
-        name: str,
-        handlers: Mapping[int, Handler],
-        limits: ConnectionLimits,
-        *,
-        pauses_reading: bool,
-        connections_max: int,
-        on_open: Callable[["Connection"], None] | None = None,
-        on_close: Callable[["Connection"], None] | None = None,
-    ) -> None:
-        self.name = name
-        self.handlers = handlers
-        self.limits = limits
-        self.pauses_reading = pauses_reading
-        self.connections_max = connections_max
-        self.on_open = on_open
-        self.on_close = on_close
-        self.connections: set[Connection] = set()
-        self.tasks = Tasks(name)
-        self.tick = 0
-        self._written: list[Connection] = []
-        self._empty = asyncio.Event()
-        self._closing = False
-
-    def written(self, connection: "Connection") -> None:
-        """Remember a connection that has something to send at the end of this turn."""
-        if not self._written:
-            connection.loop.call_soon(self._flush)
-        self._written.append(connection)
-
-    def sweep(self) -> None:
-        """Close the connections on which nothing has moved for the idle span; called SWEEPS_PER_IDLE times in it."""
-        self.tick += 1
-        for connection in list(self.connections):
-            if self.tick - connection.touched > SWEEPS_PER_IDLE and not connection.waiting:
-                _log.debug("%s: nothing from %s for %g s", self.name, connection.address, self.limits.idle_seconds)
-                connection.close()
-
-    def start_sweeping(self) -> None:
-        """Sweep from now on until `close`."""
-        self.tasks.every(self.limits.idle_seconds / SWEEPS_PER_IDLE, self.sweep, "idle sweep")
-
-    async def close(self) -> None:
-        """End the handlers' tasks and all connections; who does not take what is left for it is cut off."""
-        self._closing = True
-        for connection in list(self.connections):
-            connection.close()
-        await self.tasks.close()
-        if not await self._emptied():
-            for connection in list(self.connections):
-                connection.abort()
-            await self._emptied()
-
-    def opened(self, connection: "Connection") -> bool:
-        """Count a new connection in; False when there are too many or no more are wanted."""
-        if self._closing:
-            return False
-        if len(self.connections) >= self.connections_max:
-            _log.warning("%s: %s refused, %d connections are open", self.name, connection.address, self.connections_max)
-            return False
-        self.connections.add(connection)
-        if self.on_open is not None:
-            self.on_open(connection)
-        return True
-
-    def lost(self, connection: "Connection") -> None:
-        """Count an ended connection out."""
-        if connection not in self.connections:
-            return
-        self.connections.discard(connection)
-        if self.on_close is not None:
-            try:
-                self.on_close(connection)
-            except Exception:
-                _log.exception("%s: the close of %s was not handled", self.name, connection.address)
-        if not self.connections:
-            self._empty.set()
-
-    async def _emptied(self) -> bool:
-        self._empty.clear()
-        if self.connections:
-            try:
-                await asyncio.wait_for(self._empty.wait(), self.limits.close_seconds)
-            except TimeoutError:
-                return False
-        return True
-
-    def _flush(self) -> None:
-        written = self._written
-        self._written = []
-        for connection in written:
-            connection.flush()
 
 
 class Connection(asyncio.Protocol):
@@ -138,7 +38,7 @@ class Connection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, side: Side, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, side: "Side[Connection]", loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.peer: tuple[str, int] = ("", 0)
         self.peer_host = b""
@@ -153,7 +53,12 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader(side.limits.frame_bytes_max)
         self.waiting = Waiting(loop, "", side.limits.in_flight_max)
         self._out: list[Body] = []
+        # Bodies in `_out`, bytes: requests of ours that one turn has written.
+        self._queued = 0
+        # Bytes of a frame that is not whole.
+        self._kept = 0
         self._write_paused = False
+        self._writable = asyncio.Event()
         self._running = 0
 
     # ---- what handlers and callers use
@@ -178,7 +83,7 @@ class Connection(asyncio.Protocol):
             self._send(response)
         except Exception as error:
             _log.warning("the answer to code %d of %s cannot be sent: %s", request.code, self.address, error)
-            remark = f"the answer cannot be sent: {error}" if isinstance(error, FrameError) else _remark(error)
+            remark = f"the answer cannot be sent: {error}" if isinstance(error, FrameError) else remark_of(error)
             failure = Command.response(ResponseCode.SYSTEM_ERROR, remark)
             failure.opaque = request.opaque
             failure.serialize_type = request.serialize_type
@@ -189,7 +94,7 @@ class Connection(asyncio.Protocol):
         try:
             result = handler(self, request)
         except Exception as error:
-            self.reply(request, _refusal(request, error))
+            self.reply(request, refusal(request, error))
             return
         if result is not None:
             self._answer(request, result)
@@ -228,11 +133,25 @@ class Connection(asyncio.Protocol):
             self.closed = True
             self._transport.close()
 
+    async def drained(self, timeout: float) -> None:
+        """Wait until the peer has taken most of what it was sent before; BacklogFull when it does not in time (s)."""
+        if self._queued > self._limits.output_high_bytes:
+            self.flush()
+        if not self._write_paused or self.closed:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._writable.wait()
+        except TimeoutError:
+            raise BacklogFull(f"{self.address} has not taken what it was sent for {timeout:g} s") from None
+
     def abort(self) -> None:
         """End the connection at once; what is unsent is lost."""
         self.closed = True
         self._out = []
         self._transport.abort()
+        self._reader = FrameReader()
+        self._side.kept(self, 0, anew=True)
 
     # ---- what the loop calls
 
@@ -255,6 +174,10 @@ class Connection(asyncio.Protocol):
             return
         self.touched = self._side.tick
         commands = self._reader.feed(data)
+        kept = self._reader.buffered
+        if kept or self._kept:
+            self._kept = kept
+            self._side.kept(self, kept, anew=bool(commands))
         handlers = self._handlers
         if commands:
             self.heard = True
@@ -269,7 +192,7 @@ class Connection(asyncio.Protocol):
             try:
                 result = handler(self, command)
             except Exception as error:
-                self.reply(command, _refusal(command, error))
+                self.reply(command, refusal(command, error))
                 continue
             if result is not None:
                 self._answer(command, result)
@@ -280,12 +203,14 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Note that the peer takes its answers too slowly; a server then reads no more requests of it."""
         self._write_paused = True
+        self._writable.clear()
         if self._side.pauses_reading and not self.closed:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Go on."""
         self._write_paused = False
+        self._writable.set()
         if self._side.pauses_reading and not self.closed:
             self._transport.resume_reading()
 
@@ -295,6 +220,7 @@ class Connection(asyncio.Protocol):
         self._out = []
         reason = f": {exc}" if exc is not None else ""
         self.waiting.fail(ConnectionLost(f"the connection to {self.address} ended{reason}"))
+        self._writable.set()
         self._side.lost(self)
 
     def flush(self) -> None:
@@ -303,39 +229,35 @@ class Connection(asyncio.Protocol):
         if not pieces or self.closed:
             return
         self._out = []
+        self._queued = 0
         self.touched = self._side.tick
+        if self._transport.is_closing():
+            return  # it failed to write, takes nothing any more, and connection_lost comes next
         if len(pieces) == 1:
             self._transport.write(pieces[0])
         elif max(map(len, pieces)) < VIEW_BYTES_MIN:
             self._transport.write(b"".join(pieces))
         else:
-            self._write_runs(pieces)
-        if self._write_paused and self._transport.get_write_buffer_size() > self._limits.output_bytes_max:
+            write_runs(self._transport, pieces)
+        # Only a server: a client's requests are refused one by one (see _admit), and what waits for answers lives on.
+        over = self._write_paused and self._transport.get_write_buffer_size() > self._limits.output_bytes_max
+        if over and self._side.pauses_reading:
             _log.warning("%s: %s closed, it does not read its answers", self._side.name, self.address)
             self.abort()
 
     # ---- inside
 
-    def _write_runs(self, pieces: list[Body]) -> None:
-        run: list[Body] = []
-        for piece in pieces:
-            if len(piece) < VIEW_BYTES_MIN:
-                run.append(piece)
-                continue
-            if run:
-                self._transport.write(b"".join(run))
-                run = []
-            self._transport.write(piece)
-        if run:
-            self._transport.write(b"".join(run))
-
     def _admit(self) -> None:
         if self.closed:
             raise ConnectionLost(f"the connection to {self.address} is closed")
+        if self._queued > self._limits.output_high_bytes:
+            # So much of one turn is not kept here: what the transport holds of it is what counts.
+            self.flush()
         if self._write_paused and self._transport.get_write_buffer_size() > self._limits.output_bytes_max:
             raise BacklogFull(f"{self.address} does not take what is sent to it")
 
     def _send(self, command: Command) -> None:
+        self._queued += len(command.body)
         if command.parts:
             self.write(encode_head(command, command.body_bytes), *command.parts)
         elif len(command.body) >= VIEW_BYTES_MIN:
@@ -344,8 +266,9 @@ class Connection(asyncio.Protocol):
             self.write(encode(command))
 
     def _unsupported(self, request: Command) -> None:
-        remark = f" request type {request.code} not supported"
-        self.reply(request, Command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+        if self._side.on_unsupported is not None:
+            self._side.on_unsupported(self, request)
+        self.reply(request, unsupported(request))
 
     def _answer(self, request: Command, result: Command | bytes | Awaitable[Command | None]) -> None:
         """Send what a handler has returned, or wait for it."""
@@ -361,8 +284,7 @@ class Connection(asyncio.Protocol):
         if self._running >= self._limits.tasks_max:
             if isinstance(work, Coroutine):
                 work.close()
-            remark = "[OVERLOAD]system busy, start flow control for a while"
-            self.reply(request, Command.response(ResponseCode.SYSTEM_BUSY, remark))
+            self.reply(request, busy())
             return
         self._running += 1
         task = self._side.tasks.spawn(self._finish(request, work), f"code {request.code} of {self.address}")
@@ -374,22 +296,8 @@ class Connection(asyncio.Protocol):
         try:
             response = await work
         except Exception as error:
-            response = _refusal(request, error)
+            response = refusal(request, error)
         finally:
             self._running -= 1
         if response is not None:
             self.reply(request, response)
-
-
-def _refusal(request: Command, error: Exception) -> Command:
-    """Return the response that a handler's exception amounts to."""
-    if isinstance(error, CommandError):
-        return Command.response(error.code, error.remark)
-    if isinstance(error, HeaderError):
-        return Command.response(ResponseCode.SYSTEM_ERROR, str(error))
-    _log.error("the handler of code %d failed", request.code, exc_info=error)
-    return Command.response(ResponseCode.SYSTEM_ERROR, _remark(error))
-
-
-def _remark(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

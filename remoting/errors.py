@@ -12,6 +12,8 @@ RemotingError
     └── ResponseError      the peer answered with an error code (`code`, `remark`)
 """
 
+from collections.abc import Mapping
+
 from remoting.codes import ResponseCode
 
 # Codes after which another broker may well accept the same send (RocketMQ's retryResponseCodes).
@@ -33,12 +35,13 @@ class HeaderError(RemotingError):
 
 
 class CommandError(RemotingError):
-    """A handler's refusal: the response code and the remark that the caller gets."""
+    """A handler's refusal: the response code and the remark that the caller gets, and custom fields, if any."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(f"CODE: {code} DESC: {remark}")
         self.code = code
         self.remark = remark
+        self.ext: Mapping[str, str] | None = None
 
 
 class InvokeError(RemotingError):

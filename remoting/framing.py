@@ -2,7 +2,7 @@
 
 import struct
 
-from remoting.codec import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode_parts
+from remoting.codec import FRAME_BYTES_MAX, HEADER_LENGTH_MASK, decode_parts
 from remoting.command import Command
 from remoting.errors import FrameError
 
@@ -67,7 +67,7 @@ class FrameReader:
             if stop > end:
                 break
             start = position + 8
-            middle = start + (word & HEADER_BYTES_MAX)
+            middle = start + (word & HEADER_LENGTH_MASK)
             if middle > stop:
                 raise FrameError(f"a header of {middle - start} bytes in a frame of {length}")
             body = data[middle:stop] if stop - middle < VIEW_BYTES_MIN else memoryview(data)[middle:stop]

@@ -47,7 +47,7 @@ class ReportReader:
         return [offset for (offset,) in _REPORT.iter_unpack(memoryview(data)[:whole])]
 
 
-class FrameReader:
+class HaFrameReader:
     """Cuts what a master sends into frames.
 
     A claimed size allocates nothing: what is kept is what was received of one frame, at most its head and

@@ -1,8 +1,15 @@
 """What one process lets another one cost it. Every bound of a connection, with its unit, reason and answer."""
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 
 from remoting.codec import FRAME_BYTES_MAX
+from runtime.descriptors import connections_possible
+
+# Fewer than these are said loudly at the start.
+FEW_CONNECTIONS = 1000
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +39,26 @@ class ConnectionLimits:
 class ServerLimits(ConnectionLimits):
     """Bounds of a server."""
 
-    # Open connections: each costs a descriptor and some KiB. Beyond it new ones are closed at once.
+    # Open connections: each costs a descriptor and some KiB. Beyond it new ones are closed at once. Fewer where the
+    # system does not allow so many open files, see server_limits().
     connections_max: int = 20_000
+    # Bytes kept of frames that are not whole yet, of all connections together, and how long one has to become whole
+    # (RocketMQ's clients wait 3 to 30 s for an answer). Beyond it: who has most, or took longer, is closed.
+    unfinished_bytes_max: int = 128 * 1024 * 1024
+    unfinished_seconds: float = 30.0
+
+
+def server_limits(idle_seconds: float, ports: int = 1) -> ServerLimits:
+    """Return the bounds of each of a process's servers, with as many connections as it may have descriptors for.
+
+    Raises the soft limit of open files as far as they need it.
+    """
+    limits = ServerLimits(idle_seconds=idle_seconds)
+    possible = connections_possible(ports * limits.connections_max) // ports
+    if possible < limits.connections_max:
+        level = logging.WARNING if possible < FEW_CONNECTIONS else logging.INFO
+        _log.log(level, "up to %d connections on a port: that is what the limit of open files allows", possible)
+    return replace(limits, connections_max=possible)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def encode_record(
     """Return one whole record. The host bits of `sys_flag` are set from the lengths of the hosts (8 or 20 bytes).
 
     Raises RecordError when a field does not fit. (The store writes the same bytes from the parts above, without the
-    intermediate copy: see store/commitlog.py.)
+    intermediate copy: see store/log/commitlog.py.)
     """
     if len(properties) > PROPERTIES_BYTES_MAX:
         raise RecordError(f"properties take at most {PROPERTIES_BYTES_MAX} bytes, not {len(properties)}")

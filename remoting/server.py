@@ -4,8 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from remoting.connection import Connection, Handler, Reply, Side
+from remoting.command import Command
+from remoting.connection import Connection, Handler, Reply
 from remoting.limits import ServerLimits
+from remoting.side import Side
 from runtime.listening import stop_accepting
 
 __all__ = ["Connection", "Handler", "RemotingServer", "Reply", "ServerLimits"]
@@ -20,8 +22,8 @@ _LIMITS = ServerLimits()
 class RemotingServer:
     """Serves one table of request code -> handler on one port; see `Reply` for what a handler may return.
 
-    A code without a handler is answered with 3. `on_open` and `on_close` are called in the loop, once each per
-    connection. Must be made inside a running loop.
+    A code without a handler is answered with 3, and `on_unsupported` told. `on_open` and `on_close` are called in the
+    loop, once each per connection. Must be made inside a running loop.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class RemotingServer:
         limits: ServerLimits = _LIMITS,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
+        on_unsupported: Callable[[Connection, Command], None] | None = None,
     ) -> None:
         self._side = Side(
             name,
@@ -41,6 +44,7 @@ class RemotingServer:
             connections_max=limits.connections_max,
             on_open=on_open,
             on_close=on_close,
+            on_unsupported=on_unsupported,
         )
         self._server: asyncio.Server | None = None
         self.host = ""

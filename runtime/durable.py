@@ -25,14 +25,7 @@ def replace_file(path: Path, content: bytes) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".tmp")
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    _write(aside, content, os.O_TRUNC)
     if path.exists():
         backup = path.with_name(path.name + ".bak")
         with contextlib.suppress(FileNotFoundError):
@@ -41,6 +34,51 @@ def replace_file(path: Path, content: bytes) -> None:
         os.link(path, backup)
     aside.replace(path)
     fsync_folder(path.parent)
+
+
+def replace_reserved(path: Path, content: bytes) -> None:
+    """Do what replace_file does, in room that was kept: content of the same size has its place on a full disk too.
+
+    What was the backup before stays as ``<name>.tmp``, and is written over the next time.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside, backup, spare = (path.with_name(path.name + end) for end in (".tmp", ".bak", ".old"))
+    if aside.exists() and aside.stat().st_nlink > 1:
+        # A crash left it as another name of a file that counts.
+        aside.unlink()
+    _write(aside, content, 0)
+    if path.exists():
+        if backup.exists():
+            backup.replace(spare)
+        os.link(path, backup)
+    aside.replace(path)
+    if spare.exists():
+        spare.replace(aside)
+    else:
+        reserve(path, len(content))
+    fsync_folder(path.parent)
+
+
+def reserve(path: Path, size: int) -> None:
+    """Keep room for replace_reserved to write so many bytes, unless some is kept; that there is none is no failure."""
+    aside = path.with_name(path.name + ".tmp")
+    if not aside.exists():
+        with contextlib.suppress(OSError):
+            _write(aside, bytes(size), 0, sync=False)
+
+
+def _write(path: Path, content: bytes, flags: int, *, sync: bool = True) -> None:
+    """Write a whole file, durably with `sync`; without O_TRUNC over what it holds."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o644)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.ftruncate(fd, len(content))
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def read_file(path: Path) -> bytes | None:

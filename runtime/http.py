@@ -1,7 +1,7 @@
 """The HTTP face of a process (aiohttp's one door): health, readiness, metrics, JSON state, and routes that change it.
 
 Bound to loopback unless configured. Each state page is a plain function that returns a JSON-able value; a route is an
-async function from a Call to a Reply.
+async function from an HttpCall to a Reply.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,7 +15,7 @@ from runtime.metrics import CONTENT_TYPE, Metrics
 BODY_BYTES_MAX = 64 * 1024
 
 
-class Call(NamedTuple):
+class HttpCall(NamedTuple):
     """A request, as a route gets it."""
 
     names: Mapping[str, str]
@@ -33,7 +33,7 @@ class Reply(NamedTuple):
     value: object = None
 
 
-Act = Callable[[Call], Awaitable[Reply]]
+Act = Callable[[HttpCall], Awaitable[Reply]]
 # (method, path with {name}s) → what answers it.
 Routes = Mapping[tuple[str, str], Act]
 
@@ -104,7 +104,7 @@ class HttpFace:
     def _json_route(act: Act) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
             agent = request.headers.get("User-Agent", "")
-            reply = await act(Call(request.match_info, request.query, await request.read(), agent))
+            reply = await act(HttpCall(request.match_info, request.query, await request.read(), agent))
             if reply.value is None:
                 return web.Response(status=reply.status)
             body = orjson.dumps(reply.value, option=orjson.OPT_NON_STR_KEYS)

@@ -1,6 +1,9 @@
-"""The end of a listening socket, in good order."""
+"""Listening sockets: an address that cannot be had is named by its key, and the end comes in good order."""
 
 import asyncio
+import contextlib
+import errno
+from collections.abc import Iterator
 
 # From an accept to the connection at its protocol: one turn of the loop makes the transport, the next calls
 # connection_made.
@@ -19,3 +22,18 @@ async def stop_accepting(server: asyncio.Server) -> None:
     for _ in range(_TURNS):
         await asyncio.sleep(0)
     server.close()
+
+
+@contextlib.contextmanager
+def named_address(key: str, host: str, port: int) -> Iterator[None]:
+    """Have an OSError of the block say which configuration key asked for which address, and what is wrong with it."""
+    try:
+        yield
+    except OSError as error:
+        why = {
+            errno.EADDRINUSE: "it is in use by another process; end that, or choose another port",
+            errno.EADDRNOTAVAIL: "this machine has no such address",
+            errno.EACCES: "ports below 1024 are not for every user",
+        }.get(error.errno or 0, error.strerror or str(error))
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise OSError(error.errno, f"{key}={port} cannot be had at {where}: {why}") from error

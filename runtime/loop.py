@@ -1,21 +1,39 @@
-"""The event loop of every process: uvloop, and signals that mean 'stop in good order'."""
+"""The event loop of every process: uvloop where it can be had, and signals that mean 'stop in good order'."""
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+import sys
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-import uvloop
+try:
+    from uvloop import Loop
+except ModuleNotFoundError:  # there is none for some systems
+    from asyncio import SelectorEventLoop as Loop  # type: ignore[assignment]
+
+__all__ = ["Loop", "run", "stop_event", "writes"]
 
 T = TypeVar("T")
 
-# What every process of ours runs on.
-Loop = uvloop.Loop
+# asyncio's own writelines() never asks its protocol to pause: CPython issue 127655, CVE-2024-12254.
+_PILES_UP = (3, 12, 0) <= sys.version_info < (3, 12, 9) or (3, 13, 0) <= sys.version_info < (3, 13, 2)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a new uvloop."""
-    return uvloop.run(main)
+    """Run a coroutine to its end on a new loop."""
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        return runner.run(main)
+
+
+def writes(transport: asyncio.Transport) -> Callable[[Sequence[bytes | memoryview]], None]:
+    """Return what writes several pieces at once and has the protocol pause at the transport's high mark.
+
+    That is its writelines(), but for asyncio's own in some releases of Python, where the pieces are joined first: a
+    copy, where otherwise all that the other side does not read would pile up in memory.
+    """
+    if _PILES_UP and type(transport).__module__.startswith("asyncio."):
+        return lambda pieces: transport.write(b"".join(pieces))
+    return transport.writelines
 
 
 def stop_event() -> asyncio.Event:

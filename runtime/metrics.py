@@ -1,6 +1,10 @@
 """Prometheus metrics of one process: a registry that is handed in, never the library's global one."""
 
+import platform
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from runtime.version import RELEASE
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -10,6 +14,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        build = self.gauge("raftmq_build_info", "What runs: always 1.", ("version", "python"))
+        build.labels(RELEASE, platform.python_version()).set(1)
 
     def counter(self, name: str, help_text: str, labels: tuple[str, ...] = ()) -> Counter:
         """Make a counter."""

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from remoting import fastjson
-from remoting.bodies_base import Body, MessageQueue, queue_keys
-from remoting.bodies_client import SubscriptionData
+from remoting.bodies.base import Body, MessageQueue, queue_keys
+from remoting.bodies.client import SubscriptionData
 
 
 class TopicOffset(Body, msgspec.Struct):
@@ -20,6 +20,7 @@ class TopicOffset(Body, msgspec.Struct):
 class TopicStatsTable(Body, msgspec.Struct):
     """Code 202's answer. `topicPutTps` in messages a second."""
 
+    dialect_bytes_max = None
     queue_keyed = ("offsetTable",)
 
     offsetTable: dict[MessageQueue, TopicOffset] = {}
@@ -38,6 +39,7 @@ class OffsetWrapper(Body, msgspec.Struct):
 class ConsumeStats(Body, msgspec.Struct):
     """Code 208's answer. `consumeTps` in messages a second."""
 
+    dialect_bytes_max = None
     queue_keyed = ("offsetTable",)
 
     consumeTps: float = 0.0
@@ -51,6 +53,7 @@ class ConsumeStats(Body, msgspec.Struct):
 class ConsumeStatsList(Body, msgspec.Struct):
     """Code 317's answer: per group the stats of its topics."""
 
+    dialect_bytes_max = None
     brokerAddr: str | None = None
     consumeStatsList: list[dict[str, list[ConsumeStats]]] = []
     totalDiff: int = 0
@@ -73,13 +76,16 @@ class ConsumeStatsList(Body, msgspec.Struct):
 
 
 class QueueTimeSpan(Body, msgspec.Struct):
-    """Times (ms) of a queue's first, last and last consumed message, and the lag between the latter two."""
+    """Times (ms) of a queue's first, last and last consumed message, also as text, and the lag of the latter two."""
 
     consumeTimeStamp: int = 0
+    consumeTimeStampStr: str = ""
     delayTime: int = 0
     maxTimeStamp: int = 0
+    maxTimeStampStr: str = ""
     messageQueue: MessageQueue | None = None
     minTimeStamp: int = 0
+    minTimeStampStr: str = ""
 
 
 class ConsumeTimeSpanBody(Body, msgspec.Struct):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from remoting.headers_base import Header, Int, Long
+from remoting.headers.base import Header, Int, Long
 
 _named = msgspec.field
 

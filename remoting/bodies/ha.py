@@ -2,7 +2,7 @@
 
 import msgspec
 
-from remoting.bodies_base import Body
+from remoting.bodies.base import Body
 
 
 class HAConnectionInfo(Body, msgspec.Struct):

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from remoting.bodies_base import Body, DataVersion
-from remoting.bodies_client import SubscriptionData
+from remoting.bodies.base import Body, DataVersion
+from remoting.bodies.client import SubscriptionData
 
 
 class RetryPolicy(Body, msgspec.Struct):
@@ -61,6 +61,7 @@ class GroupForbidden(Body, msgspec.Struct):
 class ConsumerOffsetTable(Body, msgspec.Struct):
     """Code 43's answer and consumerOffset.json: "topic@group" → queue number → offset."""
 
+    dialect_bytes_max = None
     dataVersion: DataVersion = msgspec.field(default_factory=DataVersion)
     groupTopicMap: dict[str, list[str]] | None = None
     offsetTable: dict[str, dict[int, int]] = {}

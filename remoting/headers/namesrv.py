@@ -1,6 +1,6 @@
 """Headers of the NameServer: routes, registration, key-value configuration."""
 
-from remoting.headers_base import Header, Int, Long
+from remoting.headers.base import Header, Int, Long
 
 
 class GetRouteInfoRequestHeader(Header, kw_only=True):

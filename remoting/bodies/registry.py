@@ -1,13 +1,12 @@
 """The one door to all bodies: Structs with RocketMQ's field names, each with ``encode()`` and ``decode(data)``.
 
-They stand by theme in bodies_base (how all are read and written), bodies_route (topics, registration, routes),
-bodies_client (heartbeats, connections, locks), bodies_group (groups, offsets), bodies_ha (master and
-slaves) and bodies_stats (reports).
+They stand by theme in base (how all are read and written), route (topics, registration, routes), client (heartbeats,
+connections, locks), group (groups, offsets), ha (master and slaves) and stats (reports).
 Formats: RocketMQ 4.x and 5.x; written as strict JSON, but for maps keyed by message queues (see fastjson).
 """
 
-from remoting.bodies_base import Body, DataVersion, MessageQueue
-from remoting.bodies_client import (
+from remoting.bodies.base import Body, DataVersion, MessageQueue
+from remoting.bodies.client import (
     CheckClientConfigBody,
     ConnectionInfo,
     ConsumeDirectlyResult,
@@ -28,7 +27,7 @@ from remoting.bodies_client import (
     ResetOffsetBodyForC,
     SubscriptionData,
 )
-from remoting.bodies_group import (
+from remoting.bodies.group import (
     ConsumerOffsetTable,
     CorrectionOffsets,
     DelayOffsetTable,
@@ -40,8 +39,8 @@ from remoting.bodies_group import (
     SubscriptionGroupList,
     SubscriptionGroupTable,
 )
-from remoting.bodies_ha import HAClientInfo, HAConnectionInfo, HARuntimeInfo
-from remoting.bodies_route import (
+from remoting.bodies.ha import HAClientInfo, HAConnectionInfo, HARuntimeInfo
+from remoting.bodies.route import (
     BrokerData,
     BrokerMemberGroup,
     BrokerMemberGroupBody,
@@ -56,7 +55,7 @@ from remoting.bodies_route import (
     TopicList,
     TopicRouteData,
 )
-from remoting.bodies_stats import (
+from remoting.bodies.stats import (
     BrokerStatsData,
     ConsumeQueueData,
     ConsumeStats,

@@ -19,6 +19,9 @@ from remoting.errors import HeaderError
 Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
+# Custom fields of one header; the longest of RocketMQ's own has 20.
+FIELDS_MAX = 128
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 # A misfit value is quoted in the answer, but never more of it than this many characters.
 _QUOTED_CHARACTERS_MAX = 64
@@ -52,6 +55,8 @@ def read_ext(value: Any) -> dict[str, str]:
         return {}
     if not isinstance(value, dict):
         raise HeaderError("extFields is not a map")
+    if len(value) > FIELDS_MAX:
+        raise HeaderError(f"{len(value)} custom fields; up to {FIELDS_MAX} are accepted")
     return {name: field if type(field) is str else text_of(field) for name, field in value.items() if field is not None}
 
 

@@ -1,11 +1,11 @@
 """All typed headers under one roof, and which request carries which.
 
-The classes live by theme in `headers_send`, `headers_consume`, `headers_namesrv` and `headers_admin`. ACL, controller
+The classes live by theme in `send`, `consume`, `namesrv` and `admin`. ACL, controller
 and POP headers are not declared: those requests are not served.
 """
 
 from remoting.codes import RequestCode
-from remoting.headers_admin import (
+from remoting.headers.admin import (
     AddBrokerRequestHeader,
     CheckRocksdbCqWriteProgressRequestHeader,
     CloneGroupOffsetRequestHeader,
@@ -45,12 +45,12 @@ from remoting.headers_admin import (
     ViewMessageRequestHeader,
     ViewMessageResponseHeader,
 )
-from remoting.headers_base import (
+from remoting.headers.base import (
     Header,
     decode_header,
     encode_header,
 )
-from remoting.headers_consume import (
+from remoting.headers.consume import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetConsumerListByGroupResponseHeader,
@@ -80,7 +80,7 @@ from remoting.headers_consume import (
     UpdateConsumerOffsetRequestHeader,
     UpdateConsumerOffsetResponseHeader,
 )
-from remoting.headers_namesrv import (
+from remoting.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
     BrokerHeartbeatRequestHeader,
@@ -103,7 +103,7 @@ from remoting.headers_namesrv import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from remoting.headers_send import (
+from remoting.headers.send import (
     CheckTransactionStateRequestHeader,
     CheckTransactionStateResponseHeader,
     ConsumerSendMsgBackRequestHeader,

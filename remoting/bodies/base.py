@@ -19,6 +19,8 @@ class Body:
 
     __slots__ = ()
 
+    dialect_bytes_max: ClassVar[int | None] = fastjson.DIALECT_BYTES_MAX
+    """Longer ones must be strict JSON; None: any, for only a broker that was asked sends it, or a file holds it."""
     queue_keyed: ClassVar[tuple[str, ...]] = ()  # fields that are maps keyed by MessageQueue: never plain JSON
 
     def encode(self) -> bytes:
@@ -37,7 +39,7 @@ class Body:
             return msgspec.json.decode(data, type=cls, strict=False)
         except (msgspec.DecodeError, RecursionError):
             pass
-        return cls.from_object(fastjson.loads(data))
+        return cls.from_object(fastjson.loads(data, cls.dialect_bytes_max))
 
     @classmethod
     def from_object(cls, value: object) -> Self:

@@ -1,6 +1,6 @@
 """Headers of consuming: pulls, offsets, membership of groups."""
 
-from remoting.headers_base import Header, Int, Long
+from remoting.headers.base import Header, Int, Long
 
 
 class PullMessageRequestHeader(Header, kw_only=True):

@@ -5,13 +5,17 @@ import zlib
 from typing import Any, Self
 
 import msgspec
+import orjson
 
 from remoting import fastjson
-from remoting.bodies_base import Body, Data, DataVersion
+from remoting.bodies.base import Body, Data, DataVersion
 from remoting.errors import HeaderError
 
-# A compressed registration may unfold to so many bytes (a million topics need 60 MiB); more is a HeaderError.
-INFLATED_BYTES_MAX = 128 * 1024 * 1024
+# A compressed registration may unfold to so many bytes, and to so many times its own; more is a HeaderError. A million
+# topics need 60 MiB, and 16 times what they were compressed to; the first MiB is allowed whatever it came from.
+INFLATED_BYTES_MAX = 64 * 1024 * 1024
+INFLATED_RATIO_MAX = 100
+_INFLATED_BYTES_FREE = 1024 * 1024
 _LENGTH = struct.Struct(">i")
 
 
@@ -186,15 +190,16 @@ def _sized(part: bytes) -> bytes:
 
 
 def _inflate(data: Data) -> bytes:
+    limit = min(INFLATED_BYTES_MAX, max(_INFLATED_BYTES_FREE, INFLATED_RATIO_MAX * len(data)))
     inflater = zlib.decompressobj()
     try:
-        plain = inflater.decompress(data, INFLATED_BYTES_MAX)
+        plain = inflater.decompress(data, limit)
     except zlib.error as error:
         raise HeaderError(f"the compressed registration cannot be inflated: {error}") from None
     if not inflater.eof:
-        over = len(plain) >= INFLATED_BYTES_MAX
+        over = len(plain) >= limit
         raise HeaderError(
-            f"the compressed registration unfolds to more than {INFLATED_BYTES_MAX} bytes"
+            f"the compressed registration of {len(data)} bytes unfolds to more than {limit}"
             if over
             else "the compressed registration is cut short"
         )
@@ -207,6 +212,7 @@ class _Parts:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
+        self._dialect_left = fastjson.DIALECT_BYTES_MAX
 
     def more(self) -> bool:
         return self._at < len(self._data)
@@ -229,18 +235,28 @@ class _Parts:
         self._at = end
         return part
 
+    def json(self) -> Any:
+        """Read a part as JSON; in all parts together so much of fastjson's dialect as one body may be."""
+        part = self.part()
+        try:
+            return orjson.loads(part)
+        except orjson.JSONDecodeError:
+            value = fastjson.loads(part, self._dialect_left)
+            self._dialect_left -= len(part)
+            return value
+
 
 def _read_parts(data: bytes) -> tuple[list[str], TopicConfigTable]:
     parts = _Parts(data)
     version = DataVersion.decode(parts.part())
     configs = [_topic_of(parts.part()) for _ in range(parts.number())]
-    servers = fastjson.loads(parts.part()) or []
+    servers = parts.json() or []
     if not isinstance(servers, list) or not all(isinstance(server, str) for server in servers):
         raise HeaderError("the list of filter servers is not a list of texts")
     mappings: dict[str, Any] = {}
     if parts.more():
         for _ in range(parts.number()):
-            mapping = fastjson.loads(parts.part())
+            mapping = parts.json()
             if not isinstance(mapping, dict) or not isinstance(mapping.get("topic"), str):
                 raise HeaderError("a queue mapping names no topic")
             mappings[mapping["topic"]] = mapping
@@ -259,7 +275,10 @@ def _topic_of(line: bytes) -> TopicConfig:
     except (UnicodeDecodeError, ValueError, IndexError):
         raise HeaderError(f"not a topic: {line[:120]!r}") from None
     if len(fields) > 5 and fields[5] not in {"", "{}", "null"}:
-        attributes = fastjson.loads(fields[5])
+        try:
+            attributes = orjson.loads(fields[5])
+        except orjson.JSONDecodeError:
+            attributes = None
         if not isinstance(attributes, dict):
             raise HeaderError(f"not a topic: {line[:120]!r}")
         config.attributes = {str(key): str(value) for key, value in attributes.items()}

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from remoting.bodies_base import Body, MessageQueue, enum_name, queue_keys
+from remoting.bodies.base import Body, MessageQueue, enum_name, queue_keys
 from remoting.errors import HeaderError
 
 CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")

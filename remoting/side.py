@@ -1,0 +1,184 @@
+"""What all connections of one server, or of one client, share: handlers, limits, the set of them, the end of a turn."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sized
+from typing import Any, Generic, Protocol, TypeVar
+
+from remoting.command import Command
+from remoting.limits import ConnectionLimits, ServerLimits
+from remoting.unfinished import UnfinishedFrames
+from runtime.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+# The sweep runs this often per idle span, so a silent connection lives at most an eighth longer than it may.
+SWEEPS_PER_IDLE = 8
+# Seconds between two looks for frames that have taken too long.
+OVERDUE_LOOKS_S = 5.0
+
+
+class OpenConnection(Protocol):
+    """What is needed of one connection."""
+
+    @property
+    def address(self) -> str:
+        """The peer, "host:port"."""
+        ...
+
+    @property
+    def touched(self) -> int:
+        """The sweep before which something moved last."""
+        ...
+
+    @property
+    def waiting(self) -> Sized:
+        """Requests of ours that are not answered."""
+        ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that it lives in."""
+        ...
+
+    def flush(self) -> None:
+        """Send what this turn has written."""
+        ...
+
+    def close(self) -> None:
+        """End it when that has left."""
+        ...
+
+    def abort(self) -> None:
+        """End it at once."""
+        ...
+
+
+C = TypeVar("C", bound=OpenConnection)
+
+
+class Side(Generic[C]):
+    """Made once by each server and client, and handed to every connection."""
+
+    def __init__(
+        self,
+        name: str,
+        handlers: Mapping[int, Callable[[C, Command], Any]],
+        limits: ConnectionLimits,
+        *,
+        pauses_reading: bool,
+        connections_max: int,
+        on_open: Callable[[C], None] | None = None,
+        on_close: Callable[[C], None] | None = None,
+        on_unsupported: Callable[[C, Command], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.handlers = handlers
+        self.limits = limits
+        self.pauses_reading = pauses_reading
+        self.connections_max = connections_max
+        self.on_open = on_open
+        self.on_close = on_close
+        self.on_unsupported = on_unsupported
+        self.connections: set[C] = set()
+        self.tasks = Tasks(name)
+        self.tick = 0
+        # Of a server: a client reads what it has asked for.
+        self._unfinished: UnfinishedFrames[C] | None = None
+        if isinstance(limits, ServerLimits):
+            clock = asyncio.get_running_loop().time
+            self._unfinished = UnfinishedFrames(limits.unfinished_bytes_max, limits.unfinished_seconds, clock)
+        self._written: list[C] = []
+        self._empty = asyncio.Event()
+        self._closing = False
+
+    def written(self, connection: C) -> None:
+        """Remember a connection that has something to send at the end of this turn."""
+        if not self._written:
+            connection.loop.call_soon(self._flush)
+        self._written.append(connection)
+
+    def sweep(self) -> None:
+        """Close the connections on which nothing has moved for the idle span; called SWEEPS_PER_IDLE times in it."""
+        self.tick += 1
+        for connection in list(self.connections):
+            if self.tick - connection.touched > SWEEPS_PER_IDLE and not connection.waiting:
+                _log.debug("%s: nothing from %s for %g s", self.name, connection.address, self.limits.idle_seconds)
+                connection.close()
+
+    def cut_off_overdue(self) -> None:
+        """Close the connections with a frame that is not whole in its time."""
+        if self._unfinished is not None:
+            for connection in self._unfinished.overdue():
+                self._cut_off(connection, f"a frame is not whole after {self._unfinished.seconds_max:g} s")
+
+    def kept(self, connection: C, size: int, *, anew: bool) -> None:
+        """Note what a connection has of a frame that is not whole, `anew`: of another one than before."""
+        if self._unfinished is None:
+            return
+        victim = self._unfinished.note(connection, size, anew=anew)
+        if victim is not None:
+            self._cut_off(victim, f"{self._unfinished.total} bytes are kept of frames that are not whole, it has most")
+
+    def _cut_off(self, connection: C, why: str) -> None:
+        _log.warning("%s: %s closed: %s", self.name, connection.address, why)
+        connection.abort()
+
+    def start_sweeping(self) -> None:
+        """Sweep from now on until `close`."""
+        self.tasks.every(self.limits.idle_seconds / SWEEPS_PER_IDLE, self.sweep, "idle sweep")
+        if self._unfinished is not None:
+            # Not with the idle span, which a configuration may make an hour.
+            self.tasks.every(OVERDUE_LOOKS_S, self.cut_off_overdue, "frames that are not whole")
+
+    async def close(self) -> None:
+        """End the handlers' tasks and all connections; who does not take what is left for it is cut off."""
+        self._closing = True
+        for connection in list(self.connections):
+            connection.close()
+        await self.tasks.close()
+        if not await self._emptied():
+            for connection in list(self.connections):
+                connection.abort()
+            await self._emptied()
+
+    def opened(self, connection: C) -> bool:
+        """Count a new connection in; False when there are too many or no more are wanted."""
+        if self._closing:
+            return False
+        if len(self.connections) >= self.connections_max:
+            _log.warning("%s: %s refused, %d connections are open", self.name, connection.address, self.connections_max)
+            return False
+        self.connections.add(connection)
+        if self.on_open is not None:
+            self.on_open(connection)
+        return True
+
+    def lost(self, connection: C) -> None:
+        """Count an ended connection out."""
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        self.kept(connection, 0, anew=True)
+        if self.on_close is not None:
+            try:
+                self.on_close(connection)
+            except Exception:
+                _log.exception("%s: the close of %s was not handled", self.name, connection.address)
+        if not self.connections:
+            self._empty.set()
+
+    async def _emptied(self) -> bool:
+        self._empty.clear()
+        if self.connections:
+            try:
+                await asyncio.wait_for(self._empty.wait(), self.limits.close_seconds)
+            except TimeoutError:
+                return False
+        return True
+
+    def _flush(self) -> None:
+        written = self._written
+        self._written = []
+        for connection in written:
+            connection.flush()
