@@ -3,20 +3,24 @@
 A request's way is a straight line: `remoting/server` decodes it, the table in `parts.py` (request code → handler)
 picks the handler, the handler decides and either answers at once or parks a small record that somebody completes.
 
-- data plane: `send.py` (10, 310, 320; checks in `msgcheck.py`) → `replication.py` (when is a message acknowledged?) →
-  store; `pull.py` (11, 361; tag filter in `filter.py`) → store, or `longpoll.py` (who waits for which queue);
-  `offsets.py` (how far has a group come, 14 and 15).
-- later: `schedule.py` (delay levels: SCHEDULE_TOPIC_XXXX → the real queue; the two forms in `delayed.py`) and
-  `sendback.py` (36: tried again later, or a dead letter).
-- who is connected: `clients.py` (groups, members, subscriptions), `client_handlers.py` (34, 35, 38, 46), `locks.py`
-  (41, 42).
-- metadata: `topics.py`, `groups.py`; `register.py` tells every NameServer; `admin_*.py` serve the administrators.
-- what the broker is: `role.py` is what everybody asks; `mode.py` is the seam, behind it a member of a Raft group
-  (`group.py`, `raft_*.py`; `meta*.py`: tables through the log; `forward.py`), a master (`classic.py`, `ha_server.py`,
-  `syncreplication.py`, `fencing.py`) or a slave (`classic_slave.py`, `ha_client.py`, `ha_compare.py`, `slave_meta.py`).
-  `promotion.py`, `convert*.py`, `override.py`: a person makes it another one; `reborn.py`: what is done in between.
-- `server.py` is the broker's life; `parts.py` the composition root: it builds every part in visible order and alone
-  knows them all. Every part is given what it needs by its constructor, never the broker.
+Rooms, each using those below it:
+
+- `main`, `server`: the process, and the broker's life.
+- `master_slave`: a master (`master`, `ha_server`, `sync_replication`, `fencing`), a slave (`slave`, `ha_client`,
+  `metadata_copy`), and how a person makes it another one (`promotion`, `to_raft`).
+- `raft_group`: a member of a Raft group. `parts`: the composition root; it builds every part in visible order and
+alone knows
+  them all. Every part is given what it needs by its constructor, never the broker.
+- `admin`: what administrators and tools ask. `housekeeping`: what is done by the clock. `mode`: the seam behind which
+a broker
+  is single, a member, a master or a slave.
+- `messages`: sends (10, 310, 320), pulls (11, 361), who waits for which queue, delays, retries (36).
+  `registration`: what NameServers are told.
+- `metadata`: tables of topics, groups and offsets, and the operations that change them. `peers`: what others say of
+the group. - `clients`: who is connected. `deadlines`: until when a request's fate is decided.
+- `settings`: configuration and what was decided over it; `role` is what everybody asks; `replication`: when is a
+message
+  acknowledged?
 
 Decide without I/O: the long-poll, offset, client, lock and topic tables are plain values driven by an injected clock.
 All tables are changed in the event loop only, in one synchronous step; the store's flusher thread speaks to the loop

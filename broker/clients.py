@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.bodies.registry import ConsumerData, HeartbeatData, SubscriptionData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError, InvokeError
-from remoting.headers import NotifyConsumerIdsChangedRequestHeader
+from remoting.headers.registry import NotifyConsumerIdsChangedRequestHeader
 from runtime.clock import Clock
 
 # Producer and consumer groups of one client; a heartbeat that names more is refused with INVALID_PARAMETER.
@@ -40,7 +40,7 @@ class Channel(Protocol):
         ...
 
 
-class Member(msgspec.Struct, eq=False):
+class GroupClient(msgspec.Struct, eq=False):
     """A client of a group. `language` is a LanguageCode; times: `seen_ms` on the wall clock, `seen` monotonic."""
 
     connection: Any  # a Channel; Any because a Struct checks no protocols
@@ -58,7 +58,7 @@ class ConsumerGroup(msgspec.Struct, eq=False):
     consume_type: str = "CONSUME_PASSIVELY"
     message_model: str = "CLUSTERING"
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
-    members: dict[Any, Member] = msgspec.field(default_factory=dict)
+    members: dict[Any, GroupClient] = msgspec.field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
 
     @property
@@ -87,7 +87,7 @@ class ClientTable:
         self._notifies = notifies
         self._on_leave = on_leave
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[Any, Member]] = {}
+        self._producers: dict[str, dict[Any, GroupClient]] = {}
         # Groups by connection: (consumer groups, producer groups).
         self._joined: dict[Any, tuple[set[str], set[str]]] = {}
         self._changed: set[str] = set()
@@ -149,12 +149,26 @@ class ClientTable:
         """Return the client ids of a group, each once."""
         return list(dict.fromkeys(member.client_id for member in self.connections(group)))
 
-    def connections(self, group: str) -> list[Member]:
+    def connections(self, group: str) -> list[GroupClient]:
         """Return the members of a consumer group."""
         found = self._consumers.get(group)
         return [] if found is None else list(found.members.values())
 
-    def find(self, group: str, client_id: str) -> Member | None:
+    def consumes(self, connection: Channel, group: str) -> bool:
+        """Tell whether a connection is a member's of a consumer group."""
+        joined = self._joined.get(connection)
+        return joined is not None and group in joined[0]
+
+    def client_id(self, connection: Channel) -> str | None:
+        """Return the client of a connection, None while it has sent no heartbeat."""
+        consumers, producers = self._joined.get(connection, (set(), set()))
+        for group in consumers:
+            return str(self._consumers[group].members[connection].client_id)
+        for group in producers:
+            return str(self._producers[group][connection].client_id)
+        return None
+
+    def find(self, group: str, client_id: str) -> GroupClient | None:
         """Return a member of a consumer group by its client id; the one seen last when it has several connections."""
         members = [member for member in self.connections(group) if member.client_id == client_id]
         return max(members, key=lambda member: member.seen, default=None)
@@ -172,11 +186,11 @@ class ClientTable:
         """Return the connected groups that subscribe to a topic."""
         return sorted(name for name, group in self._consumers.items() if topic in group.subscriptions)
 
-    def producers(self, group: str) -> list[Member]:
+    def producers(self, group: str) -> list[GroupClient]:
         """Return the members of a producer group."""
         return list(self._producers.get(group, {}).values())
 
-    def producer_groups(self) -> dict[str, list[Member]]:
+    def producer_groups(self) -> dict[str, list[GroupClient]]:
         """Return all producer groups with their members."""
         return {group: list(members.values()) for group, members in self._producers.items()}
 
@@ -187,13 +201,13 @@ class ClientTable:
         return joined
 
     def _see(
-        self, members: dict[Any, Member], connection: Channel, client_id: str, language: int, version: int
+        self, members: dict[Any, GroupClient], connection: Channel, client_id: str, language: int, version: int
     ) -> bool:
         """Note a sign of life; True when the connection is new among the members."""
         member = members.get(connection)
         if member is None:
             now_ms, now = self._clock.now_ms(), self._clock.monotonic()
-            members[connection] = Member(connection, client_id, language, version, now_ms, now)
+            members[connection] = GroupClient(connection, client_id, language, version, now_ms, now)
             return True
         member.client_id = client_id
         member.seen_ms = self._clock.now_ms()

@@ -7,43 +7,47 @@ around them: ports, start, stop, failure.
 import asyncio
 import random
 from collections.abc import Callable
-from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
-from broker.admin_broker import AdminBroker
-from broker.admin_clients import AdminClients
-from broker.admin_groups import AdminGroups
-from broker.admin_messages import AdminMessages
-from broker.admin_offsets import AdminOffsets
-from broker.admin_positions import AdminPositions
-from broker.admin_topics import AdminTopics
-from broker.client_handlers import ClientHandlers
+from broker.admin.broker import AdminBroker
+from broker.admin.client_handlers import ClientHandlers
+from broker.admin.clients import AdminClients
+from broker.admin.groups import AdminGroups
+from broker.admin.http import BrokerHttp
+from broker.admin.messages import AdminMessages
+from broker.admin.missing import MissingFeatures
+from broker.admin.offsets import AdminOffsets
+from broker.admin.positions import AdminPositions
+from broker.admin.runtime_info import Backlog, RuntimeInfo
+from broker.admin.topics import AdminTopics
 from broker.clients import ClientTable
-from broker.config import LiveConfig
-from broker.groups import GroupTable
-from broker.http import BrokerHttp
-from broker.locks import LockTable
-from broker.mode import Mode, Tables
-from broker.msgcheck import MessageChecks
-from broker.offset_handlers import OffsetHandlers
-from broker.offsets import OffsetTable
-from broker.periodic import Upkeep
-from broker.pull import PullHandlers
-from broker.pullcheck import PullChecks
-from broker.register import Registration
-from broker.request_modes import RequestModes
-from broker.runtime_info import Backlog, RuntimeInfo
-from broker.schedule import ScheduleService
-from broker.send import SendHandlers
-from broker.sendback import SendBackHandlers
+from broker.context import BrokerContext, Tables
+from broker.housekeeping import Upkeep
+from broker.messages.commit_origins import Origins
+from broker.messages.delay_levels import ScheduleService
+from broker.messages.offset_handlers import OffsetHandlers
+from broker.messages.pull import PullHandlers
+from broker.messages.pull_checks import PullChecks
+from broker.messages.send import SendHandlers
+from broker.messages.send_back import SendBackHandlers
+from broker.messages.send_checks import MessageChecks
+from broker.metadata.consumer_groups import GroupTable
+from broker.metadata.consumer_offsets import OffsetTable
+from broker.metadata.request_modes import RequestModes
+from broker.metadata.topics import TopicTable
+from broker.mode import BrokerParts, Mode
+from broker.queue_locks import LockTable
+from broker.registration.registration import Registration
 from broker.stats import BrokerStats
-from broker.topics import TopicTable
+from remoting.audit import audited
 from remoting.client import RemotingClient
 from remoting.msgid import UniqKeys, unpack_host
 from remoting.server import Connection, Handler
-from runtime.clock import Clock
-from store.dispatch import parse_delay_levels
+from runtime.gaps import LoopGaps
+from runtime.late import late
+from store.log.dispatch import parse_delay_levels
 from store.messagestore import MessageStore
 
 # Keys that NameServers learn of.
@@ -54,14 +58,7 @@ _REGISTERED_KEYS = frozenset({"brokerPermission", "namesrvAddr"})
 class Around:
     """What the parts are told of the process around them."""
 
-    live: LiveConfig
-    clock: Clock
-    address: str
-    """Where clients find the broker, "host:port"."""
-    store_host: bytes
-    """The same as records hold it."""
-    threads: Executor
-    """Reads what is not in memory."""
+    context: BrokerContext
     ready: Callable[[], str | None]
     """Returns why the broker does not serve, None when it does."""
     addresses: Callable[[], dict[str, str]]
@@ -71,24 +68,18 @@ class Around:
 class Parts:
     """What one broker is made of; must be made inside its loop."""
 
-    def __init__(self, around: Around, mode: Mode, store: MessageStore, exits: AsyncExitStack) -> None:
+    def __init__(self, around: Around, mode: Mode, exits: AsyncExitStack) -> None:
         """Make the parts; each later one may use the earlier ones. What must be closed goes on `exits`."""
-        live, clock, loop = around.live, around.clock, asyncio.get_running_loop()
+        context, loop = around.context, asyncio.get_running_loop()
+        live, store, clock, role = context.live, context.store, context.clock, context.role
         config, folder = live.broker, live.store.root / "config"
-        meta, replication, role, store_host = mode.meta, mode.replication, mode.role, around.store_host
+        meta, replication, store_host = mode.meta, mode.replication, context.store_host
         self._around, self._live, self._mode, self._store = around, live, mode, store
-        self.topics = TopicTable(folder / "topics.json", live, clock, meta)
-        exits.push_async_callback(self.topics.close)
-        self.groups = GroupTable(folder / "subscriptionGroup.json", live, clock, meta)
-        exits.push_async_callback(self.groups.close)
-        self.offsets = OffsetTable.load(folder / "consumerOffset.json", clock, meta)
-        exits.push_async_callback(self.offsets.persist)
-        self._modes = RequestModes(folder / "messageRequestMode.json")
-        exits.push_async_callback(self._modes.close)
-        if mode.adopts:
-            self.topics.adopt(store.topics())
-            self.offsets.clamp(store.max_offset)
-
+        self.registration: Registration
+        self.http: BrokerHttp
+        self._gaps = LoopGaps(clock, late(lambda: self.http.gap))
+        exits.callback(self._gaps.close)
+        self._read_tables(folder, exits)
         self.stats = BrokerStats(clock, config.brokerClusterName, config.name())
         self.locks = LockTable(clock)
         self.clients = ClientTable(
@@ -96,51 +87,59 @@ class Parts:
         )
         self._client = RemotingClient(on_close=self._connection_lost, name="broker's client")
         exits.push_async_callback(self._client.close)
-        self.registration = Registration(live, role, self.topics, self._client, around.address)
-        self.registration.on_master = mode.heard
+        self.registration = Registration(live, role, self.topics, self._client, context.address, mode.heard)
+        if mode.adopts:
+            self.topics.adopt(store.topics())
+            self.offsets.clamp(store.max_offset)
 
         checks = MessageChecks(live, self.topics, self.groups.find, clock, random.randrange)
         self._send = SendHandlers(
-            live,
-            checks,
-            replication,
-            store_host,
-            UniqKeys(unpack_host(store_host)[0]).next,
-            self.stats.put_failed,
+            live, checks, replication, store_host, UniqKeys(unpack_host(store_host)[0]).next, self.stats.put_failed,
             mode.elsewhere,
-        )
-        self._send_back = SendBackHandlers(
-            live,
-            self.topics,
-            self.groups.find,
-            store,
-            replication,
-            store_host,
-            self.stats,
-            random.randrange,
-            mode.elsewhere,
-        )
+        )  # fmt: skip
+        self._tables = Tables(self.topics, self.groups, self.offsets, self.clients, self.stats)
+        self._send_back = SendBackHandlers(context, self._tables, replication, random.randrange, mode.elsewhere)
         levels_ms = parse_delay_levels(live.store.messageDelayLevel)
         self.schedule = ScheduleService(
             folder / "delayOffset.json", store, replication, clock, loop.call_later, levels_ms, meta
         )
+        self._origins = Origins(self.clients, mode.came)
         pull_checks = PullChecks(
             live, self.topics, self.groups, self.clients, role, forwards=mode.forward_pull is not None
         )
         self.pull = PullHandlers(
-            live, pull_checks, self.offsets, store, self.stats, loop, around.threads, role, mode.forward_pull,
-            mode.master,
-        )  # fmt: skip
+            context,
+            self._tables,
+            pull_checks,
+            loop,
+            forward=mode.forward_pull,
+            master=mode.master,
+            origins=self._origins,
+        )
         self.upkeep = Upkeep(
             live, store, self.stats, self.clients, self.locks, self.schedule, self.pull, self.registration
         )
-        mode.attach(
-            Tables(self.topics, self.groups, self.offsets, self.schedule, self._modes, self.pull.wake_all, folder)
+        mode.attach(BrokerParts(self._tables, self.schedule, self._modes, self.pull.wake_all, folder))
+        self.handlers = audited(mode.gate(self._table(store)))
+
+    def _read_tables(self, folder: Path, exits: AsyncExitStack) -> None:
+        """Read what is kept in files; raises MetadataError, OSError."""
+        live, clock, mode = self._live, self._around.context.clock, self._mode
+        self.topics = TopicTable(
+            folder / "topics.json",
+            live,
+            clock,
+            mode.meta,
+            on_change=late(lambda: self.registration.changed),
+            delete_queues=mode.delete_queues,
         )
-        store.on_dispatched = self.upkeep.dispatched
-        self.handlers = mode.gate(self._table(store))
-        self.topics.on_change = self.registration.changed
-        live.on_change = self._config_changed
+        exits.push_async_callback(self.topics.close)
+        self.groups = GroupTable(folder / "subscriptionGroup.json", live, clock, mode.meta)
+        exits.push_async_callback(self.groups.close)
+        self.offsets = OffsetTable.load(folder / "consumerOffset.json", clock, mode.meta)
+        exits.push_async_callback(self.offsets.file.at_stop, self.offsets.persist)
+        self._modes = RequestModes(folder / "messageRequestMode.json")
+        exits.push_async_callback(self._modes.close)
 
     def backlog(self) -> Backlog:
         """Return what waits in the broker just now."""
@@ -153,30 +152,27 @@ class Parts:
 
     def _table(self, store: MessageStore) -> dict[int, Handler]:
         """Return the one table of request code → handler."""
-        around, live, clock, mode = self._around, self._live, self._around.clock, self._mode
+        around, context, live, mode = self._around, self._around.context, self._live, self._mode
+        clock, tables = context.clock, self._tables
         topics, groups, offsets, clients, stats = self.topics, self.groups, self.offsets, self.clients, self.stats
         info = RuntimeInfo(
             live, store, stats, clock, self.backlog, lambda: {**self.schedule.figures(), **mode.figures()}
         )
+        self.missing = MissingFeatures(clock, clients.client_id)
         self.http = BrokerHttp(
-            live, topics, groups, offsets, clients, stats, store, clock, self.backlog, around.ready, around.addresses,
-            mode.role, mode.label, mode.pages,
-        )  # fmt: skip
+            context, tables, mode, self.backlog, around.ready, around.addresses, self.missing.counts, self._gaps
+        )
         return merged(
             self._send.table(),
             self._send_back.table(),
             self.schedule.table(),
             self.pull.table(),
-            OffsetHandlers(live, offsets, topics, groups, store).table(),
+            OffsetHandlers(live, offsets, topics, groups, store, clients, self._origins).table(),
             ClientHandlers(clients, topics, groups, self.locks, mode.role).table(),
             AdminBroker(live, store, stats, info, clock, mode.clean).table(),
-            AdminTopics(
-                live, topics, groups, offsets, clients, stats, store, self.registration.announce, offsets.save
-            ).table(),
-            AdminGroups(groups, offsets, clients, stats, offsets.save).table(),
-            AdminOffsets(
-                live, topics, groups, offsets, clients, stats, store, clock, around.address, offsets.save
-            ).table(),
+            AdminTopics(context, tables, self.registration.announce, offsets.save).table(),
+            AdminGroups(groups, offsets, clients, stats, context.address, offsets.save).table(),
+            AdminOffsets(context, tables, offsets.save).table(),
             AdminPositions(store).table(),
             self._modes.table(),
             AdminMessages(live, store, clients).table(),
@@ -192,7 +188,8 @@ class Parts:
     def _connection_lost(self, address: str) -> None:
         self.registration.lost(address)
 
-    def _config_changed(self, keys: frozenset[str]) -> None:
+    def config_changed(self, keys: frozenset[str]) -> None:
+        """Take note of keys that an administrator has changed."""
         self._store.reconfigure(self._live.store)
         if keys & _REGISTERED_KEYS:
             # A new version of the unchanged table: NameServers take the permission from it.

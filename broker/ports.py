@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 
 from runtime.config import ConfigError
+from runtime.listening import named_address
 
 
 @contextlib.contextmanager
@@ -17,7 +18,8 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind((host, port))
+        with named_address("listenPort", host, port):
+            holder.bind((host, port))
         yield int(holder.getsockname()[1])
 
 

@@ -44,19 +44,22 @@ BatchDone = Callable[[list[PutResult], int], None]
 class Replication(Protocol):
     """Takes records and tells when they are safe. `done` may be called before append returns: when it is refused."""
 
-    def append(self, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
-        """Store a record; `wait=False` asks for the answer as soon as it is written, whatever the mode."""
+    def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:
+        """Store a record; `wait=False` asks for the answer as soon as it is written, whatever the mode.
+
+        `until`: nothing is stored any more from that moment on (broker/deadlines.py); 0: whenever it can be.
+        """
         ...
 
-    def append_batch(self, records: Sequence[PendingRecord], done: BatchDone, *, wait: bool = True) -> None:
+    def append_batch(
+        self, records: Sequence[PendingRecord], done: BatchDone, *, wait: bool = True, until: float = 0.0
+    ) -> None:
         """Store records next to one another, all or none; a refusal comes as one result."""
         ...
 
 
 class LogStore(Protocol):
-    """What LocalReplication needs of the store."""
-
-    on_flushed: Callable[[int], None] | None
+    """What LocalReplication needs of the store. Whoever opened it calls flushed_in_thread(): StoreEvents.flushed."""
 
     @property
     def written(self) -> int:
@@ -123,8 +126,12 @@ class LocalReplication:
         sync_flush: bool,
         flush_timeout: float,
         pending_bytes_max: int,
+        on_written: Callable[[], None] = lambda: None,
     ) -> None:
-        """`flush_timeout` in seconds; `pending_bytes_max` bounds what is taken and not yet acknowledged."""
+        """`flush_timeout` in seconds; `pending_bytes_max` bounds what is taken and not yet acknowledged.
+
+        `on_written` is called in the loop after each write, before anything of it is answered; it must not raise.
+        """
         self._store = store
         self._loop = loop
         self._sync = sync_flush
@@ -139,16 +146,14 @@ class LocalReplication:
         self._put_end = self._safe_end = store.written
         self._stopped = False
         self._empty = asyncio.Event()
-        # Called in the loop after each write, before anything of it is answered; must not raise.
-        self.on_written: Callable[[], None] | None = None
-        store.on_flushed = self._flushed_in_thread
+        self._on_written = on_written
 
     @property
     def pending_bytes(self) -> int:
         """Bytes taken and not yet acknowledged."""
         return self._turn_bytes + max(0, self._put_end - self._safe_end)
 
-    def append(self, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
+    def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:  # noqa: ARG002 # written at the end of this turn
         """Store a record; see Replication."""
         turn = self._turn
         if not turn and (refusal := self._begin_turn()) is not None:
@@ -162,7 +167,14 @@ class LocalReplication:
             self._loop.call_soon(self._end_turn)
         turn.append(_new_turn(Turn, (record, done, wait)))
 
-    def append_batch(self, records: Sequence[PendingRecord], done: BatchDone, *, wait: bool = True) -> None:
+    def append_batch(
+        self,
+        records: Sequence[PendingRecord],
+        done: BatchDone,
+        *,
+        wait: bool = True,
+        until: float = 0.0,  # noqa: ARG002 # as above
+    ) -> None:
         """Store records next to one another; see Replication."""
         turn = self._turn
         if not turn and (refusal := self._begin_turn()) is not None:
@@ -211,8 +223,7 @@ class LocalReplication:
             self._check_empty()
             return
         self._put_end = end
-        if self.on_written is not None:
-            self.on_written()
+        self._on_written()
         self._settle(turn, results)
 
     def _settle(self, turn: list[Turn], results: list[Any]) -> None:
@@ -262,7 +273,7 @@ class LocalReplication:
         self._arm()
         self._check_empty()
 
-    def _flushed_in_thread(self, position: int) -> None:
+    def flushed_in_thread(self, position: int) -> None:
         """Carry the news from the store's flusher thread into the loop."""
         if self._sync:
             self._loop.call_soon_threadsafe(self._flushed, position)

@@ -43,6 +43,15 @@ class BrokerRole(Protocol):
         ...
 
 
+class MasterWatch(Protocol):
+    """What a slave knows of its master."""
+
+    @property
+    def master_alive(self) -> bool:
+        """Whether it can serve, as far as can be seen from here."""
+        ...
+
+
 class Standalone:
     """The role of a broker that is no member of a group: it leads, alone, for good."""
 

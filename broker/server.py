@@ -10,31 +10,43 @@ The VIP port (listenPort-2) serves everything but pulls, as RocketMQ's does. It 
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from broker.classic import ClassicParts, Master
-from broker.classic_config import SLAVE
-from broker.classic_slave import Slave
-from broker.config import BrokerConfig, LiveConfig
-from broker.mode import Member, Mode
+from broker.context import BrokerContext
+from broker.master_slave.master import ClassicParts, Master
+from broker.master_slave.slave import Slave
+from broker.messages.leftovers import leftovers
+from broker.metadata.operations import without_room
+from broker.metadata.replicated import deleted_topics
+from broker.mode import Mode
 from broker.parts import Around, Parts
 from broker.ports import reserved_port, resolved
-from broker.raft_config import check_folder, group_settings
-from broker.raft_left import end_by_force
-from broker.raft_reset import copy_from_leader, is_marked
-from broker.reborn import RestartAction
+from broker.raft_group.ended_group import end_by_force, ends_group
+from broker.raft_group.mode import MemberMode
+from broker.raft_group.snapshot import copy_from_leader, is_marked
 from broker.role import BrokerRole
+from broker.settings.config import BrokerConfig, LiveConfig
+from broker.settings.pair_keys import SLAVE
+from broker.settings.raft_keys import check_folder, group_settings
+from broker.settings.restart import RestartAction
 from remoting.address import format_address
 from remoting.codes import RequestCode
+from remoting.limits import ServerLimits, server_limits
 from remoting.msgid import pack_host
-from remoting.server import Handler, RemotingServer, ServerLimits
-from runtime.clock import Clock, SystemClock
+from remoting.server import Handler, RemotingServer
+from remoting.topics import TIMER_TOPIC
+from runtime.clock import BootClock, Clock, SteadyClock, SystemClock
 from runtime.http import HttpFace
+from runtime.late import late
+from runtime.listening import named_address
 from runtime.tasks import Tasks
 from store.config import StoreConfig
+from store.events import Payloads, StoreEvents
 from store.messagestore import MessageStore
+from store.timerwheel import timers_pending
+from store.types import Dispatched
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +61,19 @@ class Broker:
     """One broker. `address` is where clients find it; `port`, `vip_port`, `http_port` (0: closed) where it listens."""
 
     def __init__(
-        self, config: BrokerConfig, store_config: StoreConfig, clock: Clock | None = None, *, force: bool = False
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        clock: Clock | None = None,
+        *,
+        force: bool = False,
+        on_loaded: Callable[[], None] = lambda: None,
     ) -> None:
-        """`force`: as a single broker on a group's store, which gives up what only the group has."""
-        self.live = LiveConfig(config, store_config)
+        """`force`: as a single broker on a group's store, which gives up what only the group has.
+
+        `on_loaded` is called once what is kept in memory has been read, and nobody has been talked to yet.
+        """
+        self.live = LiveConfig(config, store_config, late(lambda: self._parts.config_changed))
         self.address = ""
         self.port = 0
         self.vip_port = 0
@@ -62,15 +83,20 @@ class Broker:
         self.stopped = asyncio.Event()
         # Set together with `stopped`: the broker is to be closed, and another one started in its place.
         self.reborn: RestartAction | None = None
-        self._clock: Clock = SystemClock() if clock is None else clock
+        # In a group all of a member goes by a clock that follows no jump before the others agree (R17).
+        self._steady = SteadyClock(BootClock() if clock is None else clock) if config.enableDLegerCommitLog else None
+        self._clock: Clock = self._steady or clock or SystemClock()
         self._force = force
+        self._on_loaded = on_loaded
         self._tasks = Tasks("broker")
         self._not_ready: str | None = "starting"
         self._exit = contextlib.AsyncExitStack()
         # What it is to its clients; from start() on.
         self.role: BrokerRole
         self.store: MessageStore
-        self._mode: Mode
+        # One that hears nothing: there is a store before there is a mode, and tells of itself.
+        self._mode = Mode()
+        self._arrived: Callable[[Sequence[Dispatched]], None] = lambda _batch: None
         self._parts: Parts
         self._leads = False
         self._servers: list[RemotingServer] = []
@@ -115,6 +141,7 @@ class Broker:
                 await copy_from_leader(self.live.store, config, settings, store_host)
             if self._force:
                 end_by_force(self.live.store, store_host)
+            self._loop = asyncio.get_running_loop()
             store = MessageStore.open(
                 self.live.store,
                 store_host=store_host,
@@ -122,36 +149,68 @@ class Broker:
                 group=grouped,
                 slave=not grouped and config.brokerRole == SLAVE,
                 force=self._force,
+                payloads=Payloads(deleted_topics, ends_group),
+                events=StoreEvents(
+                    dispatched=late(lambda: self._arrived),
+                    flushed=late(lambda: self._mode.flushed_in_thread),
+                    worked=late(lambda: self._mode.worked_in_thread),
+                    fatal=self._fail_in_thread,
+                ),
             )
             self.store = store
             self._exit.callback(self._close_store)
-            self._loop = asyncio.get_running_loop()
-            store.on_fatal = self._fail_in_thread
             threads = ThreadPoolExecutor(config.coldReadThreads, thread_name_prefix="cold-read")
             self._exit.callback(threads.shutdown)
             self._mode = self._mode_of(store, threads)
             self.role = self._mode.role
-            around = Around(self.live, self._clock, self.address, store_host, threads, self._ready, self._addresses)
-            self._parts = Parts(around, self._mode, store, self._exit)
+            context = BrokerContext(
+                self.live, store, self.role, self._clock, self.address, store_host=store_host, threads=threads
+            )
+            self._parts = Parts(Around(context, self._ready, self._addresses), self._mode, self._exit)
+            self._arrived = self._parts.upkeep.dispatched
+            self._on_loaded()
             await self._mode.start(self._exit)
+            await self._tell_leftovers()
             await self._listen(config)
         await self._parts.registration.start(self._mode.ha_address)
         self._exit.push_async_callback(self._quiesce)
         self.role.subscribe(self._role_changed)
         self._role_changed()
-        self._parts.upkeep.start(self._tasks, self.persist, self._mode.clean, self._mode.seeks)
+        mode = self._mode
+        self._parts.upkeep.start(self._tasks, self.persist, mode.clean, mode.seeks, lambda: without_room(mode.meta))
         _log.info("broker %s serves at %s", config.name(), self.address)
 
     def _mode_of(self, store: MessageStore, threads: ThreadPoolExecutor) -> Mode:
-        if self.live.broker.enableDLegerCommitLog:
-            return Member(self.live, store, self._clock, self.address, self._fail, self.restart)
+        if self._steady is not None:
+            return MemberMode(self.live, store, self._steady, self.address, self._fail, self.restart)
         parts = ClassicParts(self.live, store, self._clock, self.address, threads, self.restart)
         return Slave(parts) if self.live.broker.brokerRole == SLAVE else Master(parts)
 
+    async def _tell_leftovers(self) -> None:
+        """Say what the store holds that nobody will serve here."""
+        store, parts, root = self.store, self._parts, self.live.store.root
+        try:
+            timers = await asyncio.to_thread(timers_pending, root, store.max_offset(TIMER_TOPIC, 0))
+            found = leftovers(
+                root,
+                parts.topics.tables,
+                store.topics(),
+                store.min_offset,
+                store.max_offset,
+                parts.offsets.query,
+                timers,
+            )
+        except OSError as error:
+            found = [f"what cannot be read: {error}"]
+        if found:
+            _log.warning("THIS STORE HOLDS WHAT THIS BROKER DOES NOT SERVE: %s", "; ".join(found))
+
     async def _listen(self, config: BrokerConfig) -> None:
-        limits = dataclasses.replace(ServerLimits(), idle_seconds=float(config.serverChannelMaxIdleTimeSeconds))
-        await self._serve("broker", self._parts.handlers, limits, config.bindAddress, self.port)
-        if config.vipPortEnable and config.listenPort + VIP_OFFSET > 0:
+        vip = config.vipPortEnable and config.listenPort + VIP_OFFSET > 0
+        limits = server_limits(float(config.serverChannelMaxIdleTimeSeconds), 2 if vip else 1)
+        with named_address("listenPort", config.bindAddress, self.port):
+            await self._serve("broker", self._parts.handlers, limits, config.bindAddress, self.port)
+        if vip:
             table = {code: handler for code, handler in self._parts.handlers.items() if code not in _PULLS}
             port = config.listenPort + VIP_OFFSET
             try:
@@ -167,11 +226,15 @@ class Broker:
             face: HttpFace = self._parts.http.face()
             self._exit.push_async_callback(face.close)
             wanted = config.httpPort or (config.listenPort + HTTP_OFFSET if config.listenPort else 0)
-            await face.start(config.httpBindAddress, wanted)
+            with named_address("httpPort", config.httpBindAddress, wanted):
+                await face.start(config.httpBindAddress, wanted)
             self.http_port = face.port
 
     async def _serve(self, name: str, table: dict[int, Handler], limits: ServerLimits, host: str, port: int) -> None:
-        server = RemotingServer(table, name=name, limits=limits, on_close=self._parts.closed)
+        parts = self._parts
+        server = RemotingServer(
+            table, name=name, limits=limits, on_close=parts.closed, on_unsupported=parts.missing.asked
+        )
         self._servers.append(server)
         self._exit.push_async_callback(server.close)
         await server.start(host, port)
@@ -194,7 +257,7 @@ class Broker:
         if self.role.leads:
             await self._parts.schedule.persist()
         await self._tasks.close()
-        await self._mode.retire(lambda: any(server.connections for server in self._servers))
+        await self._mode.retire(self._has_clients, again=self.reborn is not None)
         await self._parts.registration.close()
         if not await self._mode.replication.drain(DRAIN_SECONDS):
             _log.warning("some sends were not acknowledged within %s s", DRAIN_SECONDS)
@@ -203,6 +266,9 @@ class Broker:
         self._parts.pull.stop()
         # One turn for the answers to reach the transports.
         await asyncio.sleep(0)
+
+    def _has_clients(self) -> bool:
+        return any(server.connections for server in self._servers)
 
     def _close_store(self) -> None:
         """Close the store, unless it has failed: its folder then stays marked as not stopped cleanly."""

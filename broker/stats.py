@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from remoting.bodies import BrokerStatsData, StatsItem
+from remoting.bodies.registry import BrokerStatsData, StatsItem
 from runtime.clock import Clock
 
 K = TypeVar("K")

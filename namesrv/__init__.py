@@ -2,13 +2,15 @@
 
 NameServers never talk to one another. Every broker registers its whole topic table with each of them, at start, every
 30 s and at once on a change; clients ask any of them for a topic's route and take the next one when it does not answer.
-A broker that is silent for 120 s, or whose connection closes, is forgotten. What is lost with the process comes back
-with the next registrations; only the KV configuration (order topics, tools' settings) is kept on disk.
+A broker that is silent for 120 s, or whose connection closes, is forgotten; the highest epoch of its name is not. What
+is lost with the process comes back with the next registrations; only the KV configuration (order topics, tools'
+settings) is kept on disk.
 
     server.py     the process: builds every part, holds the table request code → handler, the scan, the HTTP face
     handlers.py   registration and routes: a request in, the table asked, the answer out
-    handlers_admin.py   what administrators ask: lists, permissions, KV and server configuration
+    handlers_admin.py   what administrators ask: lists, permissions, KV and server configuration, epochs
     routes.py     RouteTable: the tables themselves, pure state with an injected clock
+    epochs.py     what outlives the brokers: the highest epoch of each name, and who belonged to it
     lists.py      what can be read from the tables: topic lists, cluster information
     kv.py         the KV configuration and its file
     status.py     what the HTTP face shows
@@ -19,4 +21,5 @@ dictionary; brokerAddrTable; brokerLiveTable; clusterAddrTable; filterServerTabl
 
 Limits, and what happens there: topics of a broker (topicsPerBrokerMax), brokers (brokersMax), KV entries
 (kvEntriesMax): the request is answered with SYSTEM_ERROR (1), a remark that names the key, and nothing is changed.
+Names whose epoch is remembered (epochsMax): the one without a broker that was heard of longest ago is forgotten.
 """

@@ -1,49 +1,17 @@
 """The NameServer's configuration: RocketMQ's keys and defaults, validated once, frozen.
 
-`namesrv.conf` mixes keys of RocketMQ's NamesrvConfig and NettyServerConfig. Keys that tune RocketMQ's thread pools have
-no counterpart here and are accepted without effect; modes that are not available are refused at start, never ignored.
+`namesrv.conf` mixes keys of RocketMQ's NamesrvConfig and NettyServerConfig. Those without a counterpart here stand in
+namesrv/foreign_keys.py: they are accepted without effect, or refused at start where they ask for what is not available.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from namesrv.foreign_keys import KEYS
 from runtime.config import ConfigError, build_config, config_values, format_properties, load_properties, replace_config
 from runtime.durable import replace_file
 
-# Keys of RocketMQ that mean nothing here: thread pools, socket tuning, labels.
-WITHOUT_EFFECT = frozenset(
-    {
-        "productEnvName",
-        "clusterTest",
-        "clientRequestThreadPoolNums",
-        "defaultThreadPoolNums",
-        "clientRequestThreadPoolQueueCapacity",
-        "defaultThreadPoolQueueCapacity",
-        "unRegisterBrokerQueueCapacity",
-        "serverWorkerThreads",
-        "serverCallbackExecutorThreads",
-        "serverSelectorThreads",
-        "serverOnewaySemaphoreValue",
-        "serverAsyncSemaphoreValue",
-        "serverSocketSndBufSize",
-        "serverSocketRcvBufSize",
-        "writeBufferHighWaterMark",
-        "writeBufferLowWaterMark",
-        "serverSocketBacklog",
-        "serverNettyWorkerGroupEnable",
-        "serverPooledByteBufAllocatorEnable",
-        "enableShutdownGracefully",
-        "shutdownWaitTimeSeconds",
-        "useEpollNativeSelector",
-    }
-)
-# Modes that are not available: key → (accepted values, what to do instead).
-UNSUPPORTED: Mapping[str, tuple[frozenset[str], str]] = {
-    "enableControllerInNamesrv": (frozenset({"false"}), "there is no controller: broker groups elect their own leader"),
-    "notifyMinBrokerIdChanged": (frozenset({"false"}), "brokers are not told of it: remove the key"),
-}
 # Keys that no request may change, whatever configBlackList says.
 NEVER_REMOTELY = frozenset({"kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"})
 
@@ -61,7 +29,6 @@ class NamesrvConfig:
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
     httpBindAddress: str = "127.0.0.1"  # ours
     httpEnable: bool = True  # ours
-    rocketmqHome: str = ""
     kvConfigPath: str = ""  # empty: $HOME/namesrv/kvConfig.json
     configStorePath: str = ""  # where remote changes are kept; empty: $HOME/namesrv/namesrv.properties
     configBlackList: str = "configBlackList"  # keys, separated by ';', that no request may change
@@ -81,6 +48,9 @@ class NamesrvConfig:
     topicsPerBrokerMax: int = 1_000_000
     brokersMax: int = 10_000
     kvEntriesMax: int = 100_000
+    # Broker names whose highest epoch is remembered; 0: twice brokersMax. Beyond it the one without a broker that was
+    # heard of longest ago is forgotten, and with it that its old master was deposed.
+    epochsMax: int = 0
 
     def validate(self) -> None:
         """Raise ConfigError for values that cannot be used."""
@@ -98,8 +68,16 @@ class NamesrvConfig:
         ):
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
+        if self.epochs_max() <= self.brokersMax:
+            raise ConfigError(
+                f"epochsMax={self.epochsMax}: it takes 0, or a number above brokersMax ({self.brokersMax})"
+            )
         if self.waitSecondsForService < 0:
             raise ConfigError(f"waitSecondsForService={self.waitSecondsForService}: it takes seconds, 0 or more")
+
+    def epochs_max(self) -> int:
+        """Return how many broker names are remembered."""
+        return self.epochsMax or 2 * self.brokersMax
 
     def http_port(self, listening: int) -> int:
         """Return the port of the HTTP face, given the one that the NameServer listens on; 0 is any free one."""
@@ -123,23 +101,14 @@ class NamesrvConfig:
 def load_namesrv_config(values: Mapping[str, str]) -> tuple[NamesrvConfig, list[str]]:
     """Make the configuration of the texts of a namesrv.conf; the list names the keys that are unknown.
 
-    Raises ConfigError for values that do not fit and for modes that are not available.
+    Raises ConfigError for values that do not fit and for what is not available.
     """
-    _refuse_unsupported(values)
-    merged = dict(values)
-    if not merged.get("rocketmqHome") and os.environ.get("ROCKETMQ_HOME"):
-        merged["rocketmqHome"] = os.environ["ROCKETMQ_HOME"]
-    config, unknown = build_config(NamesrvConfig, merged)
-    return config, [key for key in unknown if key not in WITHOUT_EFFECT and key not in UNSUPPORTED]
+    KEYS.refuse(values)
+    config, unknown = build_config(NamesrvConfig, values)
+    return config, [key for key in unknown if key not in KEYS]
 
 
-def _refuse_unsupported(values: Mapping[str, str]) -> None:
-    for key, (accepted, advice) in UNSUPPORTED.items():
-        if key in values and values[key].strip() not in accepted:
-            raise ConfigError(f"{key}={values[key]}: {advice}")
-
-
-class LiveConfig:
+class LiveNamesrvConfig:
     """The configuration in force, which an administrator may change while the process runs (code 318).
 
     What is read once at the start (addresses, ports, paths, limits, intervals) changes with the next start only.
@@ -155,10 +124,12 @@ class LiveConfig:
     def update(self, values: Mapping[str, str]) -> list[str]:
         """Put new texts in force, once they are in the file at configStorePath; returns the unknown keys.
 
-        The file keeps its other keys. Raises ConfigError (nothing changed), OSError when the file cannot be written.
+        The file keeps its other keys, and takes those of RocketMQ's that have no effect here. Raises ConfigError
+        (nothing changed), OSError when the file cannot be written.
         """
-        _refuse_unsupported(values)
-        changed, unknown = replace_config(self.now, values)
+        KEYS.refuse(values)
+        changed, foreign = replace_config(self.now, values)
+        unknown = [key for key in foreign if key not in KEYS]
         path = self.now.config_store_path()
         kept = load_properties(path) if path.exists() else {}
         kept.update({key: text for key, text in values.items() if key not in unknown})

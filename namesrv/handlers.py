@@ -7,15 +7,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from namesrv.config import LiveConfig
+from namesrv.config import LiveNamesrvConfig
 from namesrv.kv import ORDER_TOPIC_CONFIG, KVConfig
 from namesrv.lists import cluster_info, member_group, within_zone
-from namesrv.routes import Address, Registration, RouteTable
-from remoting.bodies import BrokerMemberGroupBody, DataVersion, KVTable, RegisterBrokerBody, TopicRouteData
+from namesrv.routes import Address, BrokerRegistration, RouteTable
+from remoting.bodies.registry import BrokerMemberGroupBody, DataVersion, KVTable, RegisterBrokerBody, TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
-from remoting.headers import (
+from remoting.headers.registry import (
     BrokerHeartbeatRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     GetBrokerMemberGroupRequestHeader,
@@ -47,7 +47,7 @@ CRC_MASK = 0x7FFFFFFF
 class RouteHandlers:
     """Registration and routes."""
 
-    def __init__(self, table: RouteTable, kv: KVConfig, config: LiveConfig, clock: Clock) -> None:
+    def __init__(self, table: RouteTable, kv: KVConfig, config: LiveNamesrvConfig, clock: Clock) -> None:
         self._table = table
         self._kv = kv
         self._config = config
@@ -85,7 +85,7 @@ class RouteHandlers:
         wrapper = body.topicConfigSerializeWrapper
         config = self._config.now
         registered = self._table.register(
-            Registration(
+            BrokerRegistration(
                 cluster=header.clusterName,
                 broker_name=header.brokerName,
                 broker_id=header.brokerId,

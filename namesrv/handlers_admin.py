@@ -1,18 +1,20 @@
-"""What administrators ask of a NameServer: topic lists, write permissions, KV and server configuration."""
+"""What administrators ask of a NameServer: topic lists, write permissions, KV and server configuration, epochs."""
 
 import logging
 from collections.abc import Mapping
 
+import msgspec
+
 from namesrv import lists
-from namesrv.config import LiveConfig
+from namesrv.config import LiveNamesrvConfig
 from namesrv.handlers import NamesrvHandler
 from namesrv.kv import KVConfig
 from namesrv.routes import RouteTable
-from remoting.bodies import KVTable, TopicList
-from remoting.codes import RequestCode, ResponseCode
+from remoting.bodies.registry import KVTable, TopicList
+from remoting.codes import NamesrvCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
-from remoting.headers import (
+from remoting.headers.registry import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
     DeleteKVConfigRequestHeader,
@@ -30,10 +32,54 @@ from runtime.config import ConfigError, parse_properties
 _log = logging.getLogger(__name__)
 
 
+# Bytes of a body of ours: a name.
+BODY_BYTES_MAX = 4096
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """The body of REMEMBERED and FORGET."""
+
+    broker: str
+
+
+class EpochHandlers:
+    """What is remembered of broker names."""
+
+    def __init__(self, table: RouteTable) -> None:
+        self._epochs = table.epochs
+
+    def table(self) -> Mapping[int, NamesrvHandler]:
+        """Return request code → handler."""
+        return {NamesrvCode.REMEMBERED: self.remembered, NamesrvCode.FORGET: self.forget}
+
+    def remembered(self, _connection: Connection, request: Command) -> Command:
+        """9121: the highest epoch of a name, and who belonged to it."""
+        known = self._epochs.of(_name(request))
+        members = {str(broker_id): address for broker_id, address in known.members.items()}
+        answer = {"epoch": known.version, "holder": known.holder, "members": members}
+        return Command.response(ResponseCode.SUCCESS, body=msgspec.json.encode(answer))
+
+    def forget(self, _connection: Connection, request: Command) -> Command:
+        """9122: forget a name, which begins again with other stores."""
+        name = _name(request)
+        known = self._epochs.forget(name)
+        _log.warning("what was known of the broker name %s is forgotten, its epoch too", name)
+        return Command.response(ResponseCode.SUCCESS, body=msgspec.json.encode({"known": known}))
+
+
+def _name(request: Command) -> str:
+    try:
+        if len(request.body) > BODY_BYTES_MAX:
+            raise msgspec.ValidationError(f"more than {BODY_BYTES_MAX} bytes")
+        return msgspec.json.decode(bytes(request.body), type=_Named).broker
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CommandError(ResponseCode.INVALID_PARAMETER, f"the body is not what is due: {error}") from None
+
+
 class TopicHandlers:
     """Topic lists and write permissions."""
 
-    def __init__(self, table: RouteTable, config: LiveConfig) -> None:
+    def __init__(self, table: RouteTable, config: LiveNamesrvConfig) -> None:
         self._table = table
         self._config = config
 
@@ -97,7 +143,7 @@ class TopicHandlers:
 class ConfigHandlers:
     """The KV configuration, and the server's own."""
 
-    def __init__(self, kv: KVConfig, config: LiveConfig) -> None:
+    def __init__(self, kv: KVConfig, config: LiveNamesrvConfig) -> None:
         self._kv = kv
         self._config = config
 

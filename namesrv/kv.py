@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from remoting.bodies import Body
+from remoting.bodies.registry import Body
 from remoting.codes import ResponseCode
 from remoting.errors import CommandError, HeaderError
 from runtime.config import ConfigError

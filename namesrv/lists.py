@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from namesrv.routes import MASTER_ID, RouteTable
-from remoting.bodies import BrokerData, BrokerMemberGroup, ClusterInfo, QueueData, TopicList, TopicRouteData
+from remoting.bodies.registry import BrokerData, BrokerMemberGroup, ClusterInfo, QueueData, TopicList, TopicRouteData
 
 # Bits of a topic's sysFlag: its messages belong to a unit; its subscriptions do.
 UNIT = 0x1

@@ -1,14 +1,16 @@
 """The tables of a NameServer, as pure state: registrations and the passing of time in, routes out.
 
 Nothing here knows a socket: a connection is an opaque `link` that a broker is tied to. Rules of wire.md's sections 9
-and 10 as RocketMQ 5.x has them; where two brokers claim the same id, the higher stateVersion (the term) wins.
+and 10 as RocketMQ 5.x has them; where two brokers claim the same id, the higher stateVersion (the term) wins, and of
+brokerId 0 the highest that was ever registered (namesrv/epochs.py).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from remoting.bodies import BrokerData, DataVersion, QueueData, TopicConfig, TopicRouteData
+from namesrv.epochs import Epochs
+from remoting.bodies.registry import BrokerData, DataVersion, QueueData, TopicConfig, TopicRouteData
 from remoting.codes import Perm, ResponseCode
 from remoting.errors import CommandError
 from remoting.topics import SYNC_BROKER_MEMBER_PREFIX
@@ -44,7 +46,7 @@ class LiveBroker:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Registration:
+class BrokerRegistration:
     """A broker's claim: who it is, where, and its topics (all, or a part of a large or changed table)."""
 
     cluster: str
@@ -78,6 +80,7 @@ class RouteTable:
         *,
         topics_per_broker_max: int,
         brokers_max: int,
+        epochs_max: int,
     ) -> None:
         self._clock = clock
         self._topics_max = topics_per_broker_max
@@ -88,22 +91,26 @@ class RouteTable:
         self.clusters: dict[str, set[str]] = {}
         self.filter_servers: dict[Address, tuple[str, ...]] = {}
         self.mappings: dict[str, dict[str, Any]] = {}  # broker name → topic → mapping of a static topic
+        # Outlives who is registered.
+        self.epochs = Epochs(epochs_max, self.groups.__contains__)
         self._shared: dict[QueueData, QueueData] = {}
 
-    def register(self, claim: Registration, *, delete_missing: bool = False) -> Registered:
+    def register(self, claim: BrokerRegistration, *, delete_missing: bool = False) -> Registered:
         """Take a registration in; `delete_missing` drops the group's topics that it lacks.
 
-        A claim to an id that another process holds with a higher stateVersion is ignored; the answer names the master
-        then, so that one that was deposed learns of it. Raises CommandError at a limit, and for a single topic of a
-        broker that never registered the others; nothing is changed then.
+        A claim to an id that another process holds with a higher stateVersion is ignored, and one to brokerId 0 also
+        when that process is gone; the answer names the master then, so that one that was deposed learns of it. Raises
+        CommandError at a limit, and for a single topic of a broker that never registered the others; nothing is changed
+        then.
         """
         self._check(claim, delete_missing=delete_missing)
         who = Address(claim.cluster, claim.address)
         group = self.groups.get(claim.broker_name)
-        if group is not None and self._fenced(claim, group):
-            if claim.address not in group.brokerAddrs.values():
+        if self._fenced(claim, group):
+            if group is None or claim.address not in group.brokerAddrs.values():
                 self.live.pop(who, None)
-            return self._master(claim.cluster, group)
+            master = Registered() if group is None else self._master(claim.cluster, group)
+            return master if master.master_address else Registered(self.epochs.of(claim.broker_name).holder)
         if group is None:
             group = self.groups[claim.broker_name] = BrokerData({}, claim.broker_name, claim.cluster)
         self.clusters.setdefault(claim.cluster, set()).add(claim.broker_name)
@@ -113,10 +120,14 @@ class RouteTable:
         for broker_id in [i for i, at in group.brokerAddrs.items() if at == claim.address and i != claim.broker_id]:
             del group.brokerAddrs[broker_id]
         first = not group.brokerAddrs.get(claim.broker_id)
-        group.brokerAddrs[claim.broker_id] = claim.address
+        # By id, the master first: several clients take the first.
+        group.brokerAddrs = dict(sorted({**group.brokerAddrs, claim.broker_id: claim.address}.items()))
         if self._speaks_for_topics(claim, group):
             self._take_topics(claim, changed=first or self._version_of(who) != claim.version, delete=delete_missing)
         self._note_alive(who, claim)
+        self.epochs.heard(claim.broker_name, claim.broker_id, claim.address)
+        if claim.broker_id == MASTER_ID:
+            self.epochs.leads(claim.broker_name, claim.version.stateVersion, claim.address)
         return self._master_of(claim, group)
 
     def query_version(
@@ -214,7 +225,7 @@ class RouteTable:
         for queue in wanted:
             self.queues.setdefault(queue.brokerName, {})[topic] = self._share(queue)
 
-    def _check(self, claim: Registration, *, delete_missing: bool) -> None:
+    def _check(self, claim: BrokerRegistration, *, delete_missing: bool) -> None:
         if not (claim.cluster.strip() and claim.broker_name.strip() and claim.address.strip()):
             raise CommandError(ResponseCode.SYSTEM_ERROR, "register broker failed: a name or address is blank")
         if Address(claim.cluster, claim.address) not in self.live and len(self.live) >= self._brokers_max:
@@ -244,25 +255,30 @@ class RouteTable:
                 f"register broker failed: {count} topics on {broker_name} are more than topicsPerBrokerMax",
             )
 
-    def _fenced(self, claim: Registration, group: BrokerData) -> bool:
+    def _fenced(self, claim: BrokerRegistration, group: BrokerData | None) -> bool:
+        version = claim.version.stateVersion
+        if claim.broker_id == MASTER_ID and self.epochs.refuses(claim.broker_name, version, claim.address):
+            return True
+        if group is None:
+            return False
         holder = group.brokerAddrs.get(claim.broker_id)
         if holder is None or holder == claim.address:
             return False
         held = self.live.get(Address(claim.cluster, holder))
-        return held is not None and held.version.stateVersion > claim.version.stateVersion
+        return held is not None and held.version.stateVersion > version
 
     def _version_of(self, who: Address) -> DataVersion | None:
         live = self.live.get(who)
         return None if live is None else live.version
 
     @staticmethod
-    def _speaks_for_topics(claim: Registration, group: BrokerData) -> bool:
+    def _speaks_for_topics(claim: BrokerRegistration, group: BrokerData) -> bool:
         """Tell whether its topics count: a master's do; without one, since 5.0, the lowest slave's."""
         if claim.broker_id == MASTER_ID:
             return True
         return claim.acting_master is not None and claim.broker_id == min(group.brokerAddrs)
 
-    def _take_topics(self, claim: Registration, *, changed: bool, delete: bool) -> None:
+    def _take_topics(self, claim: BrokerRegistration, *, changed: bool, delete: bool) -> None:
         table = self.queues.setdefault(claim.broker_name, {})
         if delete and not claim.mappings:
             for topic in table.keys() - claim.topics.keys():
@@ -289,7 +305,7 @@ class RouteTable:
             self._shared.clear()
         return self._shared.setdefault(queue, queue)
 
-    def _note_alive(self, who: Address, claim: Registration) -> None:
+    def _note_alive(self, who: Address, claim: BrokerRegistration) -> None:
         silence = claim.silence_ms / 1000 if claim.silence_ms and claim.silence_ms > 0 else SILENCE_SECONDS
         self.live[who] = LiveBroker(
             broker_name=claim.broker_name,
@@ -305,7 +321,7 @@ class RouteTable:
         else:
             self.filter_servers.pop(who, None)
 
-    def _master_of(self, claim: Registration, group: BrokerData) -> Registered:
+    def _master_of(self, claim: BrokerRegistration, group: BrokerData) -> Registered:
         return Registered() if claim.broker_id == MASTER_ID else self._master(claim.cluster, group)
 
     def _master(self, cluster: str, group: BrokerData) -> Registered:
@@ -349,4 +365,5 @@ def _promote(brokers: list[BrokerData], queues: list[QueueData]) -> None:
     for group in brokers:
         allowed = group.enableActingMaster and group.brokerName in read_only
         if allowed and group.brokerAddrs and MASTER_ID not in group.brokerAddrs:
-            group.brokerAddrs[MASTER_ID] = group.brokerAddrs.pop(min(group.brokerAddrs))
+            acting = group.brokerAddrs.pop(min(group.brokerAddrs))
+            group.brokerAddrs = {MASTER_ID: acting, **group.brokerAddrs}

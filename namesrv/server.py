@@ -1,18 +1,20 @@
 """The NameServer process: builds every part, holds the one table request code → handler."""
 
 import asyncio
-import dataclasses
 import logging
 
-from namesrv.config import LiveConfig, NamesrvConfig
+from namesrv.config import LiveNamesrvConfig, NamesrvConfig
 from namesrv.handlers import RouteHandlers
-from namesrv.handlers_admin import ConfigHandlers, TopicHandlers
+from namesrv.handlers_admin import ConfigHandlers, EpochHandlers, TopicHandlers
 from namesrv.kv import KVConfig
 from namesrv.routes import Address, RouteTable
 from namesrv.status import StatusPages
-from remoting.server import Connection, Handler, RemotingServer, ServerLimits
+from remoting.audit import audited
+from remoting.limits import server_limits
+from remoting.server import Connection, RemotingServer
 from runtime.clock import Clock, SystemClock
 from runtime.http import HttpFace
+from runtime.listening import named_address
 from runtime.loop import run, stop_event
 from runtime.metrics import Metrics
 from runtime.tasks import Tasks
@@ -26,17 +28,25 @@ class NameServer:
     def __init__(self, config: NamesrvConfig, clock: Clock | None = None) -> None:
         """Read the KV configuration; raises ConfigError when its file cannot be read."""
         clock = SystemClock() if clock is None else clock
-        self._config = LiveConfig(config)
+        self._config = LiveNamesrvConfig(config)
         self._kv = KVConfig(config.kv_config_path(), entries_max=config.kvEntriesMax)
-        self.routes = RouteTable(clock, topics_per_broker_max=config.topicsPerBrokerMax, brokers_max=config.brokersMax)
+        self.routes = RouteTable(
+            clock,
+            topics_per_broker_max=config.topicsPerBrokerMax,
+            brokers_max=config.brokersMax,
+            epochs_max=config.epochs_max(),
+        )
         self._route_handlers = RouteHandlers(self.routes, self._kv, self._config, clock)
         topic_handlers = TopicHandlers(self.routes, self._config)
         config_handlers = ConfigHandlers(self._kv, self._config)
-        self._handlers: dict[int, Handler] = {
-            **self._route_handlers.table(),
-            **topic_handlers.table(),
-            **config_handlers.table(),
-        }
+        self._handlers = audited(
+            {
+                **self._route_handlers.table(),
+                **topic_handlers.table(),
+                **config_handlers.table(),
+                **EpochHandlers(self.routes).table(),
+            }
+        )
         self._metrics = Metrics()
         self._pages = StatusPages(self.routes, self._kv, self._config, clock, self._metrics)
         self._tasks = Tasks("namesrv")
@@ -48,10 +58,11 @@ class NameServer:
     async def start(self) -> None:
         """Listen and watch over the brokers; raises OSError when an address cannot be had, nothing is open then."""
         config = self._config.now
-        limits = dataclasses.replace(ServerLimits(), idle_seconds=float(config.serverChannelMaxIdleTimeSeconds))
+        limits = server_limits(float(config.serverChannelMaxIdleTimeSeconds))
         self._server = RemotingServer(self._handlers, name="namesrv", limits=limits, on_close=self._closed)
         try:
-            await self._server.start(config.bindAddress, config.listenPort)
+            with named_address("listenPort", config.bindAddress, config.listenPort):
+                await self._server.start(config.bindAddress, config.listenPort)
             self.port = self._server.port
             if config.httpEnable:
                 await self._start_http(config)
@@ -85,7 +96,9 @@ class NameServer:
             {"/v1/status": self._pages.status, "/v1/routes": self._pages.routes},
             self._pages.refresh,
         )
-        await self._http.start(config.httpBindAddress, config.http_port(self.port))
+        port = config.http_port(self.port)
+        with named_address("httpPort", config.httpBindAddress, port):
+            await self._http.start(config.httpBindAddress, port)
         self.http_port = self._http.port
 
     def _not_ready(self) -> str | None:

@@ -1,6 +1,6 @@
 """What a NameServer's HTTP face shows: its state as JSON, its numbers as metrics."""
 
-from namesrv.config import LiveConfig
+from namesrv.config import LiveNamesrvConfig
 from namesrv.kv import KVConfig
 from namesrv.lists import all_topics, topic_count
 from namesrv.routes import Address, RouteTable
@@ -8,6 +8,7 @@ from remoting.codes import VERSION_NAME
 from runtime.clock import Clock
 from runtime.config import config_values
 from runtime.metrics import Metrics
+from runtime.version import RELEASE
 
 # Topics that /v1/routes lists; the number of all stands beside them.
 TOPICS_SHOWN_MAX = 1000
@@ -16,7 +17,9 @@ TOPICS_SHOWN_MAX = 1000
 class StatusPages:
     """The pages, and the metrics behind /metrics."""
 
-    def __init__(self, table: RouteTable, kv: KVConfig, config: LiveConfig, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self, table: RouteTable, kv: KVConfig, config: LiveNamesrvConfig, clock: Clock, metrics: Metrics
+    ) -> None:
         self._table = table
         self._kv = kv
         self._config = config
@@ -46,11 +49,13 @@ class StatusPages:
         return {
             "role": "namesrv",
             "version": VERSION_NAME,
+            "raftmqVersion": RELEASE,
             "uptimeMs": self._clock.now_ms() - self._started_ms,
             "clusters": len(self._table.clusters),
             "brokers": len(self._table.live),
             "topicsByBroker": {name: len(topics) for name, topics in self._table.queues.items()},
             "kvEntries": len(self._kv),
+            "epochsKnown": len(self._table.epochs),
             "config": config_values(self._config.now),
         }
 
@@ -64,6 +69,7 @@ class StatusPages:
                     "cluster": group.cluster,
                     "zone": group.zoneName,
                     "topics": len(self._table.queues.get(name, ())),
+                    "highestStateVersion": self._table.epochs.of(name).version,
                     "members": {
                         str(broker_id): self._member(Address(group.cluster, address))
                         for broker_id, address in group.brokerAddrs.items()

@@ -1,0 +1,1 @@
+"""What administrators and tools ask of a broker, and its HTTP face."""

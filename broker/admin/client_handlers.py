@@ -1,0 +1,145 @@
+"""Clients on the wire: heartbeat 34, unregister 35, consumer list 38, configuration check 46, queue locks 41 and 42."""
+
+from broker.clients import ClientTable
+from broker.messages.tag_filter import EXPRESSION_CHARS_MAX, ExpressionError, is_tag_type, tag_codes
+from broker.metadata.consumer_groups import GroupTable
+from broker.metadata.topics import TopicTable
+from broker.queue_locks import TRUSTED_SECONDS, LockTable
+from broker.role import BrokerRole, Standalone
+from remoting import topics as names
+from remoting.bodies.registry import (
+    CheckClientConfigBody,
+    ConsumerData,
+    ConsumerIdList,
+    HeartbeatData,
+    LockBatchBody,
+    LockBatchResponseBody,
+)
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.errors import CommandError
+from remoting.headers.registry import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
+from remoting.server import Connection, Handler
+
+
+class ClientHandlers:
+    """Handlers of what clients say about themselves."""
+
+    def __init__(
+        self,
+        clients: ClientTable,
+        topics: TopicTable,
+        groups: GroupTable,
+        locks: LockTable,
+        role: BrokerRole | None = None,
+    ) -> None:
+        """`role`: None for a broker without a group."""
+        self._clients = clients
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._role: BrokerRole = Standalone() if role is None else role
+        self._led = self._role.leads
+        self._role.subscribe(self._role_changed)
+
+    def table(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+        }
+
+    def heartbeat(self, connection: Connection, request: Command) -> Command:
+        """Take note of a client (34). Groups that do not exist and may not be created are passed over."""
+        data = HeartbeatData.decode(request.body)
+        if not data.clientID:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, "the heartbeat names no clientID")
+        _check_expressions(data)
+        data.consumerDataSet = [consumer for consumer in data.consumerDataSet if self._admit(consumer)]
+        data.producerDataSet = [producer for producer in data.producerDataSet if producer.groupName]
+        changed = self._clients.heartbeat(connection, data, request.language, request.version)
+        # A client of the second kind (with a fingerprint) leaves its subscriptions out until it is asked for them.
+        wants_all = changed or not data.heartbeatFingerprint
+        ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if wants_all else "false"}
+        return Command.response(ResponseCode.SUCCESS, ext=ext)
+
+    def unregister(self, connection: Connection, request: Command) -> Command:
+        """Take a client out of its groups (35)."""
+        header = request.header(UnregisterClientRequestHeader)
+        self._clients.unregister(connection, header.producerGroup, header.consumerGroup)
+        return Command.response(ResponseCode.SUCCESS)
+
+    def consumer_list(self, _connection: Connection, request: Command) -> Command:
+        """Return the client ids of a group (38): what clients divide the queues by."""
+        group = request.header(GetConsumerListByGroupRequestHeader).consumerGroup
+        ids = self._clients.consumer_ids(group)
+        if not ids:
+            return Command.response(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return Command.response(ResponseCode.SUCCESS, body=ConsumerIdList(ids).encode())
+
+    def check_config(self, _connection: Connection, request: Command) -> Command:
+        """Tell a consumer before it starts whether its filter can be served (46)."""
+        subscription = CheckClientConfigBody.decode(request.body).subscriptionData
+        if not is_tag_type(subscription.expressionType):
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expressionType}",
+            )
+        try:
+            tag_codes(subscription.subString)
+        except ExpressionError as error:
+            raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        return Command.response(ResponseCode.SUCCESS)
+
+    def lock(self, _connection: Connection, request: Command) -> Command:
+        """Lock queues for an ordered consumer (41); answers those that it now holds."""
+        body = LockBatchBody.decode(request.body)
+        if not self._locks.may_grant():
+            raise CommandError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"[RAFT] this leader is new: it grants locks {TRUSTED_SECONDS:g} s after it was elected",
+            )
+        granted = self._locks.lock(body.consumerGroup, body.clientId, body.mqSet)
+        return Command.response(ResponseCode.SUCCESS, body=LockBatchResponseBody(granted).encode())
+
+    def unlock(self, _connection: Connection, request: Command) -> Command:
+        """Unlock queues (42)."""
+        body = LockBatchBody.decode(request.body)
+        self._locks.unlock(body.consumerGroup, body.clientId, body.mqSet)
+        return Command.response(ResponseCode.SUCCESS)
+
+    def _role_changed(self) -> None:
+        leads = self._role.leads
+        if leads and not self._led:
+            self._locks.lead(self._role.term)
+        self._led = leads
+
+    def _admit(self, consumer: ConsumerData) -> bool:
+        """Tell whether a consumer group may take part; makes its retry topic."""
+        if not self._role.leads:
+            # Remembered, so that the group is known here at once when this member is elected; only a leader makes
+            # groups and topics, and refuses groups.
+            return names.check_group(consumer.groupName) is None
+        group = self._groups.find(consumer.groupName) if consumer.groupName else None
+        if group is None:
+            return False
+        retry = names.retry_topic(consumer.groupName)
+        if group.retryQueueNums > 0 and self._topics.get(retry) is None:
+            self._topics.create_for_retry(retry, group.retryQueueNums, topic_sys_flag=1 if consumer.unitMode else 0)
+        return True
+
+
+def _check_expressions(data: HeartbeatData) -> None:
+    """Refuse a heartbeat with an expression that no pull of its consumers could be answered by."""
+    for consumer in data.consumerDataSet:
+        for subscription in consumer.subscriptionDataSet:
+            if len(subscription.subString) > EXPRESSION_CHARS_MAX:
+                raise CommandError(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    f"group {consumer.groupName[:128]}, topic {subscription.topic[:128]}: an expression has at most "
+                    f"{EXPRESSION_CHARS_MAX} characters, not {len(subscription.subString)}",
+                )

@@ -1,0 +1,104 @@
+"""What a broker does every now and then, and with each batch of messages that has come into its queues."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from broker.clients import ClientTable
+from broker.messages.delay_levels import ScheduleService
+from broker.messages.pull import SWEEP_SECONDS, PullHandlers
+from broker.queue_locks import LockTable
+from broker.registration.registration import CHASE_SECONDS, Registration
+from broker.settings.config import LiveConfig
+from broker.stats import BrokerStats
+from remoting.server import Connection
+from runtime.tasks import Tasks
+from store.log.dispatch import SCHEDULE_TOPIC
+from store.messagestore import MessageStore
+from store.types import Dispatched
+
+_log = logging.getLogger(__name__)
+
+# Seconds: how often silent clients are looked for, and locks that have run out.
+CLIENT_SCAN_SECONDS = 10.0
+# How often the store persists what it buffers of queues and index.
+IDLE_SECONDS = 0.05
+
+
+class Upkeep:
+    """The broker's parts as far as time and arrivals concern them."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        stats: BrokerStats,
+        clients: ClientTable,
+        locks: LockTable,
+        schedule: ScheduleService,
+        pull: PullHandlers,
+        registration: Registration,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._stats = stats
+        self._clients = clients
+        self._locks = locks
+        self._schedule = schedule
+        self._pull = pull
+        self._registration = registration
+
+    def start(
+        self,
+        tasks: Tasks,
+        persist: Callable[[], Awaitable[None]],
+        clean: Callable[[], object],
+        seeks: Callable[[], bool],
+        full: Callable[[], OSError | None],
+    ) -> None:
+        """Begin; `tasks` ends it. `persist` writes the consumer offsets, `clean` does a round of retention.
+
+        `seeks` tells whether the group's master is to be asked for without delay, `full` whether tables find no room.
+        """
+        config, store, registration = self._live.broker, self._live.store, self._registration
+        tasks.every(config.flushConsumerOffsetInterval / 1000, persist, "persist offsets")
+        tasks.every(store.flushDelayOffsetInterval / 1000, self._schedule.persist, "persist delay offsets")
+        tasks.every(CLIENT_SCAN_SECONDS, self._scan_clients, "scan of silent clients")
+        tasks.every(SWEEP_SECONDS, self._pull.sweep, "sweep of parked pulls")
+        tasks.every(1.0, self._stats.tick, "statistics")
+        tasks.every(IDLE_SECONDS, lambda: self._idle(full), "store idle")
+        tasks.every(store.cleanResourceInterval / 1000, lambda: _do(clean), "retention")
+        tasks.every(config.register_period(), registration.refresh, "registration")
+        tasks.every(CHASE_SECONDS, lambda: registration.chase(seeks=seeks()), "registration with lost NameServers")
+
+    def dispatched(self, batch: Sequence[Dispatched]) -> None:
+        """Count what has come into the queues, and wake who waits for it."""
+        topics = {message.topic for message in batch}
+        if len(topics) == 1:
+            self._stats.put(batch[0].topic, len(batch), sum([message.size for message in batch]))
+        else:
+            sums = {topic: [0, 0] for topic in topics}
+            for message in batch:
+                entry = sums[message.topic]
+                entry[0] += 1
+                entry[1] += message.size
+            for topic, (count, size) in sums.items():
+                self._stats.put(topic, count, size)
+        if SCHEDULE_TOPIC in topics:
+            self._schedule.arrived(batch)
+        self._pull.arrived(batch)
+
+    def _idle(self, full: Callable[[], OSError | None]) -> None:
+        self._store.idle()
+        self._store.tables_full(full())
+
+    def _scan_clients(self) -> None:
+        for connection in self._clients.expire(self._live.broker.channelExpiredTimeout / 1000):
+            _log.warning("client at %s is silent for too long and forgotten", connection.peer)
+            if isinstance(connection, Connection):
+                connection.close()
+        self._locks.sweep()
+
+
+def _do(work: Callable[[], object]) -> None:
+    """Do something whose result stands in its own log line."""
+    work()

@@ -1,0 +1,145 @@
+"""What only the leader of a group may do, and how a request that another member took says for whom it speaks.
+
+A forwarded request carries, beside its own fields, `raftHop` = 1, `raftTerm` (as the member knows it: a leader of an
+older term refuses), `raftClientHost` (the client's address, which becomes the record's born host), `raftLeftMs` (what
+is left of its one deadline), `raftFrom` and `raftAtMs` (the member, and what its wall clock showed when it passed this
+on: see broker/deadlines.py), `raftAgeMs` and `raftReadMs` (how long ago it came there at the most, and was read), and
+of an offset commit `raftClientId`. The refusal of the other side's gate carries `raftHop` too: nothing was appended, so
+the request may be sent again. So does every answer that a client gets by way of another member: its route is old.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+from remoting.address import format_address, host_bytes, parse_address
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import ONEWAY_FLAG, Body, Command
+from remoting.errors import CommandError
+from remoting.server import Connection, Handler, Reply
+
+HOP = "raftHop"
+TERM = "raftTerm"
+CLIENT_HOST = "raftClientHost"
+LEFT = "raftLeftMs"
+FROM = "raftFrom"
+AT = "raftAtMs"
+AGE = "raftAgeMs"
+READ = "raftReadMs"
+CLIENT_ID = "raftClientId"
+# Set in the header's `flag` of a forwarded request too: a leader need not look through the fields of every send.
+HOP_FLAG = 1 << 8
+
+SENDS = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    }
+)
+# What changes something that is replicated, or must be answered from the newest state. All else a member answers
+# itself: heartbeats (a new leader then knows its groups at once), pulls (pull.py decides), what it has read or counted.
+LEADER_ONLY = SENDS | frozenset(
+    {
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
+        RequestCode.RECALL_MESSAGE,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+    }
+)
+
+# What may commit an offset of its consumer: whose it is, travels with it.
+COMMITS = frozenset(
+    {
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+    }
+)
+
+# What only a leader that nobody can have replaced may answer (R7, R14): positions, stored offsets, locks.
+LEASED = frozenset(
+    {
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.LOCK_BATCH_MQ,
+    }
+)
+
+
+def forwarded(request: Command, client: Connection, term: int, said: Mapping[str, str]) -> Command:
+    """Return the request that goes to the leader, with all that the client's has; `said` are more fields of ours."""
+    return Command(
+        request.code,
+        request.flag & ONEWAY_FLAG | HOP_FLAG,
+        language=request.language,
+        version=request.version,
+        remark=request.remark,
+        body=request.body,
+        serialize_type=request.serialize_type,
+        raw_ext={**request.ext, HOP: "1", TERM: str(term), CLIENT_HOST: format_address(*client.peer), **said},
+    )
+
+
+def in_clients_name(handler: Handler, connection: Connection, request: Command, own_term: int) -> Reply:
+    """Take a forwarded send as leader: in the client's name, unless the other member knows a newer term."""
+    ext = request.ext
+    if HOP not in ext:
+        return handler(connection, request)
+    try:
+        term = int(ext.get(TERM, "0"))
+        host = host_bytes(*parse_address(ext[CLIENT_HOST])) if CLIENT_HOST in ext else connection.peer_host
+    except ValueError as error:
+        raise CommandError(ResponseCode.INVALID_PARAMETER, f"{TERM} or {CLIENT_HOST}: {error}") from None
+    if term > own_term:
+        return refusal(f"this broker knows term {own_term}, the request comes from term {term}")
+    return handler(cast(Connection, _Origin(connection, host)), request)
+
+
+class _Origin:
+    """A member's connection, seen by a send as that of the client in whose name it speaks."""
+
+    __slots__ = ("_connection", "peer_host")
+
+    def __init__(self, connection: Connection, peer_host: bytes) -> None:
+        self._connection = connection
+        self.peer_host = peer_host
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody can be answered any more."""
+        return self._connection.closed
+
+    def write(self, *pieces: Body) -> None:
+        """Send bytes."""
+        self._connection.write(*pieces)
+
+    def reply(self, request: Command, response: Command) -> None:
+        """Answer a request."""
+        self._connection.reply(request, response)
+
+
+def refusal(why: str) -> Command:
+    """Return a gate's refusal: its custom field tells the other member that nothing was appended."""
+    return Command.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"[RAFT] {why}", ext={HOP: "1"})

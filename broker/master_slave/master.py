@@ -1,0 +1,365 @@
+"""The classic modes: what a master and a slave have in common, and the master. The slave: broker/master_slave/slave.py.
+
+A broker without slaves is a master as well: brokerRole=ASYNC_MASTER is RocketMQ's default, and so is its HA port.
+"""
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from broker.master_slave.admin import PairHandlers
+from broker.master_slave.deposing import Deposing
+from broker.master_slave.fencing import Fencing
+from broker.master_slave.gate import ClassicGate
+from broker.master_slave.ha_followers import Followers
+from broker.master_slave.ha_server import HaServer
+from broker.master_slave.offset_return import OffsetReturn
+from broker.master_slave.promotion import Promotion, SlaveReplication
+from broker.master_slave.role import ClassicRole
+from broker.master_slave.sync_replication import SyncReplication
+from broker.master_slave.to_raft import PairConversion
+from broker.metadata.feed import MetaNews
+from broker.metadata.operations import LocalMeta
+from broker.mode import BrokerParts, Clean, Mode, ModeReplication
+from broker.raft_group.ended_group import last_term, replay_metadata
+from broker.replication import LocalReplication
+from broker.settings import decision as override
+from broker.settings.config import LiveConfig
+from broker.settings.pair_keys import HA_CLOSED, SYNC_MASTER, classic_words
+from broker.settings.pair_memory import note_master
+from broker.settings.restart import RestartAction
+from remoting.address import format_address, parse_address
+from remoting.bodies.registry import HAConnectionInfo, HARuntimeInfo
+from remoting.client import RemotingClient
+from remoting.codes import ClassicCode
+from remoting.server import Handler
+from runtime.clock import Clock
+from runtime.late import late
+from store.config import SYNC_FLUSH
+from store.messagestore import MessageStore
+
+_log = logging.getLogger(__name__)
+
+HA_OFFSET = 1
+# Seconds that a deposed master gives its slaves for the last that it took, and between two looks at them. Less than the
+# one who told it waits for its answer.
+SETTLE_SECONDS = 1.0
+SETTLE_POLL_SECONDS = 0.005
+
+
+@dataclass(frozen=True)
+class ClassicParts:
+    """What a classic mode is made of."""
+
+    live: LiveConfig
+    store: MessageStore
+    clock: Clock
+    address: str
+    """Where clients find this broker, "host:port"."""
+    threads: Executor
+    """For what must not wait in the loop: cold reads, digests."""
+    restart: Callable[[RestartAction], None]
+    """Has the broker closed and started again."""
+
+
+class Classic(Mode):
+    """What a master and a slave have in common. Must be made inside the broker's loop."""
+
+    role: ClassicRole
+    meta: LocalMeta
+
+    def __init__(self, parts: ClassicParts, *, leads: bool) -> None:
+        live, loop = parts.live, asyncio.get_running_loop()
+        self._parts, self._live, self._store = parts, parts.live, parts.store
+        epoch = max(override.kept_epoch(live.store.root), last_term(parts.store))
+        self.role = ClassicRole(live.broker.brokerId, epoch)
+        self._news: MetaNews
+        self.meta = LocalMeta(
+            leads=leads,
+            on_change=late(lambda: self._news.changes),
+            on_progress=late(lambda: self._news.progresses),
+        )
+        self.meta.term = self.role.term
+        self.clean: Clean = parts.store.clean
+        self.pages = {"/v1/ha": self.status}
+        # Another one each time the store is opened: recovery may have made another log of it.
+        self._incarnation = secrets.token_hex(8)
+        self._client = RemotingClient(name="broker's client to its pair")
+        self._news = MetaNews(loop.call_later, lambda: self.role.leads, random.getrandbits(40))
+        self._followers = Followers(loop.time)
+        self._admin = PairHandlers(
+            parts.store, parts.threads, self._incarnation, self.status, self.ha_info, self._followers.asked
+        )
+        self._gate = ClassicGate(self.role, self.acts)
+
+    def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
+        """Return the handlers, those for a master only behind the gate, and those about master and slaves."""
+        parts = self._parts
+        decisions = Promotion(
+            self._live,
+            self.role,
+            lambda: parts.store.log_range()[1],
+            self._client,
+            parts.address,
+            parts.restart,
+            self.follower(),
+            parts.clock,
+        )
+        self._conversion = PairConversion(
+            self._live, self._store, self.role, self._client, parts.restart, self.replication, self.slaves
+        )
+        added = {**self._admin.table(), **self._news.table(), **decisions.table(), **self._conversion.table()}
+        assert not added.keys() & table.keys(), "two handlers for a code"
+        return {**self._gate.gate(table), **{int(code): each for code, each in added.items()}}
+
+    async def start(self, parts: AsyncExitStack) -> None:
+        """Bring the tables up to the end of the group that the store may have belonged to."""
+        parts.push_async_callback(self._client.close)
+        parts.push_async_callback(self._conversion.close)
+        replay_metadata(self._store, self.meta.tables)
+
+    async def retire(self, served: Callable[[], bool], *, again: bool) -> None:  # noqa: ARG002 # as the others
+        """Answer who waits for news of the tables."""
+        self._news.close()
+
+    def label(self) -> str:
+        """Return the role that the configuration names."""
+        return self._live.broker.brokerRole
+
+    def follower(self) -> SlaveReplication | None:
+        """Return a slave's part in replication, None for a master."""
+        return None
+
+    def slaves(self) -> list[dict[str, Any]]:
+        """Return how far a master's slaves are; see HaServer.status."""
+        return []
+
+    def log_id(self) -> str | None:
+        """Return the log's name, None while it has none; see ha_compare.py."""
+        return None
+
+    def acts(self) -> bool:
+        """Tell whether a slave grants queue locks in the place of its master."""
+        return False
+
+    def status(self) -> dict[str, Any]:
+        """Return all that is known of the pair, for people and tools; positions in bytes of the CommitLog."""
+        begin, end = self._store.log_range()
+        config = self._live.broker
+        return {
+            "cluster": config.brokerClusterName,
+            "broker": config.name(),
+            "address": self._parts.address,
+            "role": config.brokerRole,
+            "brokerId": self.role.broker_id,
+            "epoch": self.role.term,
+            "incarnation": self._incarnation,
+            "logId": self.log_id(),
+            "min": begin,
+            "max": end,
+            "flushed": self._store.flushed,
+            "fileBytes": self._store.file_bytes,
+            "flushDiskType": self._live.store.flushDiskType,
+            "inSyncReplicas": None,
+            "slaves": self.slaves(),
+            "followers": self._followers.listed(),
+            "master": None,
+            "fenced": self.role.fenced,
+            "warnings": [],
+        }
+
+    def ha_info(self) -> HARuntimeInfo:
+        """Return the part of it that RocketMQ's tools show (907)."""
+        raise NotImplementedError
+
+
+class Master(Classic):
+    """A master, ASYNC_MASTER or SYNC_MASTER, with or without slaves."""
+
+    def __init__(self, parts: ClassicParts) -> None:
+        super().__init__(parts, leads=True)
+        live, store, loop = parts.live, parts.store, asyncio.get_running_loop()
+        self._ha = HaServer(store, lambda: live.broker, loop, parts.threads, self._acked)
+        self._log_id = ""
+        self._waits: SyncReplication | None = None
+        """That which waits for slaves."""
+        self._replication = self._make_replication(loop)
+        self.replication: ModeReplication = self._replication
+        self._fencing = Fencing(
+            live, self.role, self._client, parts.address, self._ha.stop_pushing, self._slaves_have_all
+        )
+        self._deposing = Deposing(live, self.role, self._client, parts.address, self._fencing.met)
+
+    def _make_replication(self, loop: asyncio.AbstractEventLoop) -> LocalReplication:
+        live, store = self._live, self._store
+        sync_flush, flush_timeout = live.store.flushDiskType == SYNC_FLUSH, live.store.syncFlushTimeout / 1000
+        pending = live.broker.pendingBytesMax
+        if live.broker.brokerRole == SYNC_MASTER:
+            self._waits = SyncReplication(
+                store,
+                loop,
+                self._ha,
+                lambda: live.broker,
+                sync_flush=sync_flush,
+                flush_timeout=flush_timeout,
+                pending_bytes_max=pending,
+                on_written=self._ha.advanced,
+            )
+            return self._waits
+        return LocalReplication(
+            store,
+            loop,
+            sync_flush=sync_flush,
+            flush_timeout=flush_timeout,
+            pending_bytes_max=pending,
+            on_written=self._ha.advanced,
+        )
+
+    def _acked(self) -> None:
+        if self._waits is not None:
+            self._waits.advance()
+
+    def flushed_in_thread(self, position: int) -> None:
+        """Answer who waits for the disk."""
+        self._replication.flushed_in_thread(position)
+
+    def attach(self, parts: BrokerParts) -> None:
+        """Take the parts."""
+        self._schedule, tables = parts.schedule, parts.tables
+        self._returned = OffsetReturn(
+            tables.offsets, tables.topics, tables.groups, self._store, lambda: self.role.leads
+        )
+
+    async def start(self, parts: AsyncExitStack) -> None:
+        """Make sure that nobody was promoted in the meantime, and take slaves."""
+        await super().start(parts)
+        config = self._live.broker
+        for words in classic_words(config):
+            _log.info("%s: %s", config.brokerRole, words)
+        sync, log_range = config.brokerRole == SYNC_MASTER, self._store.log_range()
+        memory = await asyncio.to_thread(note_master, self._live.store.root, sync=sync, log_range=log_range)
+        self._log_id = memory.log_id
+        parts.push_async_callback(self._fencing.close)
+        await self._fencing.start()
+        parts.push_async_callback(self._deposing.close)
+        await self._deposing.start()
+        if config.haListenPort != HA_CLOSED:
+            parts.push_async_callback(self._ha.close)
+            await self._open_ha_port()
+
+    async def retire(self, served: Callable[[], bool], *, again: bool) -> None:
+        """Begin to stop; of a fenced master too the progress of its delay levels is kept."""
+        await super().retire(served, again=again)
+        if not self.role.leads:
+            await self._schedule.persist()
+
+    def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
+        """Return the handlers, and the one for being told that another was promoted."""
+        added = {int(ClassicCode.DEPOSED): self._fencing.deposed, **self._returned.table()}
+        return {**super().gate(table), **added}
+
+    async def _slaves_have_all(self) -> None:
+        """Return when the slaves that are there have the whole log, or after SETTLE_SECONDS."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SETTLE_SECONDS
+        while loop.time() < until:
+            # First of all: what was taken in this turn of the loop gets its place at its end.
+            await asyncio.sleep(SETTLE_POLL_SECONDS)
+            end = self._store.log_range()[1]
+            if not self._replication.pending_bytes and all(slave["acked"] >= end for slave in self._ha.status()):
+                return
+
+    async def _open_ha_port(self) -> None:
+        config = self._live.broker
+        port = config.haListenPort or (config.listenPort + HA_OFFSET if config.listenPort else 0)
+        try:
+            await self._ha.start(config.bindAddress, port)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"the HA port {port} (haListenPort={config.haListenPort}; 0 takes listenPort+1) cannot be had: "
+                f"{error.strerror}; choose another haListenPort, or set haListenPort=-1 when no slave is to come",
+            ) from error
+        host = config.brokerIP2 or parse_address(self._parts.address)[0]
+        self.ha_address = format_address(host, self._ha.port)
+
+    def waits_for(self) -> str | None:
+        """Return why it takes nothing, when it does not."""
+        return self.role.fenced
+
+    def log_id(self) -> str | None:
+        """Return the log's name."""
+        return self._log_id or None
+
+    def slaves(self) -> list[dict[str, Any]]:
+        """Return how far its slaves are."""
+        return self._ha.status()
+
+    def heard(self, master: str | None, _ha_address: str | None) -> None:
+        """Take note of another master that a NameServer names: it was promoted in the place of this one."""
+        self._fencing.heard(master)
+
+    def status(self) -> dict[str, Any]:
+        """Return what a master knows of itself and of its slaves."""
+        needed, acknowledged = 1, 0
+        if isinstance(self._replication, SyncReplication):
+            needed = self._replication.in_sync_replicas
+            acknowledged = self._replication.acknowledged_by_slaves
+        return {
+            **super().status(),
+            "haAddress": self.ha_address,
+            "untold": list(self._deposing.left),
+            "inSyncReplicas": needed,
+            "inSync": self._ha.in_sync() + 1,
+            "acknowledgedBySlaves": acknowledged,
+            "warnings": list(self._warnings(needed)),
+        }
+
+    def _warnings(self, needed: int) -> Iterator[str]:
+        if self._ha.stopped_at is not None:
+            yield (
+                f"a slave was not sent what stands damaged in the CommitLog at {self._ha.stopped_at} (links that ended "
+                f"so: {self._ha.stopped}); see this broker's log for what can be done"
+            )
+        yield from self._followers.warnings()
+        yield from self._fencing.warnings()
+        there = self._ha.in_sync() + 1
+        if there < needed:
+            yield (
+                f"{there} of {needed} brokers are in sync (inSyncReplicas, this one included): sends are stored here "
+                "and answered with 11 (SLAVE_NOT_AVAILABLE)"
+            )
+
+    def ha_info(self) -> HARuntimeInfo:
+        """Return how far the slaves are, RocketMQ's way."""
+        return HARuntimeInfo(
+            master=True,
+            masterCommitLogMaxOffset=self._store.log_range()[1],
+            inSyncSlaveNums=self._ha.in_sync(),
+            haConnectionInfo=[
+                HAConnectionInfo(
+                    addr=slave["address"],
+                    slaveAckOffset=slave["acked"],
+                    diff=slave["behind"],
+                    inSync=slave["inSync"],
+                    transferredByteInSecond=slave["bytesPerSecond"],
+                    transferFromWhere=slave["sent"],
+                )
+                for slave in self.slaves()
+            ],
+        )
+
+    def figures(self) -> dict[str, str]:
+        """Return what is told of the pair among the broker's figures."""
+        return {
+            "brokerRole": self.label(),
+            "epoch": str(self.role.term),
+            "slavesInSync": str(self._ha.in_sync()),
+            "fenced": self.role.fenced or "",
+        }

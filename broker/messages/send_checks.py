@@ -1,0 +1,285 @@
+"""What a message must fulfil before it is stored, and the response code of each refusal.
+
+The checks that depend only on the topic and the configuration are made once and remembered until either changes; a
+TopicConfig is never altered in place, so it is enough to compare identities.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from broker.settings.config import BrokerConfig, LiveConfig
+from remoting import topics as names
+from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
+from remoting.codes import TRANSACTION_MASK, MessageSysFlag, Perm, ResponseCode
+from remoting.errors import CommandError
+from remoting.headers.registry import SendMessageRequestHeader
+from remoting.properties import (
+    PROPERTIES_BYTES_MAX,
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY,
+    PROPERTY_MSG_REGION,
+    PROPERTY_POP_CK,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRACE_SWITCH,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_WAIT,
+    decode_properties,
+    encode_properties,
+)
+from runtime.clock import Clock
+from store.log.dispatch import parse_delay_levels
+from store.types import PutStatus
+
+# Topics whose checks are remembered; when it is full all are forgotten and made again.
+REMEMBERED_MAX = 100_000
+DLQ_QUEUES = 1
+# The bit of topicSysFlag that says that a topic belongs to a unit.
+UNIT_TOPIC = 1
+# Bits of sysFlag that a producer decides: compression and its codec, several tags. The others are the store's.
+CLIENT_SYS_FLAGS = int(MessageSysFlag.COMPRESSED | MessageSysFlag.MULTI_TAGS) | 0x700
+TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
+
+# A property that must be looked at before storing; the text searched begins with the separator.
+special = re.compile(
+    "\x02(?:DELAY\x01|TIMER_DE|TRAN_MSG\x01|WAIT\x01f|POP_CK\x01|MSG_REGION\x01|TRACE_ON\x01|CLUSTER\x01|__RMQ\\.TR)"
+).search
+_TIMERS = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
+_WRITTEN_BY_BROKER = (PROPERTY_POP_CK, PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH, PROPERTY_CLUSTER)
+
+
+class SendTopics(Protocol):
+    """What is needed of the topic table."""
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Return a topic."""
+        ...
+
+    def create_for_send(
+        self, topic: str, default_topic: str, default_queue_nums: int, topic_sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """Create a topic after a pattern."""
+        ...
+
+    def create_for_retry(self, topic: str, queue_nums: int) -> TopicConfig:
+        """Create a retry or dead-letter topic."""
+        ...
+
+
+class Target(NamedTuple):
+    """Where a message goes: what was found out about its topic."""
+
+    config: TopicConfig
+    queue_limit: int
+    write_queues: int
+    sys_flag: int
+    retry_group: str | None
+    """The consumer group when this is its %RETRY% topic."""
+
+
+class CheckedProperties(NamedTuple):
+    """What the properties of a message ask for."""
+
+    text: str
+    waits: bool
+    """The producer waits for the disk."""
+    level: int
+    """Delay level, 0 for none."""
+
+
+class MessageChecks:
+    """The checks of one broker. A refusal is a CommandError with the code that the producer gets."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        topics: SendTopics,
+        find_group: Callable[[str], SubscriptionGroupConfig | None],
+        clock: Clock,
+        random_below: Callable[[int], int],
+    ) -> None:
+        """`find_group` may create the group; `random_below(n)` returns a number in 0..n-1."""
+        self._live = live
+        self._topics = topics
+        self._find_group = find_group
+        self._clock = clock
+        self._random_below = random_below
+        self._config: BrokerConfig | None = None
+        self._targets: dict[str, Target] = {}
+        self._closed_until_ms = 0
+        # Levels change with the next start only, as the store's due times do.
+        self._levels = len(parse_delay_levels(live.store.messageDelayLevel))
+
+    def target(self, header: SendMessageRequestHeader) -> Target:
+        """Return where a message goes, creating the topic when that is allowed."""
+        if self._live.broker is not self._config:
+            self._reload()
+        if self._closed_until_ms:
+            self._check_open()
+        topic = header.topic
+        target = self._targets.get(topic)
+        if target is not None and target.config is self._topics.get(topic):
+            return target
+        return self._admit(header)
+
+    def queue(self, target: Target, queue_id: int) -> int:
+        """Return the queue that a message goes to; a negative id leaves the choice to the broker."""
+        if queue_id < 0 < target.write_queues:
+            return self._random_below(target.write_queues)
+        if 0 <= queue_id < target.queue_limit:
+            return queue_id
+        raise CommandError(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{queue_id}] is illegal, topic {target.config.topicName} has "
+            f"{target.config.readQueueNums} read and {target.config.writeQueueNums} write queues",
+        )
+
+    def dead_letter(self, group: str, header: SendMessageRequestHeader) -> str | None:
+        """Return the dead-letter topic when a message of a %RETRY% topic was tried too often, else None."""
+        config = self._require_group(group)
+        allowed = header.maxReconsumeTimes
+        if allowed is None or allowed < 0:
+            allowed = config.retryMaxTimes
+        if (header.reconsumeTimes or 0) <= allowed:
+            return None
+        return self._topics.create_for_retry(names.dlq_topic(group), DLQ_QUEUES).topicName
+
+    def properties(self, text: str, *, dead_letter: bool = False, batch: bool = False) -> CheckedProperties:
+        """Return what properties ask for, without what the broker itself writes; dead letters are never delayed.
+
+        Refuses what needs a feature that this broker does not have: a timer message delivered at once, or a prepared
+        one delivered before its commit, would be worse than an error. A batch cannot be delayed.
+        """
+        found = decode_properties(text.encode())
+        if found.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+            raise transactions_refused()
+        wanted = found.pop(PROPERTY_DELAY, "")
+        level = 0 if dead_letter else self._delay_level(wanted)
+        if level and batch:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"delay level {wanted}: messages of a batch have no delay")
+        for name in _TIMERS:
+            if name in found:
+                raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"{name}: timer messages are not available")
+        waits = found.get(PROPERTY_WAIT, "true").lower() != "false"
+        for name in _WRITTEN_BY_BROKER:
+            found.pop(name, None)
+        for name in [name for name in found if name.startswith(TRANSIENT_PREFIX)]:
+            del found[name]
+        return CheckedProperties(encode_properties(found).decode(), waits, level)
+
+    def check_size(self, body_bytes: int, properties_bytes: int) -> None:
+        """Refuse a message that is too long."""
+        limit = self._live.store.maxMessageSize
+        if body_bytes > limit or properties_bytes > PROPERTIES_BYTES_MAX:
+            raise too_long(body_bytes, properties_bytes, limit)
+
+    def _delay_level(self, text: str) -> int:
+        """Return the level that DELAY names, at most the highest there is; 0: no delay."""
+        try:
+            level = int(text or "0")
+        except ValueError:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"delay level {text!r}: it takes a number") from None
+        if level > 0 and not self._levels:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"delay level {level}: messageDelayLevel names no levels")
+        return min(max(level, 0), self._levels)
+
+    def _reload(self) -> None:
+        self._config = config = self._live.broker
+        self._targets.clear()
+        self._closed_until_ms = config.startAcceptSendRequestTimeStamp
+
+    def _check_open(self) -> None:
+        if self._clock.now_ms() < self._closed_until_ms:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {self._closed_until_ms} (ms since 1970)"
+            )
+        self._closed_until_ms = 0
+
+    def _admit(self, header: SendMessageRequestHeader) -> Target:
+        topic = header.topic
+        if (wrong := names.check_topic(topic)) is not None:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, wrong)
+        if topic in names.NOT_FOR_SENDING:
+            raise CommandError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        config = self._topics.get(topic)
+        if config is None:
+            config = self._create(header)
+        broker = self._live.broker
+        if not broker.brokerPermission & Perm.WRITE and config.order:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, f"the broker[{broker.advertised_ip()}] sending message is forbidden"
+            )
+        if len(self._targets) >= REMEMBERED_MAX:
+            self._targets.clear()
+        multi_tags = MessageSysFlag.MULTI_TAGS if config.topicFilterType == "MULTI_TAG" else 0
+        retry_group = topic[len(names.RETRY_PREFIX) :] if names.is_retry_topic(topic) else None
+        target = Target(
+            config,
+            max(config.readQueueNums, config.writeQueueNums),
+            config.writeQueueNums,
+            int(multi_tags),
+            retry_group,
+        )
+        self._targets[topic] = target
+        return target
+
+    def _require_group(self, group: str) -> SubscriptionGroupConfig:
+        config = self._find_group(group)
+        if config is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}: create it first"
+            )
+        return config
+
+    def _create(self, header: SendMessageRequestHeader) -> TopicConfig:
+        topic = header.topic
+        if names.is_retry_topic(topic):
+            self._require_group(topic[len(names.RETRY_PREFIX) :])
+            return self._topics.create_for_retry(topic, 1)
+        config = self._topics.create_for_send(
+            topic, header.defaultTopic, header.defaultTopicQueueNums, UNIT_TOPIC if header.unitMode else 0
+        )
+        if config is None:
+            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+        return config
+
+
+def check_sys_flag(sys_flag: int) -> int:
+    """Return the bits that a producer may set; refuses a prepared message."""
+    if sys_flag & TRANSACTION_MASK:
+        raise transactions_refused()
+    return sys_flag & CLIENT_SYS_FLAGS
+
+
+def transactions_refused() -> CommandError:
+    """Return the refusal of a transactional message."""
+    return CommandError(
+        ResponseCode.NO_PERMISSION, "the broker does not take transactional messages (TRAN_MSG): not available yet"
+    )
+
+
+def too_long(body_bytes: int, properties_bytes: int, limit: int) -> CommandError:
+    """Return the refusal of a message that does not fit."""
+    return CommandError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the message is illegal: body of {body_bytes} bytes (at most {limit}), "
+        f"properties of {properties_bytes} bytes (at most {PROPERTIES_BYTES_MAX})",
+    )
+
+
+def remark_of(status: PutStatus) -> str:
+    """Return what the producer is told of a record that the store did not take."""
+    return _REMARKS.get(status, status.name)
+
+
+_REMARKS = {
+    PutStatus.SERVICE_NOT_AVAILABLE: "service not available now. It may be caused by one of the following reasons: the "
+    "broker's disk is full, the log cannot be written, or the broker is stopping.",
+    PutStatus.CREATE_MAPPED_FILE_FAILED: "create mapped file failed, the disk is full or the folder cannot be written.",
+    PutStatus.MESSAGE_ILLEGAL: "the message is illegal: topic, body or properties are longer than the log takes.",
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: f"the message is illegal: properties exceed {PROPERTIES_BYTES_MAX} bytes.",
+    PutStatus.OS_PAGE_CACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    PutStatus.UNKNOWN_ERROR: "[RAFT] outcome unknown: the message may be stored, now or later, or not.",
+}

@@ -1,0 +1,1 @@
+"""What the NameServers are told of this broker, and what they answer."""

@@ -1,0 +1,1 @@
+"""Configuration: its keys, files and edits, decisions over it (promotions, conversions), restarts."""

@@ -1,0 +1,236 @@
+"""The broker's configuration: RocketMQ's keys and defaults, validated once, frozen.
+
+`broker.conf` mixes the keys of several RocketMQ classes in one file: those of the broker stand in `BrokerConfig`, those
+of the store in `store.config.StoreConfig`; all others that RocketMQ has in `broker/settings/foreign_keys.py`. What the
+file asks for and this broker cannot do is refused at start, never ignored: a broker that silently runs in another mode
+than its file says loses what the mode was chosen for.
+"""
+
+import ipaddress
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from broker.settings.foreign_keys import KEYS
+from broker.settings.pair_keys import SYNC_MASTER, ClassicKeys, check_classic
+from broker.settings.raft_keys import RaftKeys, check_group
+from remoting.codes import Perm
+from runtime.config import ConfigError, build_config, config_values, replace_config
+from store.config import SYNC_FLUSH, StoreConfig
+
+# How RocketMQ clamps registerNameServerPeriod, in milliseconds.
+REGISTER_PERIOD_MS_MIN = 10_000
+REGISTER_PERIOD_MS_MAX = 60_000
+# A reserved address (RFC 5737): connecting a UDP socket to it sends nothing, it only picks the outgoing interface.
+ROUTE_PROBE = ("192.0.2.1", 9)
+
+
+def _host_name() -> str:
+    return socket.gethostname() or "DEFAULT_BROKER"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig(RaftKeys, ClassicKeys):
+    """Keys of RocketMQ's BrokerConfig and NettyServerConfig that are honoured; times are in milliseconds."""
+
+    # Who and where.
+    brokerClusterName: str = "DefaultCluster"
+    brokerName: str = ""  # empty: the host's name
+    brokerId: int = 0
+    brokerIP1: str = ""  # address given to clients; empty: bindAddress when it is one, else the outgoing interface's
+    brokerIP2: str = ""  # address of the HA port; empty: brokerIP1
+    bindAddress: str = "0.0.0.0"
+    listenPort: int = 10911  # 0: a free one
+    vipPortEnable: bool = True  # ours: also listen on listenPort-2 (never when listenPort is 0)
+    httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
+    httpBindAddress: str = "127.0.0.1"  # ours
+    httpEnable: bool = True  # ours
+    namesrvAddr: str = ""  # "host:port;host:port"; empty: registered nowhere
+    brokerConfigPath: str = ""
+    configBlackList: str = "configBlackList"
+    regionId: str = "DefaultRegion"
+
+    # What clients may do.
+    brokerPermission: int = int(Perm.READ | Perm.WRITE)
+    autoCreateTopicEnable: bool = True
+    autoCreateSubscriptionGroup: bool = True
+    enableCreateSysGroup: bool = True
+    defaultTopicQueueNums: int = 8
+    clusterTopicEnable: bool = True
+    brokerTopicEnable: bool = True
+    traceTopicEnable: bool = False
+    msgTraceTopicName: str = "RMQ_SYS_TRACE_TOPIC"
+    validateSystemTopicWhenUpdateTopic: bool = True
+    clearRetryTopicWhenDeleteTopic: bool = True
+    reviveQueueNum: int = 8
+    rejectPullConsumerEnable: bool = False
+    litePullMessageEnable: bool = True
+    startAcceptSendRequestTimeStamp: int = 0
+    traceOn: bool = True
+
+    # Consumption.
+    longPollingEnable: bool = True
+    shortPollingTimeMills: int = 1000
+    notifyConsumerIdsChangedEnable: bool = True
+    useServerSideResetOffset: bool = True
+    slaveReadEnable: bool = False
+    flushConsumerOffsetInterval: int = 5000
+    channelExpiredTimeout: int = 120_000
+    serverChannelMaxIdleTimeSeconds: int = 120
+
+    # Registration.
+    forceRegister: bool = True
+    compressedRegister: bool = False
+    # In pieces of so many topics; not where NameServers say deleteTopicWithBrokerRegistration=true.
+    enableSplitRegistration: bool = False
+    splitRegistrationSize: int = 800
+    registerBrokerTimeoutMills: int = 24_000
+    registerNameServerPeriod: int = 30_000  # clamped to 10,000..60,000
+
+    # Limits of ours.
+    pendingBytesMax: int = 64 * 1024 * 1024  # bytes taken but not yet acknowledged; beyond it sends get SYSTEM_BUSY
+    pullThreadPoolQueueCapacity: int = 100_000  # parked pulls; beyond it a pull is answered at once
+    coldReadThreads: int = 4  # threads that read pages which are not in memory
+
+    def validate(self) -> None:
+        """Raise ConfigError for values that cannot be used."""
+        for key in ("listenPort", "httpPort"):
+            if not 0 <= getattr(self, key) <= 65535:
+                raise ConfigError(f"{key}={getattr(self, key)}: it takes a port, 0 to 65535")
+        if self.enableDLegerCommitLog:
+            check_group(self, self.group_name())
+        else:
+            check_classic(self, self.brokerId)
+        for key in _POSITIVE:
+            if getattr(self, key) <= 0:
+                raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
+        if not 0 <= self.brokerPermission <= 15:
+            raise ConfigError(f"brokerPermission={self.brokerPermission}: it takes 2 (write), 4 (read) or 6 (both)")
+        for address in self.namesrv_addresses():
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) <= 65535:
+                raise ConfigError(f"namesrvAddr={self.namesrvAddr}: it takes host:port, several separated by ';'")
+
+    def namesrv_addresses(self) -> tuple[str, ...]:
+        """Return the NameServers, each once, in the order of the file."""
+        return tuple(dict.fromkeys(part.strip() for part in self.namesrvAddr.split(";") if part.strip()))
+
+    def name(self) -> str:
+        """Return the broker's name: brokerName, or the host's name."""
+        return self.brokerName or _host_name()
+
+    def group_name(self) -> str:
+        """Return the Raft group's name: dLegerGroup, or the broker's name."""
+        return self.dLegerGroup or self.name()
+
+    def advertised_ip(self) -> str:
+        """Return the address that clients are told."""
+        if self.brokerIP1:
+            return self.brokerIP1
+        try:
+            if not ipaddress.ip_address(self.bindAddress).is_unspecified:
+                return self.bindAddress
+        except ValueError:
+            return self.bindAddress
+        return outgoing_ip()
+
+    def register_period(self) -> float:
+        """Return the seconds between two registrations."""
+        return min(max(self.registerNameServerPeriod, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX) / 1000
+
+
+_POSITIVE = (
+    "defaultTopicQueueNums",
+    "shortPollingTimeMills",
+    "flushConsumerOffsetInterval",
+    "channelExpiredTimeout",
+    "serverChannelMaxIdleTimeSeconds",
+    "registerBrokerTimeoutMills",
+    "splitRegistrationSize",
+    "pendingBytesMax",
+    "pullThreadPoolQueueCapacity",
+    "coldReadThreads",
+    "reviveQueueNum",
+    "shutdownForwardMs",
+)
+
+
+def outgoing_ip() -> str:
+    """Return the address of the interface that leads out of this machine; 127.0.0.1 when there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(ROUTE_PROBE)
+        except OSError:
+            return "127.0.0.1"
+        address: str = probe.getsockname()[0]
+        return address
+
+
+def load_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig, list[str]]:
+    """Make both configurations of the texts of a broker.conf; the list names the keys that nobody knows.
+
+    Raises ConfigError for values that do not fit and for what this broker does not have.
+    """
+    KEYS.refuse(values)
+    broker, unknown_to_broker = build_config(BrokerConfig, _with_pair_defaults(_with_environment(values)))
+    store, unknown_to_store = build_config(StoreConfig, _with_group_defaults(values, broker))
+    return broker, store, _unknown(unknown_to_broker, unknown_to_store)
+
+
+def _unknown(to_broker: Iterable[str], to_store: Iterable[str]) -> list[str]:
+    return sorted(key for key in set(to_broker) & set(to_store) if key not in KEYS)
+
+
+def _with_environment(values: Mapping[str, str]) -> dict[str, str]:
+    merged = dict(values)
+    if not merged.get("namesrvAddr") and os.environ.get("NAMESRV_ADDR"):
+        merged["namesrvAddr"] = os.environ["NAMESRV_ADDR"]
+    return merged
+
+
+def _with_pair_defaults(values: dict[str, str]) -> dict[str, str]:
+    """Have a SYNC_MASTER wait for a slave, unless the file itself says that it need not."""
+    if values.get("brokerRole", "").strip() == SYNC_MASTER:
+        values.setdefault("inSyncReplicas", "2")
+    return values
+
+
+def _with_group_defaults(values: Mapping[str, str], broker: BrokerConfig) -> dict[str, str]:
+    """In a group an acknowledged message is on disk, unless the file itself says that it need not be."""
+    merged = dict(values)
+    if broker.enableDLegerCommitLog:
+        merged.setdefault("flushDiskType", SYNC_FLUSH)
+    return merged
+
+
+class LiveConfig:
+    """The configuration in force. An administrator may change it while the broker runs (code 25)."""
+
+    def __init__(
+        self,
+        broker: BrokerConfig,
+        store: StoreConfig,
+        on_change: Callable[[frozenset[str]], None] = lambda _keys: None,
+    ) -> None:
+        """`on_change` is called after a change, with the keys that changed."""
+        self.broker = broker
+        self.store = store
+        self._on_change = on_change
+
+    def values(self) -> dict[str, object]:
+        """Return every key with its value, the broker's and the store's."""
+        return {**config_values(self.store), **config_values(self.broker)}
+
+    def update(self, values: Mapping[str, str]) -> list[str]:
+        """Put new texts in force, all or none; returns the keys that are unknown. Raises ConfigError."""
+        KEYS.refuse(values)
+        before = self.values()
+        broker, unknown_to_broker = replace_config(self.broker, values)
+        store, unknown_to_store = replace_config(self.store, values)
+        self.broker, self.store = broker, store
+        after = self.values()
+        changed = frozenset(key for key in after if after[key] != before[key])
+        if changed:
+            self._on_change(changed)
+        return _unknown(unknown_to_broker, unknown_to_store)

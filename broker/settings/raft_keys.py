@@ -1,0 +1,188 @@
+"""The keys of a Raft group, and how they become the group's settings.
+
+dLegerPeers, dLegerSelfId and the others are RocketMQ's. A member's number, the digits of its id, decides its brokerId
+(number + 1; 0 only while it leads), so that it never changes with the order of the list. dLegerPeers counts at
+bootstrap only: afterwards the membership stands in the log.
+"""
+
+import ipaddress
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from raft.protocol.config import GroupConfig, member_number
+from raft.protocol.settings import RaftSettings, parse_peers
+from runtime.config import ConfigError
+
+# Bytes of raftSecretFile, blanks around them not counted: fewer can be guessed, more are a wrong file.
+SECRET_BYTES_MIN = 16
+SECRET_BYTES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class RaftKeys:
+    """The part of BrokerConfig that makes it a member of a group; without enableDLegerCommitLog it means nothing."""
+
+    enableDLegerCommitLog: bool = False
+    dLegerGroup: str = ""  # empty: brokerName
+    dLegerPeers: str = ""  # "n0-host:port;n1-host:port;…"; counts at bootstrap only
+    dLegerSelfId: str = ""  # "n" and a number; brokerId is the number + 1, and 0 while it leads
+    preferredLeaderId: str = ""  # leadership goes to it whenever it is there and has caught up
+    raftHeartbeatMs: int = 100  # ours, as all that follow
+    raftElectionMsMin: int = 500
+    raftElectionMsMax: int = 1000
+    raftSecretFile: str = ""  # required as soon as a member is not on loopback
+    raftBindAddress: str = (
+        ""  # empty: loopback when all members are there, else bindAddress; members are dialled from it too
+    )
+    raftListenPort: int = 0  # 0: the port of this member in dLegerPeers; another one behind a port mapping
+    raftTlsCertFile: str = ""
+    raftTlsKeyFile: str = ""
+    raftTlsCaFile: str = ""
+    shutdownForwardMs: int = 3000  # how long a stopping member still forwards to the new leader
+
+
+class TlsContexts(NamedTuple):
+    """For the member that is dialled, and for the one that dials."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+def group_settings(keys: RaftKeys, name: str) -> RaftSettings:
+    """Return what the keys say, checked; `name` is the group's. Raises ConfigError."""
+    settings = RaftSettings(
+        self_id=keys.dLegerSelfId,
+        group=name,
+        peers=parse_peers(keys.dLegerPeers),
+        heartbeat_ms=keys.raftHeartbeatMs,
+        election_ms_min=keys.raftElectionMsMin,
+        election_ms_max=keys.raftElectionMsMax,
+        preferred_leader=keys.preferredLeaderId,
+        dial_from=_dial_from(keys.raftBindAddress),
+    )
+    settings.validate()
+    return settings
+
+
+def broker_id_of(member_id: str) -> int:
+    """Return a member's brokerId while it follows: its number + 1."""
+    return member_number(member_id) + 1
+
+
+def check_group(keys: RaftKeys, name: str) -> None:
+    """Raise ConfigError when the keys of a group cannot be used together."""
+    settings = group_settings(keys, name)
+    if not keys.raftSecretFile and not all(is_loopback(peer.host) for peer in settings.peers):
+        raise ConfigError(
+            "raftSecretFile is empty, but some of dLegerPeers are on other machines: name a file with the same secret "
+            "on every member (for example made with: openssl rand -hex 32)"
+        )
+    given = [bool(keys.raftTlsCertFile), bool(keys.raftTlsKeyFile), bool(keys.raftTlsCaFile)]
+    if any(given) and not all(given):
+        raise ConfigError("raftTlsCertFile, raftTlsKeyFile and raftTlsCaFile are of use together only")
+
+
+def group_warnings(settings: RaftSettings, *, durable: bool) -> Iterator[str]:
+    """Yield what works, and is probably not meant."""
+    members = len(settings.peers)
+    if members % 2 == 0:
+        yield (
+            f"dLegerPeers names {members} members: no more of them may fail than of {members - 1}, and more must "
+            "answer; take 3 or 5"
+        )
+    if not durable:
+        yield (
+            "flushDiskType=ASYNC_FLUSH in a Raft group: messages are acknowledged before they are on any disk, and a "
+            "power cut, of one member even, may lose them; remove the key, or set SYNC_FLUSH on every member"
+        )
+
+
+def moved_members(settings: RaftSettings, config: GroupConfig | None) -> Iterator[str]:
+    """Yield a sentence when the group's log knows members at other addresses than dLegerPeers: the log counts (R9)."""
+    if config is None:
+        return
+    named = {peer.id: peer.address for peer in settings.peers}
+    moved = [m for m in config.members if named.get(m.id, m.address) != m.address]
+    if moved:
+        log = ", ".join(f"{member.id} at {member.address}" for member in moved)
+        file = ", ".join(f"{member.id} at {named[member.id]}" for member in moved)
+        yield (
+            f"the group knows {log}, while dLegerPeers says {file}: dLegerPeers counts only until a group has begun."
+            " Give the members their old addresses back, or, with a majority at the old ones, move them one at a time"
+            " (raftmq cluster remove-peer, then add-peer with an empty store)"
+        )
+
+
+def raft_bind_address(keys: RaftKeys, settings: RaftSettings, bind_address: str) -> str:
+    """Return where the port for the other members is opened."""
+    if keys.raftBindAddress:
+        return keys.raftBindAddress
+    local = all(is_loopback(peer.host) for peer in settings.peers)
+    return settings.own.host if local else bind_address
+
+
+def _dial_from(bind_address: str) -> str:
+    """Return the address that links come from: the one that the port is bound to, when it is a certain one."""
+    try:
+        return "" if ipaddress.ip_address(bind_address).is_unspecified else bind_address
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach a host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_secret(keys: RaftKeys) -> bytes | None:
+    """Return what raftSecretFile holds, None without one; raises ConfigError."""
+    if not keys.raftSecretFile:
+        return None
+    try:
+        secret = Path(keys.raftSecretFile).read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"raftSecretFile={keys.raftSecretFile}: {error.strerror or error}") from error
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise ConfigError(
+            f"raftSecretFile={keys.raftSecretFile}: it holds {len(secret)} bytes, "
+            f"it takes {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}"
+        )
+    return secret
+
+
+def tls_contexts(keys: RaftKeys) -> TlsContexts | None:
+    """Return what members encrypt with, None without certificates; raises ConfigError.
+
+    Both sides show a certificate of raftTlsCaFile. Host names are not looked at: members are known by their address,
+    and prove with the secret who they are.
+    """
+    if not keys.raftTlsCertFile:
+        return None
+    try:
+        server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=keys.raftTlsCaFile)
+        client = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=keys.raftTlsCaFile)
+        for context in (server, client):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_cert_chain(keys.raftTlsCertFile, keys.raftTlsKeyFile)
+    except OSError as error:
+        raise ConfigError(f"raftTlsCertFile, raftTlsKeyFile, raftTlsCaFile: {error}") from error
+    return TlsContexts(server, client)
+
+
+def check_folder(root: Path) -> None:
+    """R17: raise ConfigError when a store folder holds messages in the format of DLedger, which is not read here."""
+    for folder in sorted(root.glob("dledger-*")):
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ConfigError(
+                f"{folder} holds messages in DLedger's own format, which this broker does not read: take them over "
+                "with the old brokers first (consume them, or send them on), then move the folder away"
+            )
