@@ -8,12 +8,14 @@
 - `producer`  sends: one message or a batch, awaited, as a future, or one-way; `sendpolicy` picks queues, `latency`
   knows slow brokers, `retry` decides about a second attempt.
 - `push`      messages come to a callback, concurrently or in queue order; `rebalance` shares queues among the group's
-  members, `processqueue` knows what is unfinished, `offsets` where to go on, `puller` fetches, `listeners` calls.
+  members, `processqueue` knows what is unfinished, `offsets` where to go on, `push_queue` fetches, `listeners` calls.
 - `litepull`  the application asks for messages itself and moves its own position.
-- `admin`     what the commands need; by theme in `admin_*.py`.
+- `admin`     what the commands need; by theme in the room `admin`.
 - `instance`  what producers and consumers of one process may share: connections, heartbeats, routes, the answers to
   requests that brokers send.
 - `api`       one method per request code; knows headers and bodies, decides nothing.
+
+Rooms: `produce`, `consume`, `admin`; what they share stands beside them.
 
 Whatever decides is free of I/O (`rebalance`, `processqueue`, `sendpolicy`, `latency`, `routes.TopicRoute`,
 `subscription`) and is tested without a loop. A consumer sees every message at least once: after a crash, a failed

@@ -5,13 +5,14 @@ be read. Addresses are "host:port", timeouts seconds, offsets queue offsets.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from client.compression import CompressionError, decompress
+from client.errors import RouteError
 from client.nameservers import NameServers
-from remoting.bodies import (
+from remoting.bodies.registry import (
     ConsumerIdList,
     HeartbeatData,
     LockBatchBody,
@@ -23,7 +24,8 @@ from remoting.client import RemotingClient
 from remoting.codes import MessageSysFlag, PullSysFlag, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import HeaderError, ResponseError
-from remoting.headers import (
+from remoting.headers.base import Header
+from remoting.headers.registry import (
     ConsumerSendMsgBackRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetMaxOffsetRequestHeader,
@@ -41,13 +43,14 @@ from remoting.headers import (
     UpdateConsumerOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
-from remoting.headers_base import Header
 from remoting.message import MessageExt
 from remoting.record import RecordError, decode_records
 
 _log = logging.getLogger(__name__)
 
 TIMEOUT_S = 3.0
+# In the answer of a broker that does not lead its Raft group, and passed the request on.
+FORWARDED = "raftHop"
 # How much longer than its suspension a long poll may take before it counts as lost.
 PULL_GRACE_S = 15.0
 
@@ -63,6 +66,8 @@ class PullStatus(Enum):
 
 # With these, an unchanged offset means that there was nothing to say.
 UNMOVED = frozenset({PullStatus.NO_NEW, PullStatus.NO_MATCH})
+# Why an offset is called illegal that an administrator has changed: told once, whatever the consumer's offset is.
+OFFSET_RESET = "OFFSET_RESET"
 _PULL_STATUS = {int(status.value): status for status in PullStatus}
 
 
@@ -84,7 +89,7 @@ class PullRequest:
 
 @dataclass(frozen=True, slots=True)
 class PullAnswer:
-    """What came: go on at `next_offset`, at replica `suggested_id` of the broker."""
+    """What came: go on at `next_offset`, at replica `suggested_id` of the broker; `remark` is the broker's reason."""
 
     status: PullStatus
     messages: list[MessageExt]
@@ -92,14 +97,19 @@ class PullAnswer:
     min_offset: int
     max_offset: int
     suggested_id: int
+    remark: str = ""
 
 
 class BrokerApi:
     """Typed calls over one RemotingClient."""
 
-    def __init__(self, remoting: RemotingClient, nameservers: NameServers) -> None:
+    def __init__(
+        self, remoting: RemotingClient, nameservers: NameServers, on_forwarded: Callable[[str], None] | None = None
+    ) -> None:
+        """`on_forwarded` is told of each address that passed a request on instead of serving it: a route is old."""
         self.remoting = remoting
         self.nameservers = nameservers
+        self._on_forwarded = on_forwarded
 
     async def route(self, topic: str) -> TopicRouteData | None:
         """Return a topic's route, None when the NameServers do not know it; RouteError when none answers."""
@@ -109,7 +119,7 @@ class BrokerApi:
         except ResponseError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
-            raise
+            raise RouteError(f"the route of topic {topic} was refused: {error}", retriable=error.retriable) from error
         return TopicRouteData.decode(answer.body)
 
     async def heartbeat(self, address: str, data: HeartbeatData) -> None:
@@ -159,13 +169,20 @@ class BrokerApi:
         code = RequestCode.LITE_PULL_MESSAGE if request.lite else RequestCode.PULL_MESSAGE
         timeout = request.suspend_ms / 1000 + PULL_GRACE_S
         answer = await self.remoting.invoke(address, Command.request(code, header), timeout)
+        self._look_at_way(address, answer)
         status = _PULL_STATUS.get(answer.code)
         if status is None:
             raise ResponseError(answer.code, answer.remark, address)
         place = answer.header(PullMessageResponseHeader)
         found = decode_messages(answer.body, request.queue.brokerName) if status is PullStatus.FOUND else []
         return PullAnswer(
-            status, found, place.nextBeginOffset, place.minOffset, place.maxOffset, place.suggestWhichBrokerId
+            status,
+            found,
+            place.nextBeginOffset,
+            place.minOffset,
+            place.maxOffset,
+            place.suggestWhichBrokerId,
+            answer.remark or status.name,
         )
 
     async def committed(self, address: str, group: str, queue: MessageQueue) -> int | None:
@@ -246,7 +263,13 @@ class BrokerApi:
     async def _call(
         self, address: str, code: int, header: Header | None = None, body: bytes = b"", timeout: float = TIMEOUT_S
     ) -> Command:
-        return await self.remoting.call(address, code, header, body, timeout)
+        answer = await self.remoting.call(address, code, header, body, timeout)
+        self._look_at_way(address, answer)
+        return answer
+
+    def _look_at_way(self, address: str, answer: Command) -> None:
+        if self._on_forwarded is not None and FORWARDED in answer.ext:
+            self._on_forwarded(address)
 
 
 def decode_messages(body: bytes | memoryview, broker_name: str) -> list[MessageExt]:

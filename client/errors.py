@@ -6,14 +6,25 @@ ClientError
 ├── RouteError         no NameServer answered, or none knows the topic: the text names whom was asked
 ├── SendBacklogFull    too many sends are unanswered: await some of them (`Producer.room`) and go on
 ├── SendFailed         every attempt failed; `sent` tells whether the message may have been stored all the same
-└── ConsumeError       a position, queue or subscription that cannot be used
+├── ConsumeError       a position, queue or subscription that cannot be used
+├── ArgumentRefused    what an AdminClient was asked for cannot be asked: a name, an id (a ValueError too)
+└── RequestFailed      a request of an AdminClient or a consumer has no good answer; `sent`: it may have taken effect
+    └── RequestRefused a broker or NameServer refused it: `code` and `remark` are its own
 
-Errors of one request (remoting.errors.InvokeError) come through as they are from AdminClient, and as `__cause__`
-of SendFailed.
+Nothing else of a request's fate comes out of the library. What went wrong below (remoting.errors) is the `__cause__`;
+RequestFailed and RequestRefused are InvokeError and ResponseError too.
 """
 
+import functools
+import inspect
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
 from remoting.codes import ResponseCode
-from remoting.errors import InvokeError, ResponseError
+from remoting.errors import InvokeError, RemotingError, ResponseError
+
+C = TypeVar("C", bound=type)
 
 
 class ClientError(Exception):
@@ -50,6 +61,62 @@ class SendFailed(ClientError):
 
 class ConsumeError(ClientError):
     """A position, queue or subscription that cannot be used."""
+
+
+class ArgumentRefused(ClientError, ValueError):
+    """What was asked for cannot be asked as it is: a name, an id or a number; nothing was sent."""
+
+
+class RequestFailed(ClientError, InvokeError):
+    """A request has no good answer: nobody could be reached, or what came cannot be read. `sent`: it may have acted."""
+
+
+class RequestRefused(RequestFailed, ResponseError):
+    """A broker or NameServer refused a request: `code`, `remark`, `address`."""
+
+
+def as_client_error(error: RemotingError) -> ClientError:
+    """Return what an application is told of a request that ended with `error`."""
+    if isinstance(error, ClientError):
+        return error
+    if isinstance(error, ResponseError):
+        return RequestRefused(error.code, error.remark, error.address)
+    failed = RequestFailed(str(error))
+    if isinstance(error, InvokeError):
+        failed.sent, failed.retriable, failed.reroute = error.sent, error.retriable, error.reroute
+    return failed
+
+
+# What answers of a wrong form end with.
+_UNREADABLE = (LookupError, TypeError, AttributeError)
+
+
+def raises_client_errors(kind: C) -> C:
+    """Have the public coroutine methods of a class raise ClientErrors where requests of theirs end badly."""
+
+    def guarded(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+        @functools.wraps(method)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            work = method(*args, **kwargs)
+            try:
+                return await work
+            except ClientError:
+                raise
+            except RemotingError as error:
+                raise as_client_error(error) from error
+            except ValueError as error:
+                if not isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+                    raise ArgumentRefused(str(error)) from error
+                raise RequestFailed(f"{method.__name__}: {type(error).__name__}: {error}") from error
+            except _UNREADABLE as error:
+                raise RequestFailed(f"{method.__name__}: {type(error).__name__}: {error}") from error
+
+        return call
+
+    for name, method in inspect.getmembers(kind, inspect.iscoroutinefunction):
+        if not name.startswith("_"):
+            setattr(kind, name, guarded(method))
+    return kind
 
 
 # Answers that say for certain that nothing was stored: busy, unknown code, illegal message, no service, no permission…

@@ -13,13 +13,15 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from client.api import BrokerApi
 from client.errors import ClientClosed, ConsumeError, RouteError
+from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
 from client.nameservers import NameServers, parse_addresses
 from client.routes import MASTER_ID, Routes, TopicRoute
 from client.serverrequests import ConsumerMember, ServerRequests
-from remoting.bodies import HeartbeatData, ProducerData
+from remoting.bodies.registry import HeartbeatData, ProducerData
 from remoting.client import ClientLimits, RemotingClient
 from remoting.errors import RemotingError
 from runtime.tasks import Tasks
@@ -37,6 +39,9 @@ SEEK_PAUSES_S = (0.01, 0.02, 0.03, *[0.05] * 10, *[0.1] * 20, *[0.5] * 10, 1.0, 
 HEARTBEATS_AT_A_TIME = 64
 # An address that could not be reached is tried again soon: it may be that of the leader elected next.
 LIMITS = ClientLimits(backoff_first_seconds=0.02, backoff_max_seconds=0.2)
+# So long is waited after an answer by way of another member before the next one asks for the route again: a NameServer
+# may learn a little later who leads.
+PASSED_ON_S = 0.2
 # Producer and consumer groups of one instance.
 GROUPS_MAX = 1024
 
@@ -46,19 +51,33 @@ _numbers = itertools.count()
 class ClientInstance:
     """Connections, routes and heartbeats of one client id (ip@name)."""
 
-    def __init__(self, namesrv: str | Sequence[str], *, instance_name: str | None = None) -> None:
-        """`instance_name` must differ among the clients of a group on one host; by default it does."""
+    def __init__(
+        self,
+        namesrv: str | Sequence[str],
+        *,
+        instance_name: str | None = None,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
+    ) -> None:
+        """`instance_name` must differ among the clients of a group on one host; by default it does.
+
+        `in_flight_max` and `in_flight_bytes_max` bound what all producers of this instance have unanswered together.
+        """
         self._addresses = parse_addresses(namesrv)
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, int] = {}
         self.instance_name = instance_name or f"{os.getpid()}#{time.time_ns():x}{next(_numbers):x}"
         self.ip = "127.0.0.1"
+        # What all its producers may have on their way together.
+        self.flight = Flight(in_flight_max, in_flight_bytes_max)
         self._tasks = Tasks("client")
         self._users = 0
         self._closed = False
         # Brokers that know this client over their present connection.
         self._known_at: set[str] = set()
         self._seeking = False
+        # Members that pass requests on to their leader, whose routes are being asked for.
+        self._passing: set[str] = set()
 
     @property
     def client_id(self) -> str:
@@ -74,15 +93,19 @@ class ClientInstance:
             return
         # Made here and not before: they belong to the running loop.
         self.remoting = RemotingClient(
-            ServerRequests(self._consumers).table(), limits=LIMITS, on_close=self._connection_lost
+            ServerRequests(self._consumers).table(), limits=self._limits(), on_close=self._connection_lost
         )
         self.nameservers = NameServers(self.remoting, self._addresses)
-        self.api = BrokerApi(self.remoting, self.nameservers)
+        self.api = BrokerApi(self.remoting, self.nameservers, self._passed_on)
         self.routes = Routes(self.api.route, self.nameservers.describe)
         self.routes.on_change.append(self._route_changed)
         self._tasks.every(HEARTBEAT_S, self.heartbeat, "heartbeat")
         self._tasks.every(ROUTE_POLL_S, self.routes.poll, "route poll")
-        self.ip = await asyncio.to_thread(local_ip, self._addresses)
+        try:
+            self.ip = await asyncio.to_thread(local_ip, self._addresses)
+        except BaseException:
+            await self.leave()
+            raise
 
     async def leave(self) -> None:
         """Stop taking part; the last one closes connections and tasks."""
@@ -127,6 +150,12 @@ class ClientInstance:
     async def heartbeat(self) -> None:
         """Tell every broker of a known route who this client is; failures are logged."""
         await self._beat(self._brokers())
+
+    def _limits(self) -> ClientLimits:
+        """Return bounds of connections that what the producers may have on their way never meets, tried twice even."""
+        unsent = max(LIMITS.output_bytes_max, 2 * self.flight.bytes_max)
+        waiting = max(LIMITS.in_flight_max, 2 * self.flight.count_max)
+        return replace(LIMITS, output_bytes_max=unsent, in_flight_max=waiting)
 
     def _check_room(self) -> None:
         if len(self._producers) + len(self._consumers) >= GROUPS_MAX:
@@ -203,6 +232,19 @@ class ClientInstance:
         if not self._closed and self._users and address not in self._addresses:
             self._tasks.spawn(self._rejoin(address), f"rejoin {address}")
 
+    def _passed_on(self, address: str) -> None:
+        """Learn who leads now: who leads no more forwards for its clients, also while it is to stop."""
+        if address not in self._passing and not self._closed:
+            self._passing.add(address)
+            self._tasks.spawn(self._learn(address), f"who leads after {address}")
+
+    async def _learn(self, address: str) -> None:
+        try:
+            await self.routes.refresh_using(address)
+            await asyncio.sleep(PASSED_ON_S)
+        finally:
+            self._passing.discard(address)
+
     async def _rejoin(self, address: str) -> None:
         for pause in REJOIN_PAUSES_S:
             with contextlib.suppress(RouteError):
@@ -219,7 +261,7 @@ def local_ip(towards: Iterable[str]) -> str:
     for address in towards:
         host, _colon, port = address.rpartition(":")
         host = host.strip("[]")
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, OverflowError):
             family = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0][0]
             # Connecting a datagram socket sends nothing; it only chooses the interface.
             with socket.socket(family, socket.SOCK_DGRAM) as probe:

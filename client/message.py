@@ -6,7 +6,7 @@ from enum import Enum
 from functools import lru_cache
 
 from client.errors import MessageRefused
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.codes import ResponseCode
 from remoting.record import encode_batch
 from remoting.topics import RETRY_PREFIX, check_topic
@@ -14,6 +14,7 @@ from remoting.topics import RETRY_PREFIX, check_topic
 BODY_BYTES_MAX = 4 * 1024 * 1024
 # The record keeps the length of the properties in a signed int16.
 PROPERTIES_BYTES_MAX = 32_767
+INT32_MAX = 2**31 - 1
 # What code 320 puts around each message: total size, magic, CRC, flag, body length, properties length.
 BATCH_ENTRY_BYTES = 22
 
@@ -75,6 +76,8 @@ class Message:
 
 
 def _plain(what: str, text: str) -> str:
+    if not isinstance(text, str):
+        raise MessageRefused(f"{what} is {text!r}: it takes a str")
     if "\x01" in text or "\x02" in text:
         raise MessageRefused(f"{what} contains the character \\x01 or \\x02, which separate properties on the wire")
     return text
@@ -86,6 +89,10 @@ _topic_fault = lru_cache(maxsize=1024)(check_topic)
 
 def check_message(message: Message, body_bytes_max: int) -> None:
     """Raise MessageRefused when the message cannot be sent as it is."""
+    if type(message.topic) is not str or type(message.body) is not bytes or type(message.properties) is not dict:
+        _check_types(message)
+    if message.flag or message.delay_level or type(message.tags) is not str or message.keys:
+        _check_fields(message)
     wrong = _topic_fault(message.topic)
     if wrong is not None:
         raise MessageRefused(wrong)
@@ -93,6 +100,31 @@ def check_message(message: Message, body_bytes_max: int) -> None:
         raise MessageRefused("the message body is empty: RocketMQ's clients refuse such messages")
     if len(message.body) > body_bytes_max:
         raise MessageRefused(f"the message body has {len(message.body)} bytes, {body_bytes_max} at most")
+
+
+def _check_types(message: Message) -> None:
+    if not isinstance(message.topic, str):
+        raise MessageRefused(f"the topic is {message.topic!r}: it takes a str")
+    if isinstance(message.body, str):
+        raise MessageRefused("the message body is a str: encode it, as in body.encode()")
+    if not isinstance(message.body, bytes):
+        raise MessageRefused(f"the message body is of type {type(message.body).__name__}: it takes bytes")
+    if not isinstance(message.properties, dict):
+        raise MessageRefused(
+            f"the properties are of type {type(message.properties).__name__}: it takes a dict of texts"
+        )
+
+
+def _check_fields(message: Message) -> None:
+    flag, level, keys = message.flag, message.delay_level, message.keys
+    if not isinstance(flag, int) or not -INT32_MAX - 1 <= flag <= INT32_MAX:
+        raise MessageRefused(f"the flag is {flag!r}: it takes a signed number of 32 bits")
+    if not isinstance(level, int) or not 0 <= level <= INT32_MAX:
+        raise MessageRefused(f"the delay level is {level!r}: it takes 1 to 18, or 0 for none")
+    if message.tags is not None and not isinstance(message.tags, str):
+        raise MessageRefused(f"the tag is {message.tags!r}: it takes one text, or None")
+    if not isinstance(keys, str) and not (isinstance(keys, Sequence) and all(isinstance(key, str) for key in keys)):
+        raise MessageRefused(f"the keys are {keys!r}: it takes one text or a sequence of texts")
 
 
 def check_batch(messages: Sequence[Message], body_bytes_max: int) -> None:

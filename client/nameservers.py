@@ -4,10 +4,11 @@ import random
 from collections.abc import Sequence
 
 from client.errors import RouteError
+from remoting.address import parse_address
 from remoting.client import RemotingClient
 from remoting.command import Command
 from remoting.errors import InvokeError, ResponseError
-from remoting.headers_base import Header
+from remoting.headers.base import Header
 
 # One NameServer may take so long before the next one is asked: less than a send's whole time.
 TIMEOUT_S = 1.5
@@ -30,8 +31,10 @@ def _with_port(address: str) -> str:
     host = address.rpartition("]")[2] if address.startswith("[") else address
     if ":" not in host:
         return f"{address}:{DEFAULT_PORT}"
-    if not host.rpartition(":")[2].isdigit():
-        raise ValueError(f"{address!r} is no NameServer address: it takes host:port")
+    try:
+        parse_address(address)
+    except ValueError as error:
+        raise ValueError(f"{address!r} is no NameServer address, it takes host:port: {error}") from error
     return address
 
 

@@ -23,8 +23,9 @@ PAUSE_S_FIRST = 0.01
 PAUSE_S_MAX = 0.2
 # Refusals of a broker that takes nothing now: it stops, or does not lead. Nothing was stored.
 _NOBODY_LEADS = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NOT_LEADER_FOR_QUEUE})
-# Less than this left before the deadline is not worth an attempt.
-ATTEMPT_S_MIN = 0.02
+# Less than this left before the deadline is not worth an attempt: one that gets no answer in time makes an unknown
+# outcome of a known one, and on a busy machine an answer takes tens of milliseconds.
+ATTEMPT_S_MIN = 0.1
 
 
 def retriable(error: BaseException) -> bool:

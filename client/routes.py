@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from client.errors import RouteError
-from remoting.bodies import MessageQueue, TopicRouteData
+from remoting.bodies.registry import MessageQueue, TopicRouteData
 from remoting.codes import Perm
 from remoting.topics import AUTO_CREATE_TOPIC
 
@@ -21,13 +21,16 @@ MASTER_ID = 0
 TOPICS_MAX = 16_384
 # A poll asks for so many topics at a time.
 POLLS_AT_A_TIME = 16
+# Queues that an order configuration may name, of all brokers; what it names beyond is not used.
+ORDERED_QUEUES_MAX = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """The queues of a topic, sorted, and the addresses of their brokers (broker name → broker id → host:port).
+    """The queues of a topic, and the addresses of their brokers (broker name → broker id → host:port).
 
-    `assumed` marks the route of a topic that does not exist yet: the brokers of the default topic will create it.
+    Queues are sorted; those for writing are as an administrator ordered them, if one did. `assumed` marks the route of
+    a topic that does not exist yet: the brokers of the default topic will create it.
     """
 
     topic: str
@@ -56,7 +59,8 @@ class TopicRoute:
     def address(self, broker: str, broker_id: int = MASTER_ID, avoid: str | None = None) -> str | None:
         """Return the address of that replica, else of the one with the lowest id; `avoid` only when there is no other.
 
-        None for an unknown broker.
+        For another than the master the lowest of those is next: brokers name id 1 to slow readers, and in a Raft group
+        nobody has it while its member n0 leads. None for an unknown broker.
         """
         replicas = self.brokers.get(broker)
         if not replicas:
@@ -64,7 +68,8 @@ class TopicRoute:
         wanted = replicas.get(broker_id)
         if wanted is not None and wanted != avoid:
             return wanted
-        addresses = [replicas[number] for number in sorted(replicas)]
+        order = sorted(replicas, key=lambda number: (number == MASTER_ID and broker_id != MASTER_ID, number))
+        addresses = [replicas[number] for number in order]
         return next((address for address in addresses if address != avoid), addresses[0])
 
 
@@ -72,7 +77,8 @@ def topic_route(topic: str, data: TopicRouteData, *, assumed_queues: int = 0) ->
     """Make a route of a NameServer's answer; `assumed_queues` > 0 when it is the default topic's, for a new topic.
 
     Queues of brokers without a master are written to only when no broker has one: their replicas may be a Raft group
-    that elects its leader.
+    that elects its leader. Where an administrator has set the topic's order configuration, the queues that it names are
+    written to, in its order and whoever is there: what belongs to one queue must not move to another.
     """
     brokers = {broker.brokerName: dict(broker.brokerAddrs) for broker in data.brokerDatas}
     writable: list[MessageQueue] = []
@@ -86,9 +92,21 @@ def topic_route(topic: str, data: TopicRouteData, *, assumed_queues: int = 0) ->
             found += [MessageQueue(topic, name, number) for number in range(count)]
         if queues.perm & Perm.READ and brokers.get(name) and not assumed_queues:
             readable += [MessageQueue(topic, name, number) for number in range(queues.readQueueNums)]
+    ordered = () if assumed_queues else _ordered_queues(topic, data.orderTopicConf or "")
     return TopicRoute(
-        topic, tuple(sorted(writable or leaderless)), tuple(sorted(readable)), brokers, assumed_queues > 0
+        topic, ordered or tuple(sorted(writable or leaderless)), tuple(sorted(readable)), brokers, assumed_queues > 0
     )
+
+
+def _ordered_queues(topic: str, text: str) -> tuple[MessageQueue, ...]:
+    """Read "broker:number of queues;…"; entries that are none are passed over."""
+    found: list[MessageQueue] = []
+    for part in text.split(";"):
+        name, _, count = part.strip().rpartition(":")
+        if name and count.isdecimal():
+            room = ORDERED_QUEUES_MAX - len(found)
+            found += [MessageQueue(topic, name, number) for number in range(min(int(count), room))]
+    return tuple(found)
 
 
 class Routes:
@@ -146,7 +164,7 @@ class Routes:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._fetch(topic), name=f"route:{topic}")
             self._asking[topic] = task
-            task.add_done_callback(lambda _done: self._asking.pop(topic, None))
+            task.add_done_callback(lambda ended: self._asked(topic, ended))
         try:
             # Shielded: another may wait for the same answer.
             return await asyncio.shield(task) or self._routes.get(topic)
@@ -155,6 +173,12 @@ class Routes:
             if known is None:
                 raise
             return known
+
+    def _asked(self, topic: str, ended: "asyncio.Task[TopicRoute | None]") -> None:
+        del self._asking[topic]
+        if not ended.cancelled():
+            # Whoever asked may have given up meanwhile: an error that nobody waits for is no news.
+            ended.exception()
 
     async def poll(self) -> None:
         """Refresh every known route; failures keep the old ones."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from client.api import decode_messages
-from remoting.bodies import (
+from remoting.bodies.registry import (
     ConsumeDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
@@ -18,7 +18,7 @@ from remoting.client import ClientHandler
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError, HeaderError
-from remoting.headers import (
+from remoting.headers.registry import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,

@@ -13,7 +13,7 @@ from client.api import BrokerApi
 from client.errors import ConsumeError, RouteError
 from client.message import ConsumeFrom
 from client.routes import Routes
-from remoting.bodies import MessageQueue, ResetOffsetBody
+from remoting.bodies.registry import MessageQueue, ResetOffsetBody
 from remoting.errors import ConnectError, HeaderError, InvokeError, RemotingError
 from remoting.topics import is_retry_topic
 from runtime.durable import read_file, replace_file

@@ -8,11 +8,11 @@ from client.errors import ClientClosed, RouteError
 from client.lifecycle import Lifecycle
 from client.nameservers import NameServers, parse_addresses
 from client.routes import MASTER_ID
-from remoting.bodies import ClusterInfo, TopicRouteData
+from remoting.bodies.registry import ClusterInfo, TopicRouteData
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import Command
-from remoting.headers_base import Header
+from remoting.headers.base import Header
 
 TIMEOUT_S = 5.0
 
@@ -30,20 +30,20 @@ class BrokerEntry:
 class AdminBase(Lifecycle):
     """Connections of an administrator. Use as ``async with AdminClient(...) as admin``."""
 
+    noun = "admin client"
+
     def __init__(self, namesrv: str | Sequence[str] = "127.0.0.1:9876", *, timeout: float = TIMEOUT_S) -> None:
-        """`timeout` (s) bounds each request."""
+        """`timeout` (s) bounds each request. Connections are made when they are needed."""
         self._addresses = parse_addresses(namesrv)
         self._timeout = timeout
         self._remoting: RemotingClient | None = None
 
-    async def start(self) -> None:
-        """Get ready; connections are made when they are needed."""
+    async def _start(self) -> None:
         self._remoting = RemotingClient()
         self._nameservers = NameServers(self._remoting, self._addresses)
         self._api = BrokerApi(self._remoting, self._nameservers)
 
-    async def close(self) -> None:
-        """End all connections."""
+    async def _close(self) -> None:
         if self._remoting is not None:
             remoting, self._remoting = self._remoting, None
             await remoting.close()
@@ -97,9 +97,11 @@ class AdminBase(Lifecycle):
             if data.brokerAddrs
         }
 
-    async def _call(self, address: str, code: int, header: Header | None = None, body: bytes = b"") -> Command:
+    async def _call(
+        self, address: str, code: int, header: Header | None = None, body: bytes = b"", timeout: float | None = None
+    ) -> Command:
         """Ask a broker; raises InvokeError."""
-        return await self._open().call(address, code, header, body, self._timeout)
+        return await self._open().call(address, code, header, body, self._timeout if timeout is None else timeout)
 
     async def _ask(self, code: int, header: Header | None = None, body: bytes = b"") -> Command:
         """Ask any NameServer; raises ResponseError or RouteError."""

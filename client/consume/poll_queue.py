@@ -5,15 +5,16 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from client.api import UNMOVED, PullAnswer, PullRequest, PullStatus
-from client.errors import ClientError, RouteError
+from client.api import OFFSET_RESET, UNMOVED, PullAnswer, PullRequest, PullStatus
+from client.consume.offsets import refresh_quietly
+from client.consume.replica import ReplicaChoice
+from client.consume.rewinds import Rewinds
+from client.consume.subscription import Subscription
+from client.errors import ClientError, ConsumeError, RouteError
 from client.instance import ClientInstance
-from client.offsets import refresh_quietly
-from client.replica import ReplicaChoice
-from client.subscription import Subscription
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.errors import InvokeError, RemotingError
 from remoting.message import MessageExt
 
@@ -43,6 +44,7 @@ class FetchContext:
     limits: FetchLimits
     begin: Callable[[MessageQueue], Awaitable[int]]
     arrived: Callable[[], None]
+    rewinds: Rewinds = field(default_factory=Rewinds)
 
 
 class FetchedQueue:
@@ -72,15 +74,16 @@ class FetchedQueue:
         if position is not None:
             self._known.set()
 
-    def start(self, context: FetchContext) -> None:
-        """Begin to fetch."""
+    def start(self, context: FetchContext, after: "asyncio.Task[None] | None" = None) -> None:
+        """Begin to fetch, once `after` has ended."""
         self._context = context
-        self._begin_task()
+        self._begin_task(after)
 
     async def stop(self) -> None:
-        """Fetch no more."""
+        """Fetch no more; who waits for a position that is not known is told."""
         self._end_task()
         self._context = None
+        self._known.set()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def seek(self, offset: int) -> None:
@@ -94,9 +97,10 @@ class FetchedQueue:
             self._begin_task()
 
     async def positioned(self) -> int:
-        """Wait until the position is known, and return it."""
+        """Wait until the position is known, and return it. Raises ConsumeError when the queue goes before that."""
         await self._known.wait()
-        assert self.position is not None
+        if self.position is None:
+            raise ConsumeError(f"{self.queue} is no longer this consumer's, and its position was not known yet")
         return self.position
 
     def take(self, count: int) -> list[MessageExt]:
@@ -114,9 +118,10 @@ class FetchedQueue:
         """Take everything that was taken so far as consumed."""
         self.acknowledged = self.position
 
-    def _begin_task(self) -> None:
+    def _begin_task(self, after: "asyncio.Task[None] | None" = None) -> None:
         assert self._context is not None
-        self._task = asyncio.get_running_loop().create_task(self._run(self._context), name=f"fetch {self.queue}")
+        work = self._run(self._context, after)
+        self._task = asyncio.get_running_loop().create_task(work, name=f"fetch {self.queue}")
 
     def _end_task(self) -> None:
         task, self._task = self._task, None
@@ -125,7 +130,9 @@ class FetchedQueue:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    async def _run(self, context: FetchContext) -> None:
+    async def _run(self, context: FetchContext, after: "asyncio.Task[None] | None") -> None:
+        if after is not None:
+            await asyncio.wait([after])
         pause = PAUSE_S_FIRST
         while True:
             try:
@@ -186,17 +193,9 @@ class FetchedQueue:
         """Put an answer into the buffer; False when the broker asks for what was just done."""
         self._replica.answered(answer.suggested_id)
         if answer.status is PullStatus.OFFSET_ILLEGAL:
-            _log.warning(
-                "group %s: %s has offsets %d to %d, not %s: going on at %d",
-                context.group,
-                self.queue,
-                answer.min_offset,
-                answer.max_offset,
-                self._fetch_offset,
-                answer.next_offset,
-            )
+            context.rewinds.moved(context.group, self.queue, self._fetch_offset, self.acknowledged, answer)
             if answer.next_offset == self._fetch_offset:
-                return False
+                return answer.remark == OFFSET_RESET
             self._fetch_offset = answer.next_offset
             if not self._buffer:
                 self.position = answer.next_offset

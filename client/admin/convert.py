@@ -1,4 +1,4 @@
-"""A classic group becomes a Raft group, and back: the orders to each broker, in their order (broker/convert.py).
+"""A classic group becomes a Raft group, and back: the orders to each broker, in their order (see to_raft).
 
 Both ways may be taken again after whatever went wrong: first everybody is asked what he is, and what is done already is
 not done again. What may be slow is waited for, and told step by step.
@@ -6,14 +6,14 @@ not done again. What may be slow is waited for, and told step by step.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from client.admin_classic import ClassicAdmin
-from client.admin_raft import RaftAdmin
+from client.admin.classic import ClassicAdmin
+from client.admin.raft import RaftAdmin
 from client.errors import RouteError
-from raft.settings import parse_peers
+from raft.protocol.settings import parse_peers
 from remoting.codes import ClassicCode, RaftCode
 from remoting.errors import ConnectError, ConnectionLost, InvokeError, InvokeTimeout, ResponseError
 
@@ -55,6 +55,10 @@ class ConvertAdmin(ClassicAdmin, RaftAdmin):
         ConfigError (peers), InvokeError, RouteError: the text says what state all are in.
         """
         addresses = {peer.id: peer.address for peer in parse_peers(peers)}
+        async with self._told_as_it_stands(name):
+            return await self._to_raft(name, peers, addresses, step)
+
+    async def _to_raft(self, name: str, peers: str, addresses: dict[str, str], step: Step) -> dict[str, Any]:
         present = await self._present(name, set(addresses), step)
         await self._check_peers(name, present, addresses, peers, step)
         leader = await self._begun(name, present, peers, step)
@@ -161,6 +165,10 @@ class ConvertAdmin(ClassicAdmin, RaftAdmin):
         The leader becomes the master, member n<k> the slave k (n0 takes the lowest id that is free). Raises
         InvokeError, RouteError: the text says what state all are in.
         """
+        async with self._told_as_it_stands(name):
+            return await self._to_classic(name, role, step)
+
+    async def _to_classic(self, name: str, role: str, step: Step) -> dict[str, Any]:
         present = await self._present(name, set(), step)
         # One whose group has ended leads no more.
         ended = [broker for broker in present if broker.raft and broker.state["classic"]]
@@ -270,10 +278,39 @@ class ConvertAdmin(ClassicAdmin, RaftAdmin):
                         last = f": {error}"
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
+            raise RouteError(f"{what} after {seconds:g} s{last}", retriable=True) from None
+
+    @contextlib.asynccontextmanager
+    async def _told_as_it_stands(self, name: str) -> AsyncIterator[None]:
+        """Add to whatever ends a conversion half way in which state it leaves everybody."""
+        try:
+            yield
+        except (InvokeError, RouteError) as error:
+            if isinstance(error, RouteError) and not error.retriable:
+                # Found before anything was changed, or a person's to decide: the text says it all.
+                raise
+            try:
+                known = sorted({broker.address for broker in await self.brokers(None) if broker.name == name})
+            except (InvokeError, RouteError):
+                known = []
+            stand = "; ".join([await self._stands(address) for address in known]) or "no broker is known"
             raise RouteError(
-                f"{what} after {seconds:g} s{last}. What was done stays done: repeat the command to go on",
+                f"{error}. As it stands: {stand}. What was done stays done: repeat the command to go on",
                 retriable=True,
-            ) from None
+            ) from error
+
+    async def _stands(self, address: str) -> str:
+        """Return in a few words what a broker is now."""
+        try:
+            number, _, raft, state = await self._one(address)
+        except InvokeError as error:
+            return f"{address} does not answer ({error})"
+        if raft and state["classic"]:
+            return f"{address} is n{number} of a group that has ended"
+        if raft:
+            return f"{address} is n{number} of a Raft group" + (", which it leads" if state["leads"] else "")
+        fenced = f", and takes nothing: {state['fenced']}" if state.get("fenced") else ""
+        return f"{address} is {state['role']} with brokerId {number}{fenced}"
 
 
 def _members(state: dict[str, Any]) -> dict[str, bool]:

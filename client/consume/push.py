@@ -6,20 +6,22 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from client.assigned import AssignedQueue, PullContext, PullLimits
-from client.assignment import Assignment
-from client.balancer import BalanceOptions, Balancer
-from client.errors import ClientError, ConsumeError, RouteError
+from client.consume.assignment import Assignment
+from client.consume.balancer import BalanceOptions, Balancer
+from client.consume.caller import Callback, CallbackCaller, ListenerOptions
+from client.consume.listeners import ConcurrentListener, OrderlyListener
+from client.consume.offsets import LocalOffsets, OffsetStore, RemoteOffsets, refresh_quietly, starting_offset
+from client.consume.push_queue import AssignedQueue, PullContext, PullLimits
+from client.consume.queuelocks import RENEW_S, QueueLocks
+from client.consume.rebalance import Strategy, average
+from client.consume.rewinds import Rewinds
+from client.consume.runninginfo import running_info
+from client.consume.subscription import Subscription, subscribe_by_tags
+from client.errors import ClientClosed, ConsumeError, RouteError, raises_client_errors
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
-from client.listeners import Callback, Caller, ConcurrentListener, ListenerOptions, OrderlyListener
 from client.message import ConsumeFrom, MessageModel
-from client.offsets import LocalOffsets, OffsetStore, RemoteOffsets, refresh_quietly, starting_offset
-from client.queuelocks import RENEW_S, QueueLocks
-from client.rebalance import Strategy, average
-from client.runninginfo import running_info
-from client.subscription import Subscription, subscribe_by_tags
-from remoting.bodies import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
+from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
 from remoting.errors import RemotingError
 from remoting.message import MessageExt
 from remoting.topics import check_group, retry_topic
@@ -37,6 +39,7 @@ ATTEMPTS_MAX_DEFAULT = 16
 TOPICS_MAX = 1024
 
 
+@raises_client_errors
 class PushConsumer(Lifecycle):
     """A member of a consumer group. Subscribe and set the callback before `start`; ``async with`` starts and closes.
 
@@ -44,8 +47,11 @@ class PushConsumer(Lifecycle):
     coroutine function, or plain, which then runs in one of `concurrency` threads. With `orderly` it sees each queue's
     messages one after the other. `from_where` says where a group begins that has no offset stored (`timestamp_ms`: for
     TIMESTAMP, by default half an hour ago). A failed message comes again, at most `attempts_max` times (-1: 16, or in
-    order without end), then it is a dead letter. BROADCASTING keeps offsets below `offset_dir`.
+    order without end), then it is a dead letter. BROADCASTING keeps offsets below `offset_dir`. `start` returns when
+    the first queues are positioned, or after 3 s.
     """
+
+    noun = "consumer"
 
     def __init__(
         self,
@@ -87,13 +93,17 @@ class PushConsumer(Lifecycle):
             local_retry_s=local_retry,
         )
         self._strategy = strategy
-        folder = offset_dir or Path.home() / ".raftmq_offsets"
-        self._offset_path = folder / (instance_name or "DEFAULT") / group / "offsets.json"
+        self._offset_path = (
+            _offset_path(offset_dir, instance_name, group) if model is MessageModel.BROADCASTING else None
+        )
         self._subscriptions: dict[str, Subscription] = {}
         self._callback: Callback | None = None
         self._tasks = Tasks(f"consumer {group}")
         self._started = False
+        self._grace = CLOSE_S
         self.started_ms = 0
+        # How often a broker sent this consumer below what it had stored.
+        self.rewinds = Rewinds()
 
     def subscribe(self, topic: str, expression: str = "*") -> None:
         """Want a topic's messages: all (``"*"``) or of certain tags (``"TagA || TagB"``). Raises ConsumeError."""
@@ -106,33 +116,30 @@ class PushConsumer(Lifecycle):
     def unsubscribe(self, topic: str) -> None:
         """Want a topic's messages no more."""
         if self._subscriptions.pop(topic, None) is not None and self._started:
-            self._tasks.spawn(self._assignment.drop_topic(topic), f"unsubscribe {topic}")
+            self._assignment.drop_topic(topic)
         self._changed()
 
     def on_message(self, callback: Callback) -> None:
         """Set what is called with messages."""
         self._callback = callback
 
-    async def start(self) -> None:
-        """Join the group; returns when the first queues are positioned, or after 3 s. Raises ConsumeError."""
+    async def _start(self) -> None:
+        # Join the group; done when the first queues are positioned, or after START_S.
         if self._callback is None or not self._subscriptions:
             raise ConsumeError("a consumer needs a callback (on_message) and a topic (subscribe) before it starts")
-        if self._started:
-            raise ConsumeError("this consumer is started already")
         await self.instance.enter()
+        self._undo.push_async_callback(self.instance.leave)
         if self._model is MessageModel.CLUSTERING:
             now_ms = time.time_ns() // 1_000_000
             topic = retry_topic(self.group)
             self._subscriptions[topic] = Subscription(topic, "*", frozenset(), now_ms)
         self.started_ms = time.time_ns() // 1_000_000
         self._build(self._callback)
-        for topic in self._subscriptions:
+        self._undo.push_async_callback(self._listener.close, 0.0)
+        for topic in list(self._subscriptions):
             await refresh_quietly(self.instance.routes, topic)
-        try:
-            await self.instance.add_consumer(self)
-        except ClientError:
-            await self.instance.leave()
-            raise
+        self._undo.push_async_callback(self.instance.remove_consumer, self)
+        await self.instance.add_consumer(self)
         self._started = True
         self._tasks.spawn(self._balancer.run(), "rebalance")
         self._tasks.every(COMMIT_S, self.commit, "commit")
@@ -147,25 +154,33 @@ class PushConsumer(Lifecycle):
             _log.warning("group %s: not every queue could be reached yet; consumption begins as they can", self.group)
 
     async def close(self, grace: float = CLOSE_S) -> None:
-        """Take no more messages, let callbacks end (up to `grace` s), store offsets, leave the group."""
+        """Take no more messages, let callbacks end (up to `grace` s), store offsets, leave the group; see Lifecycle."""
+        if self._closing is None:
+            self._grace = grace
+        await super().close()
+
+    async def _close(self) -> None:
         if not self._started:
             return
         self._started = False
-        await self._tasks.close()
         queues = list(self._assignment.queues.values())
+        for assigned in queues:
+            assigned.retired = True
+        await self._tasks.close()
         await asyncio.gather(*(assigned.stop_fetching() for assigned in queues))
-        await self._listener.close(grace)
+        await self._listener.close(self._grace)
+        await self._assignment.close(CLOSE_S)
         await self._offsets.persist()
         for assigned in queues:
             assigned.unfinished.dropped = True
         if self._orderly:
-            await self._locks.release([assigned.queue for assigned in queues])
+            await self._give_locks_back([assigned.queue for assigned in queues])
         self._assignment.queues.clear()
-        await self.instance.remove_consumer(self)
-        await self.instance.leave()
 
     async def commit(self) -> None:
         """Store the offsets of all queues now."""
+        if not self._started:
+            raise ClientClosed("this consumer is not started, or was closed")
         await self._offsets.persist()
 
     def assigned(self) -> list[MessageQueue]:
@@ -214,6 +229,7 @@ class PushConsumer(Lifecycle):
             [subscription.data() for subscription in self._subscriptions.values()],
             list(self._assignment.queues.values()),
             self._caller.counters,
+            self.rewinds,
             started_ms=self.started_ms,
             orderly=self._orderly,
             concurrency=self._options.concurrency,
@@ -232,10 +248,10 @@ class PushConsumer(Lifecycle):
 
     def _build(self, callback: Callback) -> None:
         """Make the parts, now that a loop runs."""
-        self._caller = Caller(callback, self._options)
+        self._caller = CallbackCaller(callback, self._options, self)
         self._offsets: OffsetStore = (
             LocalOffsets(self._offset_path)
-            if self._model is MessageModel.BROADCASTING
+            if self._offset_path is not None
             else RemoteOffsets(self.group, self.instance.api, self.instance.routes)
         )
         self._locks = QueueLocks(self.group, self.instance, self._lock_lost)
@@ -259,6 +275,7 @@ class PushConsumer(Lifecycle):
             begin=self._begin,
             admit=self._locks.acquire if locks_needed else None,
             in_order=self._orderly,
+            rewinds=self.rewinds,
         )
         self._assignment = Assignment(context, self._released)
         self._balancer = Balancer(
@@ -280,14 +297,21 @@ class PushConsumer(Lifecycle):
         """Hand a queue over: its offset first, then its lock."""
         if isinstance(self._listener, OrderlyListener):
             # A callback that runs may end; nothing of the queue begins after it.
-            unfinished = assigned.unfinished
-            self._listener.retire(unfinished)
-            await self._listener.idle(unfinished, CLOSE_S)
+            self._listener.retire(assigned.unfinished)
+            await self._listener.idle(assigned.queue)
         await self._offsets.persist([assigned.queue])
         assigned.unfinished.dropped = True
         self._offsets.forget(assigned.queue)
         if self._orderly:
             await self._locks.release([assigned.queue])
+
+    async def _give_locks_back(self, queues: list[MessageQueue]) -> None:
+        """Release the locks of queues whose callback has ended; brokers let go of the others by themselves."""
+        assert isinstance(self._listener, OrderlyListener)
+        busy = [queue for queue in queues if self._listener.busy(queue)]
+        if busy:
+            _log.warning("group %s: callbacks still run, so their locks are left to expire: %s", self.group, busy)
+        await self._locks.release([queue for queue in queues if queue not in busy])
 
     async def _lock_lost(self, queue: MessageQueue) -> None:
         assigned = self._assignment.queues.get(queue)
@@ -324,3 +348,13 @@ class PushConsumer(Lifecycle):
         if self._started:
             self._tasks.spawn(self.instance.heartbeat(), "subscription changed")
             self._balancer.soon()
+
+
+def _offset_path(folder: Path | None, instance_name: str | None, group: str) -> Path:
+    """Return where a broadcasting consumer keeps its offsets; raises ConsumeError when there is no home for them."""
+    if folder is None:
+        try:
+            folder = Path.home() / ".raftmq_offsets"
+        except RuntimeError as error:
+            raise ConsumeError(f"offset_dir is not given, and there is no home directory: {error}") from error
+    return folder / (instance_name or "DEFAULT") / group / "offsets.json"

@@ -1,106 +1,20 @@
-"""Calling the application: concurrently, or in the order of each queue."""
+"""Handing messages to the application: concurrently, or in the order of each queue."""
 
 import asyncio
-import inspect
 import logging
-import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from client.assigned import AssignedQueue
-from client.message import ConsumeResult
-from client.processqueue import ProcessQueue
+from client.consume.caller import CallbackCaller, ListenerOptions, names_of
+from client.consume.processqueue import ProcessQueue
+from client.consume.push_queue import AssignedQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
-from remoting.topics import is_retry_topic
 
 _log = logging.getLogger(__name__)
 
-Callback = Callable[[list[MessageExt]], Awaitable[ConsumeResult | None] | ConsumeResult | None]
 # Tries to have a message delivered again by its broker; False: it must be consumed again here.
 SendBack = Callable[[MessageExt], Awaitable[bool]]
-
-LOCAL_RETRY_S = 5.0
-
-
-@dataclass(slots=True)
-class ListenerOptions:
-    """How the application is called. `timeout_s`: a callback that takes longer counts as failed."""
-
-    concurrency: int
-    batch: int
-    timeout_s: float
-    # Failed messages are given up (broadcasting: nobody could be told).
-    gives_up: bool = False
-    # In order: how long a queue pauses after a failure, and how often a message is tried before it is sent back.
-    suspend_s: float = 1.0
-    attempts_max: int = 2**31 - 1
-    # Concurrently: how long a message that could not be sent back waits here.
-    local_retry_s: float = LOCAL_RETRY_S
-
-
-@dataclass(slots=True)
-class TopicCounters:
-    """What became of a topic's messages since the start; `busy_ms` is the time that callbacks took."""
-
-    succeeded: int = 0
-    failed: int = 0
-    busy_ms: float = 0.0
-
-
-class Caller:
-    """Calls one callback, be it a coroutine function or a plain one (run in threads of its own)."""
-
-    def __init__(self, callback: Callback, options: ListenerOptions) -> None:
-        self._callback = callback
-        self._timeout = options.timeout_s
-        target = callback if inspect.isroutine(callback) else type(callback).__call__
-        self._threads = (
-            None
-            if inspect.iscoroutinefunction(target)
-            else ThreadPoolExecutor(options.concurrency, thread_name_prefix="consume")
-        )
-        self.counters: dict[str, TopicCounters] = {}
-
-    async def call(self, messages: list[MessageExt]) -> bool:
-        """Return whether the application consumed the messages; its exceptions are logged and mean no."""
-        for message in messages:
-            _restore_topic(message)
-        topic = messages[0].topic
-        began = time.monotonic()
-        try:
-            async with asyncio.timeout(self._timeout):
-                answer = await self._answer(messages)
-        except TimeoutError:
-            _log.error("consuming %s took more than %s s: it counts as failed", _names(messages), self._timeout)
-            consumed = False
-        except Exception:
-            _log.exception("consuming %s failed", _names(messages))
-            consumed = False
-        else:
-            consumed = answer is None or answer is ConsumeResult.SUCCESS
-            if not consumed and answer is not ConsumeResult.RECONSUME_LATER:
-                _log.error("a consumer callback returned %r: it takes a ConsumeResult or None", answer)
-        counters = self.counters.setdefault(topic, TopicCounters())
-        counters.busy_ms += (time.monotonic() - began) * 1000
-        if consumed:
-            counters.succeeded += len(messages)
-        else:
-            counters.failed += len(messages)
-        return consumed
-
-    def close(self) -> None:
-        """Let the threads end; a callback that runs on is not waited for."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _answer(self, messages: list[MessageExt]) -> ConsumeResult | None:
-        if self._threads is not None:
-            answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._callback, messages)
-        else:
-            answer = self._callback(messages)
-        # A plain callable may still hand back an awaitable (a lambda around a coroutine function).
-        return await answer if inspect.isawaitable(answer) else answer
 
 
 @dataclass(slots=True)
@@ -116,15 +30,16 @@ class ConcurrentListener:
     What waits here is bounded by the unfinished messages of each queue (PullLimits).
     """
 
-    def __init__(self, caller: Caller, options: ListenerOptions, send_back: SendBack) -> None:
+    def __init__(self, caller: CallbackCaller, options: ListenerOptions, send_back: SendBack) -> None:
         self._caller = caller
         self._options = options
         self._send_back = send_back
         self._waiting: asyncio.Queue[_Batch | None] = asyncio.Queue()
         self._later: set[asyncio.TimerHandle] = set()
         self._closing = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        self._workers = [loop.create_task(self._work(), name=f"consume {n}") for n in range(options.concurrency)]
+        self._workers: set[asyncio.Task[None]] = set()
+        for _number in range(options.concurrency):
+            self._add_worker()
 
     def deliver(self, source: AssignedQueue, unfinished: ProcessQueue, messages: list[MessageExt]) -> None:
         """Queue messages in batches."""
@@ -138,13 +53,28 @@ class ConcurrentListener:
         for handle in self._later:
             handle.cancel()
         self._later.clear()
-        for _worker in self._workers:
+        workers = list(self._workers)
+        for _worker in workers:
             self._waiting.put_nowait(None)
-        await asyncio.wait(self._workers, timeout=grace_s)
-        for worker in self._workers:
+        if workers:
+            await asyncio.wait(workers, timeout=grace_s)
+        for worker in workers:
             worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        await asyncio.gather(*workers, return_exceptions=True)
         self._caller.close()
+
+    def _add_worker(self) -> None:
+        worker = asyncio.get_running_loop().create_task(self._work(), name="consume")
+        self._workers.add(worker)
+        worker.add_done_callback(self._worker_ended)
+
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        """Put another one in the place of a worker that ended though nobody closed this."""
+        self._workers.discard(worker)
+        if not self._closing.is_set():
+            error = None if worker.cancelled() else worker.exception()
+            _log.error("a worker of this consumer ended (%r): another one takes its place", error)
+            self._add_worker()
 
     async def _work(self) -> None:
         while not self._closing.is_set():
@@ -153,9 +83,12 @@ class ConcurrentListener:
                 continue
             try:
                 await self._consume(batch)
-            except Exception:
-                _log.exception("consuming %s: it is tried again later", _names(batch.messages))
+            except BaseException as error:
+                # Not finished, so it must come again, also when this worker ends of it.
                 self._again(batch)
+                if not isinstance(error, Exception):
+                    raise
+                _log.exception("consuming %s: it is tried again later", names_of(batch.messages))
             # Callbacks that never wait must leave the loop to others between messages.
             await asyncio.sleep(0)
 
@@ -164,7 +97,7 @@ class ConcurrentListener:
             batch.source.finish(batch.unfinished, batch.messages)
             return
         if self._options.gives_up:
-            _log.warning("broadcast %s failed and will not come again", _names(batch.messages))
+            _log.warning("broadcast %s failed and will not come again", names_of(batch.messages))
             batch.source.finish(batch.unfinished, batch.messages)
             return
         for message in batch.messages:
@@ -207,7 +140,11 @@ class OrderlyListener:
     """One callback at a time for each queue, in the order of its offsets; up to `concurrency` queues at a time."""
 
     def __init__(
-        self, caller: Caller, options: ListenerOptions, send_back: SendBack, is_mine: Callable[[AssignedQueue], bool]
+        self,
+        caller: CallbackCaller,
+        options: ListenerOptions,
+        send_back: SendBack,
+        is_mine: Callable[[AssignedQueue], bool],
     ) -> None:
         """`is_mine` tells whether a queue's lock is held right now."""
         self._caller = caller
@@ -217,6 +154,8 @@ class OrderlyListener:
         self._turns = asyncio.Semaphore(options.concurrency)
         self._closing = False
         self._queues: dict[ProcessQueue, _OrderedQueue] = {}
+        # Queues whose callback runs now. It may outlive the queue's stay here, and the queue may come back meanwhile.
+        self._busy: dict[MessageQueue, asyncio.Event] = {}
 
     def deliver(self, source: AssignedQueue, unfinished: ProcessQueue, messages: list[MessageExt]) -> None:
         """Wake the queue's own task."""
@@ -224,7 +163,7 @@ class OrderlyListener:
         ordered = self._queues.get(unfinished)
         if ordered is None and not self._closing:
             ordered = self._queues[unfinished] = _OrderedQueue(source, unfinished)
-            ordered.task = asyncio.get_running_loop().create_task(self._run(ordered), name=f"consume {source.queue}")
+            self._begin(ordered)
         if ordered is not None:
             ordered.arrived.set()
 
@@ -250,17 +189,33 @@ class OrderlyListener:
             ordered.retired = True
             ordered.arrived.set()
 
-    async def idle(self, unfinished: ProcessQueue, grace_s: float) -> None:
-        """Wait until no callback runs for a queue that was dropped, so that its lock can be given back."""
-        ordered = self._queues.get(unfinished)
-        if ordered is not None and ordered.task is not None:
-            ordered.arrived.set()
-            await asyncio.wait([ordered.task], timeout=grace_s)
+    async def idle(self, queue: MessageQueue) -> None:
+        """Wait until no callback runs for a queue, so that its lock can be given back."""
+        while (busy := self._busy.get(queue)) is not None:
+            await busy.wait()
+
+    def busy(self, queue: MessageQueue) -> bool:
+        """Tell whether a callback runs for a queue."""
+        return queue in self._busy
+
+    def _begin(self, ordered: _OrderedQueue) -> None:
+        ordered.task = asyncio.get_running_loop().create_task(
+            self._run(ordered), name=f"consume {ordered.source.queue}"
+        )
+        ordered.task.add_done_callback(lambda task: self._ended(ordered, task))
+
+    def _ended(self, ordered: _OrderedQueue, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if self._closing or ordered.over:
+            self._queues.pop(ordered.unfinished, None)
+        else:
+            _log.error("consuming of %s ended (%r): it begins again", ordered.source.queue, error)
+            self._begin(ordered)
 
     async def _run(self, ordered: _OrderedQueue) -> None:
-        try:
-            while not self._closing and not ordered.over:
-                batch = ordered.unfinished.head(self._options.batch)
+        while not self._closing and not ordered.over:
+            batch = ordered.unfinished.head(self._options.batch)
+            try:
                 if not batch:
                     ordered.arrived.clear()
                     if not ordered.unfinished.head(1):
@@ -269,8 +224,9 @@ class OrderlyListener:
                     await asyncio.sleep(0.1)
                 else:
                     await self._consume(ordered, batch)
-        finally:
-            self._queues.pop(ordered.unfinished, None)
+            except Exception:
+                _log.exception("consuming %s: it is tried again", names_of(batch))
+                await asyncio.sleep(self._options.suspend_s)
 
     async def _wait(self, ordered: _OrderedQueue) -> None:
         # A dropped queue gets no more messages; look from time to time whether it was.
@@ -281,15 +237,22 @@ class OrderlyListener:
             return
 
     async def _consume(self, ordered: _OrderedQueue, batch: list[MessageExt]) -> None:
+        queue = ordered.source.queue
         async with self._turns:
+            await self.idle(queue)
             if self._closing or ordered.over:
                 return
-            consumed = await self._caller.call(batch)
+            ended = self._busy[queue] = asyncio.Event()
+            try:
+                consumed = await self._caller.call(batch, exclusive=True)
+            finally:
+                del self._busy[queue]
+                ended.set()
         if consumed:
             ordered.source.finish(ordered.unfinished, batch)
             return
         if self._options.gives_up:
-            _log.warning("broadcast %s failed and will not come again", _names(batch))
+            _log.warning("broadcast %s failed and will not come again", names_of(batch))
             ordered.source.finish(ordered.unfinished, batch)
             return
         for message in batch:
@@ -297,16 +260,3 @@ class OrderlyListener:
             if message.reconsume_times > self._options.attempts_max and await self._send_back(message):
                 ordered.source.finish(ordered.unfinished, [message])
         await asyncio.sleep(self._options.suspend_s)
-
-
-def _restore_topic(message: MessageExt) -> None:
-    """Show a message that comes from the retry topic under the topic that it was sent to."""
-    origin = message.properties.get("RETRY_TOPIC")
-    if origin and is_retry_topic(message.topic):
-        message.topic = origin
-
-
-def _names(messages: list[MessageExt]) -> str:
-    first = messages[0]
-    more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
-    return f"message {first.msg_id} of topic {first.topic}{more}"

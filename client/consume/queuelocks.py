@@ -9,10 +9,10 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 
+from client.consume.offsets import broker_address
 from client.errors import RouteError
 from client.instance import ClientInstance
-from client.offsets import broker_address
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.errors import RemotingError
 
 _log = logging.getLogger(__name__)

@@ -6,14 +6,15 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from client.api import UNMOVED, BrokerApi, PullAnswer, PullRequest, PullStatus
+from client.api import OFFSET_RESET, UNMOVED, BrokerApi, PullAnswer, PullRequest, PullStatus
+from client.consume.offsets import OffsetStore, refresh_quietly
+from client.consume.processqueue import ProcessQueue
+from client.consume.replica import ReplicaChoice
+from client.consume.rewinds import Rewinds
+from client.consume.subscription import Subscription
 from client.errors import ClientError, RouteError
 from client.instance import ClientInstance
-from client.offsets import OffsetStore, refresh_quietly
-from client.processqueue import ProcessQueue
-from client.replica import ReplicaChoice
-from client.subscription import Subscription
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.codes import ResponseCode
 from remoting.errors import InvokeError, RemotingError, ResponseError
 from remoting.message import MessageExt
@@ -61,16 +62,21 @@ class PullContext:
     # Waits until the queue may be consumed (its lock, for consumption in order).
     admit: Callable[[MessageQueue], Awaitable[None]] | None = None
     in_order: bool = False
+    rewinds: Rewinds = field(default_factory=Rewinds)
 
 
 @dataclass(slots=True, eq=False)
 class AssignedQueue:
-    """A queue of this consumer. `unfinished` is replaced when the position is reset; the old one is then dropped."""
+    """A queue of this consumer. `unfinished` is replaced when the position is reset; the old one is then dropped.
+
+    Once `retired` it is this consumer's no more: nothing begins to fetch from it again.
+    """
 
     context: PullContext
     queue: MessageQueue
     subscription: Subscription
     unfinished: ProcessQueue = field(default_factory=ProcessQueue)
+    retired: bool = False
     next_offset: int = -1
     last_pull_ms: int = 0
     last_consume_ms: int = 0
@@ -79,10 +85,10 @@ class AssignedQueue:
     _task: asyncio.Task[None] | None = None
     _replica: ReplicaChoice = field(default_factory=lambda: ReplicaChoice(time.monotonic))
 
-    def start(self) -> None:
-        """Begin to fetch."""
-        assert self._task is None
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"pull {self.queue}")
+    def start(self, after: "asyncio.Task[None] | None" = None) -> None:
+        """Begin to fetch, once `after` has ended."""
+        if not self.retired and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(after), name=f"pull {self.queue}")
 
     async def stop(self) -> None:
         """Fetch no more, and have what is unfinished forgotten when it ends."""
@@ -102,6 +108,8 @@ class AssignedQueue:
     async def restart(self, offset: int | None = None) -> None:
         """Forget what is unfinished and begin anew: at `offset`, or (None) where the offset store says."""
         await self.stop()
+        if self.retired:
+            return
         self.unfinished = ProcessQueue()
         self.next_offset = -1 if offset is None else offset
         self.positioned.clear()
@@ -123,7 +131,9 @@ class AssignedQueue:
     def _api(self) -> BrokerApi:
         return self.context.instance.api
 
-    async def _run(self) -> None:
+    async def _run(self, after: "asyncio.Task[None] | None") -> None:
+        if after is not None:
+            await asyncio.wait([after])
         pause = PAUSE_S_FIRST
         while True:
             try:
@@ -204,16 +214,9 @@ class AssignedQueue:
 
     async def _correct(self, answer: PullAnswer) -> None:
         """Go where the broker says: the offset is no longer, or not yet, in the queue."""
-        _log.warning(
-            "group %s: %s has offsets %d to %d, not %d: going on at %d",
-            self.context.group,
-            self.queue,
-            answer.min_offset,
-            answer.max_offset,
-            self.next_offset,
-            answer.next_offset,
-        )
-        if answer.next_offset == self.next_offset:
+        context = self.context
+        context.rewinds.moved(context.group, self.queue, self.next_offset, context.offsets.noted(self.queue), answer)
+        if answer.next_offset == self.next_offset and answer.remark != OFFSET_RESET:
             # A broker that contradicts itself must not be asked in a tight loop.
             await asyncio.sleep(PAUSE_S_MAX)
         self.unfinished.dropped = True

@@ -4,9 +4,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from client.latency import LatencyTable
+from client.produce.latency import LatencyTable
 from client.retry import gone
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.errors import ResponseError
 
 # Topics whose place in the round is remembered; a forgotten topic starts its round anew.

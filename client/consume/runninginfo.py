@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from client.assigned import AssignedQueue
+from client.consume.caller import TopicCounters
+from client.consume.push_queue import AssignedQueue
+from client.consume.rewinds import Rewinds
 from client.instance import ClientInstance
-from client.listeners import TopicCounters
-from remoting.bodies import ConsumerRunningInfo, MessageQueue, SubscriptionData
+from remoting.bodies.registry import ConsumerRunningInfo, MessageQueue, SubscriptionData
 from remoting.codes import VERSION_NAME
 
 
@@ -16,6 +17,7 @@ def running_info(
     subscriptions: Sequence[SubscriptionData],
     queues: Sequence[AssignedQueue],
     counters: Mapping[str, TopicCounters],
+    rewinds: Rewinds,
     *,
     started_ms: int,
     orderly: bool,
@@ -31,6 +33,7 @@ def running_info(
             "PROP_CONSUMEORDERLY": "true" if orderly else "false",
             "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
             "PROP_THREADPOOL_CORE_SIZE": str(concurrency),
+            "PROP_REWINDS": str(rewinds.count),
         },
         subscriptionSet=list(subscriptions),
         mqTable={assigned.queue: _queue_info(assigned, locked) for assigned in queues},

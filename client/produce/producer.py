@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from client.api import FORWARDED
 from client.compression import Codec
 from client.errors import (
     ClientClosed,
@@ -18,29 +18,29 @@ from client.errors import (
     SendFailed,
     may_be_stored,
 )
+from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
 from client.instance import ClientInstance
-from client.latency import LatencyTable
 from client.lifecycle import Lifecycle
 from client.message import BODY_BYTES_MAX, STATUS_BY_CODE, Message, SendResult
-from client.outgoing import Outgoing, Packer, Selector
+from client.produce.arguments import check_choice, check_messages, seconds, selected
+from client.produce.latency import LatencyTable
+from client.produce.outgoing import Outgoing, Packer, Selector
+from client.produce.sendpolicy import QueuePicker
 from client.retry import with_retries
 from client.routes import TopicRoute
-from client.sendpolicy import QueuePicker
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.command import Command
 from remoting.errors import InvokeError, RemotingError, ResponseError
-from remoting.headers import SendMessageResponseHeader
+from remoting.headers.registry import SendMessageResponseHeader
 from remoting.msgid import UniqKeys
 from remoting.topics import check_group
 from runtime.clock import SystemClock
 from runtime.tasks import Tasks
 
-# Sends without an answer yet, and the bytes of their bodies: beyond, `send` waits and `send_async` fails at once with
-# SendBacklogFull. What a slow broker makes pile up stays this small.
-IN_FLIGHT_MAX = 16_384
-IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
-# In the answer of a broker that does not lead its Raft group, and passed the send on.
-FORWARDED = "raftHop"
+# How long a further attempt waits for a newer route.
+ROUTE_S_MAX = 0.2
+# By so much may a send outlive its deadline, whatever goes wrong.
+DEADLINE_GRACE_S = 0.5
 # Pauses before asking for the route of a topic that a send just created.
 CONFIRM_PAUSES_S = (0.05, 0.2, 0.5, 1.0, 3.0)
 
@@ -51,8 +51,10 @@ class Producer(Lifecycle):
     `send_timeout` (s) bounds a send with all its attempts; `retries` is how often an attempt that reached a broker
     is repeated (with 0, not even an unreachable one is tried again); bodies longer than `compress_over` bytes are
     compressed by `codec`; `latency_tolerance` leaves slow brokers alone for a while; a topic that does not exist is
-    created with `default_topic_queues` queues where brokers allow it.
+    created with `default_topic_queues` queues where brokers allow it. `close` waits for what is on its way.
     """
+
+    noun = "producer"
 
     def __init__(
         self,
@@ -75,7 +77,12 @@ class Producer(Lifecycle):
         if wrong is not None:
             raise ClientError(wrong)
         self.group = group
-        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name)
+        self.instance = instance or ClientInstance(
+            namesrv,
+            instance_name=instance_name,
+            in_flight_max=in_flight_max,
+            in_flight_bytes_max=in_flight_bytes_max,
+        )
         self._timeout = send_timeout
         self._attempts = 1 + retries
         self._default_queues = default_topic_queues
@@ -83,39 +90,32 @@ class Producer(Lifecycle):
         self._picker = QueuePicker(self._latency)
         self._pack_options = (compress_over, max_message_bytes, codec)
         self._packer: Packer | None = None
-        self._in_flight = 0
-        self._in_flight_bytes = 0
-        self._in_flight_max = in_flight_max
-        self._in_flight_bytes_max = in_flight_bytes_max
-        # Sends that wait for room, in order; bounded by the tasks that call send.
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._flight = Flight(in_flight_max, in_flight_bytes_max, self.instance.flight)
         self._drained: asyncio.Future[None] | None = None
         self._confirming: set[str] = set()
         self._tasks = Tasks(f"producer {group}")
 
-    async def start(self) -> None:
-        """Get ready; brokers are contacted with the first message to each."""
+    async def _start(self) -> None:
+        # Brokers are contacted with the first message to each.
         await self.instance.enter()
+        self._undo.push_async_callback(self.instance.leave)
         over, most, codec = self._pack_options
-        self._packer = Packer(UniqKeys(self.instance.ip), compress_over=over, body_bytes_max=most, codec=codec)
+        packer = Packer(UniqKeys(self.instance.ip), compress_over=over, body_bytes_max=most, codec=codec)
         self.instance.add_producer(self.group)
+        self._undo.push_async_callback(self.instance.remove_producer, self.group)
         self._loop = asyncio.get_running_loop()
         self._routes = self.instance.routes
         self._remoting = self.instance.remoting
+        self._packer = packer
 
-    async def close(self) -> None:
-        """Take no more messages, wait for those on their way (each has a deadline), leave."""
-        if self._packer is None:
-            return
+    async def _close(self) -> None:
+        # Take no more messages, and wait for those on their way: each has a deadline.
         self._packer = None
-        while self._waiting:
-            self._wake_waiting()
-        if self._in_flight:
+        self._flight.wake_all()
+        if self._flight.count:
             self._drained = self._loop.create_future()
             await self._drained
         await self._tasks.close()
-        await self.instance.remove_producer(self.group)
-        await self.instance.leave()
 
     async def send(
         self,
@@ -131,8 +131,9 @@ class Producer(Lifecycle):
         `queue` names the queue; `selector` chooses among the topic's queues by the message and `arg`: always the same
         one keeps the order. Raises MessageRefused, RouteError, SendFailed, ClientClosed.
         """
-        timeout = self._timeout if timeout is None else timeout
-        if self._is_full():
+        timeout = seconds(timeout, self._timeout)
+        self._check_home()
+        if self._flight.full:
             began = time.monotonic()
             # When there is still no room in time, send_async says so.
             with contextlib.suppress(TimeoutError):
@@ -157,20 +158,26 @@ class Producer(Lifecycle):
         """
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         try:
+            self._check_home()
+            bound = seconds(timeout, self._timeout)
+            check_choice(queue, selector)
             out = self._admit(message)
         except ClientError as error:
             future.set_exception(error)
             return future
         out.future, out.queue, out.selector, out.arg = future, queue, selector, arg
-        out.deadline = out.started + (self._timeout if timeout is None else timeout)
+        out.deadline = out.started + bound
         route = self._routes.cached(out.topic)
         if route is None or not route.write_queues:
             self._tasks.spawn(self._carry(out, None), "send")
             return future
         try:
             chosen, answer = self._submit(out, route)
-        except ClientError as error:
+        except BaseException as error:
             self._settle_failed(out, error)
+            if not isinstance(error, Exception):
+                # Such as a selector's sys.exit().
+                raise
         else:
             answer.add_done_callback(partial(self._answered, out, chosen))
         return future
@@ -178,45 +185,51 @@ class Producer(Lifecycle):
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, arg: Any = None
     ) -> None:
-        """Send without an acknowledgement: fast, and nobody notices a loss. Raises what `send` does before sending."""
+        """Send without an acknowledgement: fast, and nobody notices a loss. Raises what `send` does before sending.
+
+        Waits, up to the producer's `send_timeout`, while the broker does not take what it was sent before.
+        """
+        self._check_home()
+        check_choice(queue, selector)
         out = self._pack(message)
         out.queue, out.selector, out.arg = queue, selector, arg
-        route = await self._routes.find_for_send(out.topic, self._default_queues)
+        out.deadline = out.started + self._timeout
+        route = await self._route_in_time(out)
         chosen = self._choose(out, route)
         request = out.request(self.group, chosen, self._default_queues, oneway=True)
+        left = max(out.deadline - time.monotonic(), 0.001)
         try:
-            await self._remoting.oneway(self._address(route, chosen, None), request)
-        except InvokeError as error:
+            await self._remoting.oneway(self._address(route, chosen, None), request, left)
+        except RemotingError as error:
             raise SendFailed(f"one-way send to topic {out.topic}: {error}", sent=False) from error
 
     async def room(self) -> None:
         """Wait until one more send may be on its way."""
-        while self._packer is not None and self._is_full():
-            turn: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.append(turn)
-            await turn
+        while self._packer is not None and self._flight.full:
+            await self._flight.room()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that a selector would be given; raises RouteError."""
+        self._check_home()
         return list((await self._routes.find_for_send(topic, self._default_queues)).write_queues)
-
-    def _is_full(self) -> bool:
-        return self._in_flight >= self._in_flight_max or self._in_flight_bytes >= self._in_flight_bytes_max
 
     def _pack(self, message: Message | Sequence[Message]) -> Outgoing:
         if self._packer is None:
             raise ClientClosed("this producer is not started, or was closed")
-        return self._packer.pack(message)
+        try:
+            if not isinstance(message, Message):
+                check_messages(message)
+            return self._packer.pack(message)
+        except ClientError:
+            raise
+        except Exception as error:
+            raise MessageRefused(f"the message cannot be sent as it is: {type(error).__name__}: {error}") from error
 
     def _admit(self, message: Message | Sequence[Message]) -> Outgoing:
-        if self._is_full():
-            raise SendBacklogFull(
-                f"{self._in_flight} sends with {self._in_flight_bytes} bytes have no answer yet "
-                f"({self._in_flight_max} and {self._in_flight_bytes_max} at most): await producer.room()"
-            )
+        if self._flight.full:
+            raise SendBacklogFull(f"{self._flight.describe()}: await producer.room()")
         out = self._pack(message)
-        self._in_flight += 1
-        self._in_flight_bytes += len(out.body)
+        self._flight.enter(len(out.body))
         return out
 
     def _submit(self, out: Outgoing, route: TopicRoute) -> tuple[MessageQueue, asyncio.Future[Command]]:
@@ -225,18 +238,20 @@ class Producer(Lifecycle):
         out.attempts += 1
         out.assumed = route.assumed
         left = out.deadline - time.monotonic()
-        # A broker that hangs must leave time for another attempt; the last one may take all that is left.
-        timeout = left if out.attempts >= self._attempts else left / 2
+        # A broker that hangs must leave time for another attempt, if there may be one.
+        timeout = left if out.attempts >= self._attempts or out.queue is not None else left / 2
         request = out.request(self.group, queue, self._default_queues)
         out.address = self._address(route, queue, out.avoid)
         return queue, self._remoting.submit(out.address, request, max(timeout, 0.001))
 
     def _choose(self, out: Outgoing, route: TopicRoute) -> MessageQueue:
         if out.queue is None and out.selector is not None:
+            queues = list(route.write_queues)
             try:
-                out.queue = out.selector(list(route.write_queues), out.message, out.arg)
+                chosen = out.selector(queues, out.message, out.arg)
             except Exception as error:
                 raise MessageRefused(f"the queue selector failed: {type(error).__name__}: {error}") from error
+            out.queue = selected(chosen, route.write_queues)
         return out.queue or self._picker.pick(out.topic, route.write_queues, out.failed_broker)
 
     def _address(self, route: TopicRoute, queue: MessageQueue, avoid: str | None) -> str:
@@ -257,6 +272,8 @@ class Producer(Lifecycle):
                 self._settle_failed(out, error)
         except asyncio.CancelledError:
             self._settle_failed(out, ClientClosed("the client was closed before the answer came"))
+        except Exception as error:
+            self._settle_failed(out, error)
         else:
             self._settle(out, result)
 
@@ -285,43 +302,51 @@ class Producer(Lifecycle):
             return await self._attempt(out)
 
         try:
-            result = await with_retries(
-                attempt,
-                attempts=self._attempts,
-                deadline=out.deadline,
-                again=out.again,
-                at_once=lambda: out.attempts == 1 and self._has_other_broker(out),
-            )
-        except (RemotingError, ClientError) as error:
-            self._settle_failed(out, error)
+            # Each step has its bound; this one is for whatever nobody has thought of.
+            async with asyncio.timeout(max(out.deadline - time.monotonic(), 0.0) + DEADLINE_GRACE_S):
+                result = await with_retries(
+                    attempt,
+                    attempts=self._attempts,
+                    deadline=out.deadline,
+                    again=out.again,
+                    at_once=lambda: out.attempts == 1 and self._has_other_broker(out),
+                )
         except asyncio.CancelledError:
+            out.may_be_stored |= out.attempts > 0
             self._settle_failed(out, ClientClosed("the producer was closed before the message was sent"))
             raise
+        except BaseException as error:
+            self._settle_failed(out, error)
+            if not isinstance(error, Exception):
+                raise
         else:
             self._settle(out, result)
 
     async def _attempt(self, out: Outgoing) -> SendResult:
-        try:
-            async with asyncio.timeout(max(out.deadline - time.monotonic(), 0.0)):
-                route = await self._route(out)
-        except TimeoutError:
-            raise RouteError(
-                f"no NameServer answered in time for topic {out.topic}: check that one runs at "
-                f"{self.instance.nameservers.describe()}",
-                retriable=True,
-            ) from None
-        queue, answer = self._submit(out, route)
+        queue, answer = self._submit(out, await self._route_in_time(out))
         try:
             return self._result(out, queue, await answer)
         except InvokeError as error:
             self._note_failure(out, queue, error)
             raise
 
+    async def _route_in_time(self, out: Outgoing) -> TopicRoute:
+        try:
+            async with asyncio.timeout(max(out.deadline - time.monotonic(), 0.0)):
+                return await self._route(out)
+        except TimeoutError:
+            raise RouteError(
+                f"no NameServer answered in time for topic {out.topic}: check that one runs at "
+                f"{self.instance.nameservers.describe()}",
+                retriable=True,
+            ) from None
+
     async def _route(self, out: Outgoing) -> TopicRoute:
         if out.failed_broker is not None:
-            # Where it went last did not answer as it should: the route may have changed.
-            with contextlib.suppress(RouteError):
-                await self._routes.refresh(out.topic)
+            # The route may have changed. NameServers that are silent cost no more than a slice of the time.
+            with contextlib.suppress(RouteError, TimeoutError):
+                async with asyncio.timeout(min(ROUTE_S_MAX, (out.deadline - time.monotonic()) / 2)):
+                    await self._routes.refresh(out.topic)
         return await self._routes.find_for_send(out.topic, self._default_queues)
 
     def _note_failure(self, out: Outgoing, queue: MessageQueue, error: BaseException) -> None:
@@ -344,38 +369,13 @@ class Producer(Lifecycle):
 
     def _settle_failed(self, out: Outgoing, error: BaseException) -> None:
         if out.future is not None and not out.future.done():
-            out.future.set_exception(self._explained(out, error))
+            out.future.set_exception(out.explained(error))
         self._leave_flight(out)
 
-    @staticmethod
-    def _explained(out: Outgoing, error: BaseException) -> BaseException:
-        if not isinstance(error, RemotingError):
-            return error
-        stored = out.may_be_stored
-        took = time.monotonic() - out.started
-        fate = "may have been stored all the same" if stored else "was not stored"
-        failed = SendFailed(
-            f"send to topic {out.topic} failed after {out.attempts} attempt(s) in {took:.1f} s: {error}; "
-            f"the message {fate}",
-            sent=stored,
-        )
-        failed.__cause__ = error
-        return failed
-
     def _leave_flight(self, out: Outgoing) -> None:
-        self._in_flight -= 1
-        self._in_flight_bytes -= len(out.body)
-        if self._waiting and not self._is_full():
-            self._wake_waiting()
-        if not self._in_flight and self._drained is not None and not self._drained.done():
+        self._flight.leave(len(out.body))
+        if not self._flight.count and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
-
-    def _wake_waiting(self) -> None:
-        # As many as there may be room for: one that does not use its turn must not keep it from the others.
-        for _turn in range(min(len(self._waiting), max(self._in_flight_max - self._in_flight, 1))):
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
 
     async def _reroute(self, topic: str) -> None:
         """Learn who leads now; a NameServer may learn it a little later than the member that forwarded."""

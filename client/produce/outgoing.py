@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from client.compression import Codec, compress, compressed_flag
-from client.errors import may_be_stored
+from client.errors import ClientError, SendFailed, may_be_stored
 from client.message import Message, SendResult, batch_body, check_batch, check_message
 from client.retry import retriable
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.codes import RequestCode
 from remoting.command import Command
-from remoting.headers import SendMessageRequestHeaderV2
+from remoting.errors import RemotingError
+from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.msgid import UniqKeys
 from remoting.topics import AUTO_CREATE_TOPIC
 
@@ -97,6 +98,27 @@ class Outgoing:
         To one queue only when nothing can have been stored: its user cares about order, which a repetition breaks.
         """
         return retriable(error) and (self.queue is None or not may_be_stored(error))
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Return what the application is told of a send that ended with `error`.
+
+        Whatever the last attempt met: when an earlier one may have stored the message, SendFailed says so.
+        """
+        known = isinstance(error, RemotingError | ClientError)
+        # Of what nobody thought of it is not known how far it had come.
+        self.may_be_stored |= not known and self.attempts > 0
+        if isinstance(error, ClientError) and not self.may_be_stored:
+            return error
+        took = time.monotonic() - self.started
+        fate = "may have been stored all the same" if self.may_be_stored else "was not stored"
+        told = str(error) if known else f"{type(error).__name__}: {error}"
+        failed = SendFailed(
+            f"send to topic {self.topic} failed after {self.attempts} attempt(s) in {took:.1f} s: {told}; "
+            f"the message {fate}",
+            sent=self.may_be_stored,
+        )
+        failed.__cause__ = error
+        return failed
 
 
 class Packer:

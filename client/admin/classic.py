@@ -8,9 +8,12 @@ from typing import Any
 
 import orjson
 
-from client.admin_base import AdminBase, BrokerEntry
+from client.admin.base import AdminBase, BrokerEntry
 from client.errors import RouteError
-from remoting.codes import ClassicCode
+from remoting.codes import ClassicCode, NamesrvCode
+
+# Seconds for a promotion.
+PROMOTE_SECONDS = 15.0
 
 
 class ClassicAdmin(AdminBase):
@@ -25,10 +28,12 @@ class ClassicAdmin(AdminBase):
     ) -> dict[str, Any]:
         """Make a slave the master, as `role` (by default the old master's); it starts again.
 
-        Refused while the master lives, unless `force`. Returns what may be lost and the new epoch, see
-        broker/promotion.py; with `only_ask` nothing is done.
+        Refused while the master lives, or another slave has more, unless `force`. Returns what may be lost and the new
+        epoch, see broker/master_slave/promotion.py; with `only_ask` nothing is done.
         """
-        return await self._classic(address, ClassicCode.PROMOTE, {"role": role, "force": force, "ask": only_ask})
+        fields = {"role": role, "force": force, "ask": only_ask}
+        # It asks NameServers, brokers, and the master that it deposes, each of whom may keep it waiting.
+        return await self._classic(address, ClassicCode.PROMOTE, fields, max(self._timeout, PROMOTE_SECONDS))
 
     async def follow(self, address: str, broker_id: int = 0) -> dict[str, Any]:
         """Make a deposed master a slave with this brokerId (0: the lowest free one), which is returned; it restarts."""
@@ -53,9 +58,22 @@ class ClassicAdmin(AdminBase):
             raise RouteError(f"the NameServers know no slave of a broker named {name}", retriable=True)
         return found
 
+    async def forget_epoch(self, name: str) -> dict[str, bool]:
+        """Let a brokerName begin again at any epoch; returns NameServer → whether it knew the name."""
+        body = orjson.dumps({"broker": name})
+        found: dict[str, bool] = {}
+        for address in self._addresses:
+            answer = await self._call(address, NamesrvCode.FORGET, body=body)
+            found[address] = bool(orjson.loads(bytes(answer.body))["known"])
+        return found
+
     async def _classic(
-        self, address: str, code: ClassicCode, fields: Mapping[str, Any] | None = None
+        self,
+        address: str,
+        code: ClassicCode,
+        fields: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> dict[str, Any]:
-        answer = await self._call(address, code, body=orjson.dumps(dict(fields or {})))
+        answer = await self._call(address, code, body=orjson.dumps(dict(fields or {})), timeout=timeout)
         found: dict[str, Any] = orjson.loads(bytes(answer.body))
         return found

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from client.admin_base import AdminBase
+from client.admin.base import AdminBase
 from client.errors import RouteError
 from remoting.codes import RaftCode
 

@@ -9,7 +9,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 
 # (my client id, all queues sorted, all client ids sorted) → my queues, sorted. `me` is one of the ids.
 Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]

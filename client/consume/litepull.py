@@ -4,18 +4,19 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 
-from client.balancer import BalanceOptions, Balancer
-from client.errors import ClientClosed, ClientError, ConsumeError
-from client.fetch import FetchContext, FetchedQueue, FetchLimits
+from client.consume.balancer import BalanceOptions, Balancer
+from client.consume.offsets import RemoteOffsets, broker_address, refresh_quietly, starting_offset
+from client.consume.poll_queue import FetchContext, FetchedQueue, FetchLimits
+from client.consume.rebalance import Strategy, average
+from client.consume.rewinds import Rewinds
+from client.consume.subscription import ALL, Subscription, subscribe_by_tags
+from client.errors import ClientClosed, ConsumeError, raises_client_errors
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
 from client.message import ConsumeFrom, MessageModel
-from client.offsets import RemoteOffsets, broker_address, refresh_quietly, starting_offset
-from client.rebalance import Strategy, average
-from client.subscription import ALL, Subscription, subscribe_by_tags
-from remoting.bodies import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
+from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
 from remoting.message import MessageExt
 from remoting.topics import check_group
 from runtime.tasks import Tasks
@@ -24,15 +25,20 @@ _log = logging.getLogger(__name__)
 
 COMMIT_S = 5.0
 POLL_S = 5.0
+# How long `close` waits for queues that are being handed over.
+CLOSE_S = 5.0
 HALF_HOUR_MS = 30 * 60 * 1000
 
 
+@raises_client_errors
 class LitePullConsumer(Lifecycle):
     """Pulls the messages of a group: ``subscribe`` (queues are shared with the group) or ``assign`` (these ones).
 
     What `poll` returned counts as consumed with the next `poll`; every 5 s (`auto_commit`) and at `close` that position
     is stored. `commit` stores the position behind everything that was returned so far.
     """
+
+    noun = "consumer"
 
     def __init__(
         self,
@@ -60,25 +66,25 @@ class LitePullConsumer(Lifecycle):
         self._subscriptions: dict[str, Subscription] = {}
         self._queues: dict[MessageQueue, FetchedQueue] = {}
         self._paused: set[MessageQueue] = set()
+        # Queues that are being handed over: one that comes back meanwhile waits for that.
+        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._balancer: Balancer | None = None
         self._tasks = Tasks(f"lite consumer {group}")
         self._started = False
         self._arrived = asyncio.Event()
         self._turn = 0
+        # How often a broker sent this consumer below what it had stored.
+        self.rewinds = Rewinds()
 
-    async def start(self) -> None:
-        """Get ready; `subscribe` and `assign` may come before or after."""
-        if self._started:
-            raise ConsumeError("this consumer is started already")
+    async def _start(self) -> None:
+        # `subscribe` and `assign` may come before or after.
         await self.instance.enter()
+        self._undo.push_async_callback(self.instance.leave)
         self._offsets = RemoteOffsets(self.group, self.instance.api, self.instance.routes)
         for topic in self._subscriptions:
             await refresh_quietly(self.instance.routes, topic)
-        try:
-            await self.instance.add_consumer(self)
-        except ClientError:
-            await self.instance.leave()
-            raise
+        self._undo.push_async_callback(self.instance.remove_consumer, self)
+        await self.instance.add_consumer(self)
         self._started = True
         if self._auto_commit:
             self._tasks.every(COMMIT_S, self._commit_returned, "commit")
@@ -87,10 +93,12 @@ class LitePullConsumer(Lifecycle):
         if self._subscriptions:
             self._join()
 
-    async def close(self) -> None:
-        """Stop fetching, store the positions (with `auto_commit`), leave the group."""
+    async def _close(self) -> None:
+        # Stop fetching, and store the positions.
         if not self._started:
             return
+        if self._leaving:
+            await asyncio.wait(list(self._leaving.values()), timeout=CLOSE_S)
         self._started = False
         self._arrived.set()
         await self._tasks.close()
@@ -100,8 +108,7 @@ class LitePullConsumer(Lifecycle):
                 self._note(fetched, returned_only=False)
             await self._offsets.persist()
         self._queues.clear()
-        await self.instance.remove_consumer(self)
-        await self.instance.leave()
+        self._balancer = None
 
     def subscribe(self, topic: str, expression: str = ALL) -> None:
         """Share a topic's queues with the other members of the group; raises ConsumeError."""
@@ -117,32 +124,56 @@ class LitePullConsumer(Lifecycle):
             raise ConsumeError("topics were subscribed: subscribe and assign do not go together")
         now_ms = time.time_ns() // 1_000_000
         wanted = {queue: subscribe_by_tags(queue.topic, expression, now_ms) for queue in queues}
-        await self._set_queues(wanted)
+        self._set_queues(wanted)
+        if self._leaving:
+            await asyncio.wait(list(self._leaving.values()))
 
-    async def _apply(self, subscription: Subscription, mine: list[MessageQueue]) -> None:
+    def _apply(self, subscription: Subscription, mine: list[MessageQueue]) -> None:
         """Take this member's share of one topic."""
         others = {queue: old.subscription for queue, old in self._queues.items() if queue.topic != subscription.topic}
-        await self._set_queues(others | dict.fromkeys(mine, subscription))
+        self._set_queues(others | dict.fromkeys(mine, subscription))
 
-    async def _set_queues(self, wanted: Mapping[MessageQueue, Subscription]) -> None:
-        """Make the assigned queues exactly those of `wanted`."""
+    def _set_queues(self, wanted: Mapping[MessageQueue, Subscription]) -> None:
+        """Make the assigned queues exactly those of `wanted`, in one step; handing over takes its time beside it."""
         for queue in [queue for queue in self._queues if queue not in wanted]:
-            fetched = self._queues.pop(queue)
-            await fetched.stop()
-            if self._auto_commit and self._started:
-                self._note(fetched, returned_only=True)
-                await self._offsets.persist([queue])
-                self._offsets.forget(queue)
+            self._begin_leaving(queue, self._hand_over(self._queues.pop(queue)))
         for queue, subscription in wanted.items():
             old = self._queues.get(queue)
             if old is not None and old.subscription.expression == subscription.expression:
                 continue
-            if old is not None:
-                await old.stop()
             position = None if old is None else old.position
+            if old is not None:
+                self._begin_leaving(queue, old.stop())
             new = self._queues[queue] = FetchedQueue(queue, subscription, position, paused=queue in self._paused)
             if self._started:
-                new.start(self._context())
+                new.start(self._context(), after=self._leaving.get(queue))
+
+    def _begin_leaving(self, queue: MessageQueue, work: Coroutine[object, object, None]) -> None:
+        before = self._leaving.get(queue)
+
+        async def leave() -> None:
+            try:
+                if before is not None:
+                    await asyncio.wait([before])
+                await work
+            finally:
+                work.close()
+
+        def left(ended: "asyncio.Task[None]") -> None:
+            if self._leaving.get(queue) is ended:
+                del self._leaving[queue]
+
+        task = self._leaving[queue] = self._tasks.spawn(leave(), f"hand over {queue}")
+        task.add_done_callback(left)
+
+    async def _hand_over(self, fetched: FetchedQueue) -> None:
+        """Fetch no more, and store how far this member has come."""
+        await fetched.stop()
+        if self._auto_commit and self._started:
+            self._note(fetched, returned_only=True)
+            await self._offsets.persist([fetched.queue])
+            if fetched.queue not in self._queues:
+                self._offsets.forget(fetched.queue)
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that are pulled now."""
@@ -170,6 +201,7 @@ class LitePullConsumer(Lifecycle):
 
     async def commit(self) -> None:
         """Store the position behind all that `poll` returned; raises ConsumeError when a broker has not got it."""
+        self._check_started()
         for fetched in self._queues.values():
             self._note(fetched, returned_only=False)
         failed = await self._offsets.persist()
@@ -181,9 +213,17 @@ class LitePullConsumer(Lifecycle):
         self._check_started()
         return await self._offsets.load(queue)
 
-    async def position(self, queue: MessageQueue) -> int:
-        """Return the offset of the next message that `poll` returns of a queue."""
-        return await self._fetched(queue).positioned()
+    async def position(self, queue: MessageQueue, timeout: float = POLL_S) -> int:
+        """Return the offset of the next message that `poll` returns of a queue.
+
+        Raises ConsumeError when no broker has told it within `timeout` s, or the queue goes to another member.
+        """
+        self._check_started()
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._fetched(queue).positioned()
+        except TimeoutError:
+            raise ConsumeError(f"the position of {queue} is not known after {timeout:g} s: no broker answers") from None
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset; what was fetched and not returned is forgotten. Raises ConsumeError."""
@@ -193,10 +233,12 @@ class LitePullConsumer(Lifecycle):
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Go on at the oldest message that is still there."""
+        self._check_started()
         self.seek(queue, await self.instance.api.min_offset(await broker_address(self.instance.routes, queue), queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Go on with the next message that will be stored."""
+        self._check_started()
         self.seek(queue, await self.instance.api.max_offset(await broker_address(self.instance.routes, queue), queue))
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -258,6 +300,7 @@ class LitePullConsumer(Lifecycle):
             properties={
                 "PROP_NAMESERVER_ADDR": ";".join(self.instance.nameservers.addresses),
                 "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
+                "PROP_REWINDS": str(self.rewinds.count),
             },
             subscriptionSet=[subscription.data() for subscription in self._subscriptions.values()],
         )
@@ -269,6 +312,7 @@ class LitePullConsumer(Lifecycle):
     def _check_started(self) -> None:
         if not self._started:
             raise ClientClosed("this consumer is not started, or was closed")
+        self._check_home()
 
     def _fetched(self, queue: MessageQueue) -> FetchedQueue:
         fetched = self._queues.get(queue)
@@ -277,7 +321,7 @@ class LitePullConsumer(Lifecycle):
         return fetched
 
     def _context(self) -> FetchContext:
-        return FetchContext(self.group, self.instance, self._limits, self._begin, self._arrived.set)
+        return FetchContext(self.group, self.instance, self._limits, self._begin, self._arrived.set, self.rewinds)
 
     async def _begin(self, queue: MessageQueue) -> int:
         timestamp_ms = self._timestamp_ms

@@ -2,16 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from client.consume.rebalance import Strategy, allocate
+from client.consume.subscription import Subscription
 from client.errors import ClientError, RouteError
 from client.instance import ClientInstance
 from client.message import MessageModel
-from client.rebalance import Strategy, allocate
 from client.routes import TopicRoute
-from client.subscription import Subscription
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.errors import RemotingError
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class BalanceOptions:
 
 
 class Balancer:
-    """Shares the queues of one consumer's topics; `apply` is awaited with each topic's share, changed or not."""
+    """Shares the queues of one consumer's topics; `apply` is called with each topic's share, changed or not."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Balancer:
         instance: ClientInstance,
         subscriptions: Mapping[str, Subscription],
         options: BalanceOptions,
-        apply: Callable[[Subscription, list[MessageQueue]], Awaitable[None]],
+        apply: Callable[[Subscription, list[MessageQueue]], None],
     ) -> None:
         self._group = group
         self._instance = instance
@@ -91,7 +91,7 @@ class Balancer:
         if route is None:
             raise RouteError(f"topic {subscription.topic} does not exist yet", retriable=True)
         if self._options.model is MessageModel.BROADCASTING:
-            await self._apply(subscription, list(route.read_queues))
+            self._share(subscription, list(route.read_queues))
             return True
         members = await self._members(route)
         mine = allocate(self._options.strategy, self._instance.client_id, route.read_queues, members)
@@ -99,8 +99,13 @@ class Balancer:
             # The broker does not know us: it was restarted, or our heartbeat is still on its way.
             await self._instance.heartbeat()
             return False
-        await self._apply(subscription, mine)
+        self._share(subscription, mine)
         return True
+
+    def _share(self, subscription: Subscription, mine: list[MessageQueue]) -> None:
+        """Apply a share, unless the topic was unsubscribed or subscribed anew while it was asked for."""
+        if self._subscriptions.get(subscription.topic) is subscription:
+            self._apply(subscription, mine)
 
     async def _members(self, route: TopicRoute) -> list[str]:
         """Ask the topic's brokers one after the other; raises the last error."""

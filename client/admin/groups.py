@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from client.admin_base import AdminBase
+from client.admin.base import AdminBase
 from client.errors import RouteError
-from remoting.bodies import (
+from remoting.bodies.registry import (
     ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStats,
@@ -17,7 +17,7 @@ from remoting.bodies import (
 )
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import InvokeError, ResponseError
-from remoting.headers import (
+from remoting.headers.registry import (
     CloneGroupOffsetRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     GetConsumerConnectionListRequestHeader,

@@ -1,12 +1,12 @@
 """Finding messages: by id, unique key, key, or place in a queue."""
 
-from client.admin_base import AdminBase
+from client.admin.base import AdminBase
 from client.api import PullRequest, PullStatus, decode_messages
 from client.errors import RouteError
-from remoting.bodies import ConsumeDirectlyResult, MessageQueue
+from remoting.bodies.registry import ConsumeDirectlyResult, MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import ResponseError
-from remoting.headers import ConsumeMessageDirectlyResultRequestHeader, QueryMessageRequestHeader
+from remoting.headers.registry import ConsumeMessageDirectlyResultRequestHeader, QueryMessageRequestHeader
 from remoting.message import MessageExt
 from remoting.msgid import parse_offset_msg_id
 

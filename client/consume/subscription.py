@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from client.errors import ConsumeError
-from remoting.bodies import SubscriptionData
+from remoting.bodies.registry import SubscriptionData
 from remoting.javahash import tags_code
 from remoting.message import MessageExt
 from remoting.topics import check_topic

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from client.admin_base import AdminBase
-from remoting.bodies import GroupList, TopicConfig, TopicConfigTable, TopicList, TopicStatsTable
+from client.admin.base import AdminBase
+from remoting.bodies.registry import GroupList, TopicConfig, TopicConfigTable, TopicList, TopicStatsTable
 from remoting.codes import Perm, RequestCode, ResponseCode
 from remoting.errors import ResponseError
-from remoting.headers import (
+from remoting.headers.registry import (
     CreateTopicRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader,

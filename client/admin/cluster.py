@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from client.admin_base import AdminBase
-from remoting.bodies import BrokerStatsData, KVTable, ProducerTableInfo
+from client.admin.base import AdminBase
+from remoting.bodies.registry import BrokerStatsData, KVTable, ProducerTableInfo
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import ResponseError
-from remoting.headers import (
+from remoting.headers.registry import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
     DeleteKVConfigRequestHeader,

@@ -1,0 +1,20 @@
+"""Administration of a cluster: what the daily commands need. One class, by theme in this room.
+
+Every method raises client.errors.RequestFailed (RequestRefused for a refusal), and RouteError when no NameServer
+answers or a name is not known. Addresses are "host:port", times ms since the epoch.
+"""
+
+from client.admin.base import BrokerEntry
+from client.admin.cluster import ClusterAdmin
+from client.admin.convert import ConvertAdmin
+from client.admin.groups import GroupAdmin, GroupProgress, QueueProgress
+from client.admin.messages import MessageAdmin
+from client.admin.topics import TopicAdmin
+from client.errors import raises_client_errors
+
+__all__ = ["AdminClient", "BrokerEntry", "GroupProgress", "QueueProgress"]
+
+
+@raises_client_errors
+class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ClusterAdmin, ConvertAdmin):
+    """Asks and changes brokers and NameServers. Use as ``async with AdminClient(namesrv) as admin``."""

@@ -1,0 +1,182 @@
+"""Calling the application once: whatever it does, what came of it is consumed or not."""
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from client.lifecycle import CALLING, Calling
+from client.message import ConsumeResult
+from remoting.message import MessageExt
+from remoting.topics import is_retry_topic
+
+_log = logging.getLogger(__name__)
+
+Callback = Callable[[list[MessageExt]], Awaitable[ConsumeResult | None] | ConsumeResult | None]
+
+LOCAL_RETRY_S = 5.0
+
+
+@dataclass(slots=True)
+class ListenerOptions:
+    """How the application is called. `timeout_s`: a callback that takes longer counts as failed."""
+
+    concurrency: int
+    batch: int
+    timeout_s: float
+    # Failed messages are given up (broadcasting: nobody could be told).
+    gives_up: bool = False
+    # In order: how long a queue pauses after a failure, and how often a message is tried before it is sent back.
+    suspend_s: float = 1.0
+    attempts_max: int = 2**31 - 1
+    # Concurrently: how long a message that could not be sent back waits here.
+    local_retry_s: float = LOCAL_RETRY_S
+
+
+@dataclass(slots=True)
+class TopicCounters:
+    """What became of a topic's messages since the start; `busy_ms` is the time that callbacks took."""
+
+    succeeded: int = 0
+    failed: int = 0
+    busy_ms: float = 0.0
+
+
+class CallbackCaller:
+    """Calls one callback, be it a coroutine function or a plain one (run in threads of its own)."""
+
+    def __init__(self, callback: Callback, options: ListenerOptions, client: object = None) -> None:
+        """`client`: whose callback it is."""
+        self._callback = callback
+        self._client = client
+        self._timeout = options.timeout_s
+        target = callback if inspect.isroutine(callback) else type(callback).__call__
+        self._threads = (
+            None
+            if inspect.iscoroutinefunction(target)
+            else ThreadPoolExecutor(options.concurrency, thread_name_prefix="consume")
+        )
+        self.counters: dict[str, TopicCounters] = {}
+
+    async def call(self, messages: list[MessageExt], *, exclusive: bool = False) -> bool:
+        """Return whether the application consumed the messages; whatever it raises is logged and means no.
+
+        `exclusive`: returns only when the callback has really ended, though it counts as failed once its time is over.
+        """
+        for message in messages:
+            _restore_topic(message)
+        topic = messages[0].topic
+        began = time.monotonic()
+        consumed = await self._outcome(messages, exclusive=exclusive)
+        counters = self.counters.setdefault(topic, TopicCounters())
+        counters.busy_ms += (time.monotonic() - began) * 1000
+        if consumed:
+            counters.succeeded += len(messages)
+        else:
+            counters.failed += len(messages)
+        return consumed
+
+    def close(self) -> None:
+        """Let the threads end; a callback that runs on is not waited for."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _outcome(self, messages: list[MessageExt], *, exclusive: bool) -> bool:
+        try:
+            if self._threads is not None:
+                answer = await self._in_thread(self._threads, messages, exclusive=exclusive)
+            else:
+                answer = await self._in_loop(messages)
+        except _TooLong:
+            return False
+        except asyncio.CancelledError:
+            mine = asyncio.current_task()
+            if mine is not None and mine.cancelling():
+                raise
+            _log.exception("consuming %s failed: the callback let a CancelledError of its own out", names_of(messages))
+            return False
+        except SystemExit as error:
+            _log.error(
+                "consuming %s failed: the callback called sys.exit(%r), which ends neither consumer nor program here",
+                names_of(messages),
+                error.code,
+            )
+            return False
+        except Exception:
+            _log.exception("consuming %s failed", names_of(messages))
+            return False
+        consumed = answer is None or answer is ConsumeResult.SUCCESS
+        if not consumed and answer is not ConsumeResult.RECONSUME_LATER:
+            _log.error("a consumer callback returned %r: it takes a ConsumeResult or None", answer)
+        return consumed
+
+    async def _in_loop(self, messages: list[MessageExt], early: Any = None) -> Any:
+        """Call a coroutine function, or await what a plain one handed back `early`."""
+        calling = Calling(self._client)
+        token = CALLING.set(calling)
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                answer = self._callback(messages) if early is None else early
+                return await answer if inspect.isawaitable(answer) else answer
+        except TimeoutError:
+            if limit.expired():
+                self._tell_too_long(messages)
+                raise _TooLong from None
+            raise
+        finally:
+            CALLING.reset(token)
+            calling.over = True
+
+    async def _in_thread(self, threads: ThreadPoolExecutor, messages: list[MessageExt], *, exclusive: bool) -> Any:
+        def called() -> Any:
+            calling = Calling(self._client)
+            token = CALLING.set(calling)
+            try:
+                return self._callback(messages)
+            finally:
+                CALLING.reset(token)
+                calling.over = True
+
+        # Nobody can stop a thread: whatever becomes of waiting for it, its late end is nobody's surprise.
+        running = asyncio.get_running_loop().run_in_executor(threads, called)
+        running.add_done_callback(_look_at)
+        ended, _ = await asyncio.wait([running], timeout=self._timeout)
+        if not ended:
+            self._tell_too_long(messages)
+            if exclusive:
+                await asyncio.wait([running])
+            raise _TooLong
+        answer = running.result()
+        # A plain callable may still hand back an awaitable (a lambda around a coroutine function).
+        return await self._in_loop(messages, answer) if inspect.isawaitable(answer) else answer
+
+    def _tell_too_long(self, messages: list[MessageExt]) -> None:
+        _log.error("consuming %s took more than %s s: it counts as failed", names_of(messages), self._timeout)
+
+
+class _TooLong(Exception):
+    """The callback took longer than it may; it was told already."""
+
+
+def _look_at(ended: "asyncio.Future[Any]") -> None:
+    """Take note of an error that perhaps nobody waits for any more, so that asyncio does not complain of it."""
+    if not ended.cancelled():
+        ended.exception()
+
+
+def _restore_topic(message: MessageExt) -> None:
+    """Show a message that comes from the retry topic under the topic that it was sent to."""
+    origin = message.properties.get("RETRY_TOPIC")
+    if origin and is_retry_topic(message.topic):
+        message.topic = origin
+
+
+def names_of(messages: list[MessageExt]) -> str:
+    """Return what a log line calls messages."""
+    first = messages[0]
+    more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
+    return f"message {first.msg_id} of topic {first.topic}{more}"

@@ -1,0 +1,1 @@
+"""Sending: queues are chosen, bodies packed, attempts repeated, by a deadline."""

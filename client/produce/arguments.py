@@ -1,0 +1,42 @@
+"""Checks of what applications hand in: a wrong type is told at the door, in words, and never found out half way."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from client.errors import MessageRefused
+from client.message import Message
+from remoting.bodies.registry import MessageQueue
+
+
+def seconds(timeout: Any, default: float) -> float:
+    """Return a timeout in seconds, `default` for None; raises MessageRefused."""
+    if timeout is None:
+        return default
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+        raise MessageRefused(f"the timeout is {timeout!r}: it takes a number of seconds")
+    return float(timeout)
+
+
+def check_choice(queue: Any, selector: Any) -> None:
+    """Raise MessageRefused unless `queue` and `selector` are what they must be, or None."""
+    if queue is not None and not isinstance(queue, MessageQueue):
+        raise MessageRefused(f"the queue is {queue!r}: it takes a MessageQueue, such as Producer.queues() returns")
+    if selector is not None and not callable(selector):
+        raise MessageRefused(f"the selector is {selector!r}: it takes a function of queues, message and arg")
+
+
+def selected(queue: Any, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """Return what a selector chose; raises MessageRefused when it is none of the queues."""
+    if not isinstance(queue, MessageQueue) or queue not in queues:
+        raise MessageRefused(f"the queue selector returned {queue!r}: it must return one of the queues it was given")
+    return queue
+
+
+def check_messages(messages: Any) -> None:
+    """Raise MessageRefused unless this is a sequence of messages."""
+    if isinstance(messages, str | bytes | bytearray) or not isinstance(messages, Sequence):
+        raise MessageRefused(f"{type(messages).__name__} cannot be sent: it takes a Message, or a list of some")
+    for message in messages:
+        if not isinstance(message, Message):
+            raise MessageRefused(f"a batch takes Messages only, not {type(message).__name__}")
