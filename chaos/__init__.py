@@ -2,18 +2,20 @@
 
     results = await run(SCENARIOS["kill"], seed=1, folder=Path("runs/kill-1"))
 
-* scenario, scenarios: what is run and promised, as data; all of them, and the suites
-* run: one run from start to verdict, in a folder (pipeline/run); ownchecks: what a run says of itself
-* session, pytest_plugin: runs with their reports, for the command and for tests
-* cluster, member, powerloss: the site, whose brokers' disks fail and lose power; links: the links between them
-* inside, netns, loopdisk: runs in namespaces of their own, whose partitions and power failures are the kernel's
-* processes, local: servers as processes, and clusters of them, for the demo, benchmarks and tests too
-* workload, workloads/: what clients do; clients: a client whose every request is recorded
-* recorder, errors: the history as it happens, and which errors prove that nothing did
-* closing: barrier, scans, drains, store folders
-* nemesis, faults/: what can be broken; schedule: when, drawn from the seed; tiers: what this machine permits
-* proxy/, toxiproxy: fault proxies that speak Toxiproxy's API, and what drives them or Shopify's
-* report…, html, junit: what people and CI servers read
+Rooms, each using those below it:
+
+* runs: from a scenario (what is run and promised, as data) to a verdict, in a folder (pipeline/history/folder);
+  nemesis and schedule, drawn from the seed; closing: barrier, scans, drains, store folders; restart: every member
+  started once more; tiers: what this machine permits; session, pytest_plugin: runs with their reports, for the command
+  and for tests
+* apps: applications that use the client library, under faults, and what they saw
+* report: what people and CI servers read
+* site: the cluster, whose brokers' disks fail and lose power, and the links between its members
+* workloads: what clients do. load: clients whose every request is recorded, and which errors prove that nothing
+  happened
+* faults: what can be broken. proxy: fault proxies that speak Toxiproxy's API
+* host: servers as processes, local clusters of them, for the demo, benchmarks and tests too; runs in namespaces of
+  their own, whose partitions and power failures are the kernel's
 
 Nothing here imports the broker: what is judged shares no code with its judge.
 """

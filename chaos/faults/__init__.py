@@ -9,8 +9,11 @@
 * disk: slow, failing and full disks, power loss
 * device: power loss and full disks of file systems of their own
 * files: bit flips and cut tails in the log of a stopped member
+* lost: a file of the log or all queues gone, and members that are killed while they bring them back
+* rot: bits that flip in old files, of members that are down and of such that run
+* whole: whether members have again what they had
 * group: transfers of the lead and changes of membership under load
-* clock: a wall clock that jumps
+* clock: a wall clock that jumps, or steps days ahead
 * survivable: which of them sends go on under
 * composite: the schedules that need several of these in one order
 """

@@ -30,6 +30,14 @@ class NotHealed(Exception):
     """What a fault broke is still broken: nothing that comes after in this run proves anything."""
 
 
+class NotWhole(NotHealed):
+    """A member did not come back, or not with all that it had, although others hold it: what the group promises."""
+
+
+class CopyLost(NotHealed):
+    """What a broker had is gone from it, or from those who follow it, by no fault's doing: a promise of every mode."""
+
+
 class Effect(NamedTuple):
     """What a fault did. `effect` is the proof that it took place; empty: nothing shows it."""
 
@@ -41,7 +49,7 @@ class Effect(NamedTuple):
 
 
 class Process(Protocol):
-    """A member's process (chaos.processes.ServerProcess)."""
+    """A member's process (chaos.host.processes.ServerProcess)."""
 
     environment: dict[str, str]
     """Variables that its next start has beside the harness's own."""
@@ -71,8 +79,20 @@ class Process(Protocol):
         """What it ended with, None while it runs."""
         ...
 
+    def launch(self) -> None:
+        """Start it without waiting; it must be down."""
+        ...
+
+    def stop(self) -> int:
+        """Have it end in good order, and return its exit code; raises ProcessError when it does not end."""
+        ...
+
     def kill(self) -> None:
         """End it as kill -9 does, and wait until it is gone."""
+        ...
+
+    def last_words(self) -> str:
+        """Return the end of what it logged."""
         ...
 
     def ready(self) -> bool:
@@ -89,7 +109,7 @@ class Process(Protocol):
 
 
 class Device(Protocol):
-    """A member's own file system (chaos.loopdisk.LoopDisk); its methods take a while, for threads."""
+    """A member's own file system (chaos.host.loopdisk.LoopDisk); its methods take a while, for threads."""
 
     def lose_power(self) -> str:
         """Lose what was not synced, and return what shows it; the member must be dead."""
@@ -108,7 +128,7 @@ class Device(Protocol):
         ...
 
 
-class Member(Protocol):
+class Node(Protocol):
     """One broker of the group."""
 
     paused: bool
@@ -136,7 +156,7 @@ class Member(Protocol):
 
     @property
     def disk(self) -> Path | None:
-        """Where its disk is told how to misbehave (chaos.member); None for one whose disk takes no orders."""
+        """Where its disk is told how to misbehave (chaos.site.member); None for one whose disk takes no orders."""
         ...
 
     @property
@@ -195,17 +215,17 @@ class Links(Protocol):
         ...
 
 
-class Site(Protocol):
+class FaultSite(Protocol):
     """A running cluster."""
 
     @property
-    def members(self) -> Sequence[Member]:
+    def members(self) -> Sequence[Node]:
         """All brokers, in the order of their names."""
         ...
 
     @property
     def mode(self) -> str:
-        """A chaos.local Mode, or a Promises mode: those of Raft groups begin with "raft"."""
+        """A chaos.host.local Mode, or a Promises mode: those of Raft groups begin with "raft"."""
         ...
 
     @property
@@ -222,12 +242,20 @@ class Site(Protocol):
         """Return the role that a member says it has, "" when it does not answer."""
         ...
 
-    async def leader(self) -> Member | None:
+    async def leader(self) -> Node | None:
         """Return who leads in the highest term, or the master; None while there is none."""
         ...
 
     async def start(self, name: str) -> None:
         """Start a member that is down, and return when it is ready."""
+        ...
+
+    async def launch(self, name: str) -> None:
+        """Start a member that is down, and do not wait: one that was deposed is never ready."""
+        ...
+
+    async def restart_namesrv(self) -> str:
+        """Kill the NameServer and start it again, which makes it forget everything; return what shows it."""
         ...
 
     async def restart(self, name: str) -> None:
@@ -258,14 +286,14 @@ class Nemesis(Protocol):
 
     @property
     def needs(self) -> Sequence[str]:
-        """Capabilities (chaos.tiers) without which it is skipped."""
+        """Capabilities (chaos.runs.tiers) without which it is skipped."""
         ...
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Break something; raises Unable when that is not possible."""
         ...
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Mend it, verify that, and return further proof, "" for none; raises NotHealed. To be called after any fire.
 
         A fire that raised or was cancelled half way is healed too, and healing twice does no harm.

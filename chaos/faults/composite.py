@@ -8,7 +8,7 @@ import contextlib
 import random
 from collections.abc import Sequence
 
-from chaos.faults.base import Effect, Member, Site, Unable
+from chaos.faults.base import Effect, FaultSite, Node, Unable
 from chaos.faults.disk import cut_power
 from chaos.faults.links import LinkFault, cut_off
 from chaos.faults.running import Pause, revived
@@ -36,7 +36,7 @@ class PartKill(LinkFault):
         super().__init__()
         self._pids: dict[str, int] = {}
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Go through all steps; at their end the old leader is cut off."""
         if len(site.members) != 3:
             raise Unable("part-kill is a schedule for three members")
@@ -56,14 +56,14 @@ class PartKill(LinkFault):
         proof = f"{a.name} cut off; {lost}; {leader.name} cut off, {new} led"
         return Effect(names([a, b, leader]), "follower, follower, leader", proof if new else "")
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Mend the links, start who is down."""
         touched = await super().heal(site)
         back = await revived(site, self._pids)
         return "; ".join(part for part in (touched, back) if part)
 
     @staticmethod
-    async def _led_by(site: Site, members: Sequence[Member]) -> str:
+    async def _led_by(site: FaultSite, members: Sequence[Node]) -> str:
         """Return which of some members came to lead, "" when none did in time."""
         with contextlib.suppress(Unable, TimeoutError):
             async with asyncio.timeout(20):
@@ -89,7 +89,7 @@ class PauseKill(Pause):
         self.name = "pause-kill"
         self._pids: dict[str, int] = {}
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Pause, wait for a new leader, kill it, and let the old one go on."""
         old = await leader_of(site)
         if len(await followers_of(site)) < 2:
@@ -103,7 +103,7 @@ class PauseKill(Pause):
         proof = f"{old.name} {paused}; {new.name} led, pid {pid} ended with {new.process.exit_code}"
         return Effect(names([old, new]), "leader, leader", proof if paused and new is not old else "")
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Let go on who stands still, start who is down."""
         await super().heal(site)
         return await revived(site, self._pids)
@@ -114,7 +114,7 @@ class Swizzle(LinkFault):
 
     name = "swizzle"
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Clog member by member, then unclog member by member; what was sent is kept meanwhile."""
         members = [member.name for member in site.members]
         clogged = rng.sample(members, rng.randint(1, len(members)))

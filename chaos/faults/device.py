@@ -1,6 +1,6 @@
 """Faults of a member's own file system: power that really fails, and a disk that is really full.
 
-They need members whose stores are alone on an ext4 file system each (chaos/loopdisk.py). What the kernel had not
+They need members whose stores are alone on an ext4 file system each (chaos/host/loopdisk.py). What the kernel had not
 written is gone then, whoever wrote it and by what calls; chaos/faults/disk.py undoes what the broker noted of itself.
 """
 
@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Sequence
 
-from chaos.faults.base import T2, Device, Effect, Member, NotHealed, Site, Unable
+from chaos.faults.base import T2, Device, Effect, FaultSite, Node, NotHealed, Unable
 from chaos.faults.running import revived
 from chaos.faults.targets import names, pick
 
@@ -18,7 +18,7 @@ CAPABILITY = "ext4-power"
 FULL_BYTES = 64 * 1024
 
 
-def _devices(members: Sequence[Member]) -> dict[str, Device]:
+def _devices(members: Sequence[Node]) -> dict[str, Device]:
     """Return the file systems of members; raises Unable when one has none of its own."""
     found = {member.name: member.device for member in members}
     devices = {name: device for name, device in found.items() if device is not None}
@@ -38,7 +38,7 @@ class DevicePower:
         self.name = f"disk-power-{role}"
         self._pids: dict[str, int] = {}
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Cut the power of all of them at once, and see what the file systems kept."""
         members = [member for member in await pick(site, self.role, rng) if member.process.running]
         devices = _devices(members)
@@ -52,7 +52,7 @@ class DevicePower:
         ]
         return Effect(names(members), self.role, ", ".join(told) if all(losses) else "")
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Start them again."""
         return await revived(site, self._pids)
 
@@ -70,7 +70,7 @@ class DeviceFull:
         self._pids: dict[str, int] = {}
         self._since = 0.0
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Fill the disks up."""
         members = [member for member in await pick(site, self.role, rng) if member.process.running]
         devices = _devices(members)
@@ -84,7 +84,7 @@ class DeviceFull:
         full = all(device.free_bytes() < FULL_BYTES for device in devices.values())
         return Effect(names(members), self.role, ", ".join(told) if full else "")
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Give the room back, and start again whoever ended; tells how full the disks were until now."""
         if not self._full:
             return ""

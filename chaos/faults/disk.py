@@ -1,7 +1,7 @@
 """Faults of disks: slow syncs, syncs that fail, disks that are full, and power that fails.
 
-They need members whose disks are watched (chaos.member): a running one looks into its disk file before each write and
-sync, and counts what it played. What a power cut takes is undone in the files of the dead process.
+They need members whose disks are watched (chaos.site.member): a running one looks into its disk file before each write
+and sync, and counts what it played. What a power cut takes is undone in the files of the dead process.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import orjson
 
-from chaos.faults.base import T0, Effect, Member, NotHealed, Site, Unable, wait_until
+from chaos.faults.base import T0, Effect, FaultSite, Node, NotHealed, Unable, wait_until
 from chaos.faults.running import revived
 from chaos.faults.targets import names, pick
-from chaos.powerloss import lose_power
+from chaos.host.powerloss import lose_power
 
 # How slow a slow disk is, in milliseconds for each sync: above a beat, around an election's timeout.
 SLOW_MS_MIN, SLOW_MS_MAX = 50, 500
@@ -24,22 +24,22 @@ SLOW_MS_MIN, SLOW_MS_MAX = 50, 500
 ENDED_WITHIN_S = 5.0
 
 
-class Orders:
+class DiskOrders:
     """The disk files of some members: what their disks are told, and how often they obeyed."""
 
     def __init__(self) -> None:
-        self._given: list[tuple[Member, Path]] = []
+        self._given: list[tuple[Node, Path]] = []
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[Node]:
         """Whose disks were told something."""
         return [member for member, _ in self._given]
 
-    def give(self, members: Sequence[Member], orders: dict[str, int]) -> None:
+    def give(self, members: Sequence[Node], orders: dict[str, int]) -> None:
         """Tell the disks of all of them the same; raises Unable when one takes no orders, and then none is told."""
         paths = [member.disk for member in members]
         if None in paths:
-            raise Unable("the disks of these members are not watched: start them by chaos.member")
+            raise Unable("the disks of these members are not watched: start them by chaos.site.member")
         for member in members:
             path = member.disk
             assert path is not None, "looked at above"
@@ -84,17 +84,17 @@ class SlowSync:
     def __init__(self, role: str) -> None:
         self.role = role
         self.name = f"slow-fsync-{role}"
-        self._orders = Orders()
+        self._orders = DiskOrders()
         self._ms = 0
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Slow the syncs down."""
         members = await pick(site, self.role, rng)
         self._ms = rng.randint(SLOW_MS_MIN, SLOW_MS_MAX)
         self._orders.give(members, {"fsync_ms": self._ms})
         return Effect(names(members), self.role, "")
 
-    async def heal(self, site: Site) -> str:  # noqa: ARG002 # every fault is handed its site
+    async def heal(self, site: FaultSite) -> str:  # noqa: ARG002 # every fault is handed its site
         """Let them be as fast as the disk; tells how many were slow."""
         obeyed = self._orders.obeyed()
         self._orders.end()
@@ -112,10 +112,10 @@ class _FailingDisk:
 
     def __init__(self, role: str) -> None:
         self.role = role
-        self._orders = Orders()
+        self._orders = DiskOrders()
         self._pids: dict[str, int] = {}
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Let the disk fail."""
         members = [member for member in await pick(site, self.role, rng) if member.process.running]
         if not members:
@@ -124,7 +124,7 @@ class _FailingDisk:
         self._orders.give(members, self.orders)
         return Effect(names(members), self.role, "")
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Let the disk be sound, and start again whoever ended."""
         obeyed = self._orders.obeyed()
         if obeyed and self.ends:
@@ -182,22 +182,22 @@ class PowerLoss:
         self.name = f"power-{role}"
         self._pids: dict[str, int] = {}
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Cut the power of all of them at once, and see what the disks kept."""
         members = [member for member in await pick(site, self.role, rng) if member.process.running]
         lost = await cut_power(members, rng, self._pids)
         return Effect(names(members), self.role, lost)
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Start them again."""
         return await revived(site, self._pids)
 
 
-async def cut_power(members: Sequence[Member], rng: random.Random, pids: dict[str, int]) -> str:
+async def cut_power(members: Sequence[Node], rng: random.Random, pids: dict[str, int]) -> str:
     """Kill all, undo what was not synced, note the pids; return the proof. Raises Unable, and then nobody is killed."""
     undos = {member.name: member.undo for member in members}
     if not members or None in undos.values():
-        raise Unable("what these members wrote is not noted: start them by chaos.member")
+        raise Unable("what these members wrote is not noted: start them by chaos.site.member")
     pids.update({member.name: member.process.pid for member in members})
     # All die before anything is undone: else the survivors would go on writing without them.
     await asyncio.gather(*(asyncio.to_thread(member.process.kill) for member in members))

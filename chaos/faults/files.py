@@ -4,27 +4,19 @@ Only ever of a minority: what a majority's disks have lost is lost, in any desig
 """
 
 import asyncio
-import functools
 import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from chaos.faults.base import T0, Effect, Member, Site, Unable, wait_until
+from chaos.faults.base import T0, Effect, FaultSite, Node, Unable
 from chaos.faults.running import revived
 from chaos.faults.targets import followers_of, names, pick
-from store.checkpoint import load_checkpoint
+from chaos.faults.whole import Extent, log_end, log_file, mended
+from store.files.checkpoint import load_checkpoint
 
 # Bytes at the end of the log that a cut takes away at most.
 CUT_BYTES_MAX = 64 * 1024
-
-
-class Extent(NamedTuple):
-    """A part of the log, in positions of the CommitLog."""
-
-    begin: int
-    end: int
 
 
 class _Damage:
@@ -39,10 +31,10 @@ class _Damage:
         # Member → what was damaged.
         self._hurt: dict[str, Extent] = {}
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Kill a minority and damage what it has."""
         members = await _minority(site, rng)
-        ends = {member.name: await _end(site, member) for member in members}
+        ends = {member.name: await log_end(site, member) for member in members}
         told = []
         for member in members:
             self._pids[member.name] = member.process.pid
@@ -53,21 +45,18 @@ class _Damage:
             told.append(f"{member.name}: {text}")
         return Effect(names(members), "minority", ", ".join(told))
 
-    def damage(self, member: Member, read: Extent, rng: random.Random) -> tuple[Extent, str]:
+    def damage(self, member: Node, read: Extent, rng: random.Random) -> tuple[Extent, str]:
         """Damage the files of a member that is down, in what its next start reads; returns where, and what was done."""
         raise NotImplementedError
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Start them again, and wait until their peers have repaired them: until they hold what the others hold."""
         proof = await revived(site, self._pids)
         for member in site.members:
             hurt = self._hurt.get(member.name)
             if hurt is not None:
                 other = next(one for one in site.members if one.name not in self._hurt)
-                await wait_until(
-                    f"{member.name} holds again what {other.name} does at {hurt.begin} to {hurt.end}",
-                    functools.partial(_repaired, site, member, other, hurt),
-                )
+                await mended(site, member, other, hurt)
         repaired = f"repaired {','.join(self._hurt)}" if self._hurt else ""
         self._hurt.clear()
         return "; ".join(part for part in (proof, repaired) if part)
@@ -78,7 +67,7 @@ class BitFlip(_Damage):
 
     name = "bitflip-minority"
 
-    def damage(self, member: Member, read: Extent, rng: random.Random) -> tuple[Extent, str]:
+    def damage(self, member: Node, read: Extent, rng: random.Random) -> tuple[Extent, str]:
         """Flip one bit."""
         position = rng.randrange(read.begin, read.end)
         path, offset = log_file(member.store, position)
@@ -101,7 +90,7 @@ class CutTail(_Damage):
 
     name = "truncate-minority"
 
-    def damage(self, member: Member, read: Extent, rng: random.Random) -> tuple[Extent, str]:
+    def damage(self, member: Node, read: Extent, rng: random.Random) -> tuple[Extent, str]:
         """Cut the tail."""
         path, offset = log_file(member.store, read.end - 1)
         lost = rng.randint(1, min(CUT_BYTES_MAX, read.end - read.begin))
@@ -112,15 +101,7 @@ class CutTail(_Damage):
         return Extent(read.end - lost, read.end), f"{path.name} lost {lost} of {offset + 1} bytes"
 
 
-def log_file(store: Path, position: int) -> tuple[Path, int]:
-    """Return the CommitLog file that holds a position, and the offset in it; raises Unable when none does."""
-    for path in sorted((store / "commitlog").iterdir(), reverse=True):
-        if path.name.isdigit() and int(path.name) <= position:
-            return path, position - int(path.name)
-    raise Unable(f"no file of {store} holds position {position}")
-
-
-async def _minority(site: Site, rng: random.Random) -> list[Member]:
+async def _minority(site: FaultSite, rng: random.Random) -> list[Node]:
     if site.mode.startswith("raft"):
         return await pick(site, "minority", rng)
     return [rng.choice(await followers_of(site))]
@@ -138,33 +119,3 @@ def readable(store: Path, end: int) -> Extent:
     if begin >= end:
         raise Unable(f"the next start from {store} reads nothing of its log")
     return Extent(begin, end)
-
-
-async def _end(site: Site, member: Member) -> int:
-    """Return where a running member's log ends: what it wrote outlives its process. Raises Unable."""
-    raft = site.mode.startswith("raft")
-    state = await asyncio.to_thread(member.process.state, "/v1/raft" if raft else "/v1/ha")
-    end = 0 if state is None else int(state["end" if raft else "max"])
-    if not end:
-        raise Unable(f"{member.name} does not tell where its log ends, or it is empty")
-    return end
-
-
-async def _repaired(site: Site, member: Member, other: Member, hurt: Extent) -> bool:
-    """Tell whether a member serves, says that nothing is damaged, and has the same bytes as another one."""
-    if not await asyncio.to_thread(member.process.ready):
-        return False
-    if site.mode.startswith("raft"):
-        state = await asyncio.to_thread(member.process.state, "/v1/raft")
-        if state is None or state["damaged"] is not None or not state["whole"]:
-            return False
-    return await asyncio.to_thread(_bytes_at, member.store, hurt) == await asyncio.to_thread(
-        _bytes_at, other.store, hurt
-    )
-
-
-def _bytes_at(store: Path, extent: Extent) -> bytes:
-    path, offset = log_file(store, extent.begin)
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(extent.end - extent.begin)

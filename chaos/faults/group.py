@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from chaos.faults.base import PATIENCE_S, T0, Effect, NotHealed, Site, Unable, wait_until
+from chaos.faults.base import PATIENCE_S, T0, Effect, FaultSite, NotHealed, Unable, wait_until
 from chaos.faults.targets import followers_of, leader_of
-from client.admin_raft import RaftAdmin
+from client.admin.raft import RaftAdmin
 from client.errors import ClientError
 from remoting.errors import RemotingError
 
@@ -24,7 +24,7 @@ class Transfer:
     tier = T0
     needs: Sequence[str] = ()
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Hand the lead over."""
         state = await state_of_group(site)
         to = rng.choice(await followers_of(site)).name
@@ -34,12 +34,27 @@ class Transfer:
         told = f"{state['leader']} led in term {state['term']}, {after['leader']} leads in term {after['term']}"
         return Effect(answer["leader"], "follower", told if moved else "")
 
-    async def heal(self, site: Site) -> str:  # noqa: ARG002 # every fault is handed its site
+    async def heal(self, site: FaultSite) -> str:  # noqa: ARG002 # every fault is handed its site
         """Nothing to do: whoever leads may lead."""
         return ""
 
 
-class Membership:
+async def hand_lead(site: FaultSite, to: str) -> str:
+    """Hand the lead to a member, and return what shows it; "" when the group does not do it just now: it may refuse."""
+    before = await site.leader()
+    if before is not None and before.name == to:
+        return f"{to} leads already"
+    async with RaftAdmin(site.namesrv) as admin:
+        try:
+            state = await state_of_group(site)
+            await admin.transfer_leader(state["group"], to)
+        except (Unable, ClientError, RemotingError):
+            return ""
+    after = await site.leader()
+    return f"{to} leads" if after is not None and after.name == to else ""
+
+
+class MembershipChange:
     """A follower is taken out of the group, and added again: quorums change while entries are under way."""
 
     name = "membership"
@@ -49,7 +64,7 @@ class Membership:
     def __init__(self) -> None:
         self._gone = self._address = self._group = ""
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Take one out."""
         follower = rng.choice(await followers_of(site)).name
         state = await state_of_group(site)
@@ -63,7 +78,7 @@ class Membership:
         proof = f"members {left} since entry {after['config_index']}" if follower not in left else ""
         return Effect(follower, "follower", proof)
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Add it again, and wait until it has learned all and votes."""
         if not self._gone:
             return ""
@@ -74,11 +89,11 @@ class Membership:
         gone, self._gone = self._gone, ""
         return f"{gone} votes again after {seconds:.1f} s"
 
-    async def _votes(self, site: Site) -> bool:
+    async def _votes(self, site: FaultSite) -> bool:
         return (await _members(site)).get(self._gone, False)
 
 
-async def state_of_group(site: Site) -> dict[str, Any]:
+async def state_of_group(site: FaultSite) -> dict[str, Any]:
     """Return what the leader knows of its group; raises Unable where there is none."""
     if not site.mode.startswith("raft"):
         raise Unable(f"a cluster of mode {site.mode} is no Raft group")
@@ -91,13 +106,13 @@ async def state_of_group(site: Site) -> dict[str, Any]:
     raise Unable("no leader tells the state of its group")
 
 
-async def _members(site: Site) -> dict[str, bool]:
+async def _members(site: FaultSite) -> dict[str, bool]:
     """Return member → whether it votes."""
     state = await state_of_group(site)
     return {member["id"]: bool(member["voter"]) for member in state["members"]}
 
 
-async def _insist(site: Site, act: Any) -> dict[str, Any]:
+async def _insist(site: FaultSite, act: Any) -> dict[str, Any]:
     """Ask the group until it does it; raises NotHealed with its last words when it does not."""
     deadline = time.monotonic() + PATIENCE_S
     async with RaftAdmin(site.namesrv) as admin:

@@ -10,7 +10,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
-from chaos.faults.base import T0, Effect, Links, NotHealed, Site, Unable
+from chaos.faults.base import T0, Effect, FaultSite, Links, NotHealed, Unable
 from chaos.faults.targets import followers_of, leader_of, names, pick
 
 # Flapping: how long a link is cut and whole by turns, in seconds. Shorter and longer than an election.
@@ -30,11 +30,11 @@ class LinkFault:
     def __init__(self) -> None:
         self._before: int | None = None
 
-    async def begin(self, site: Site) -> None:
+    async def begin(self, site: FaultSite) -> None:
         """Take note of what the proxies have counted until now. To be called before links are broken."""
         self._before = await site.links.touched()
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Mend all links; tells what the proxies counted meanwhile."""
         if self._before is None:
             return ""
@@ -55,7 +55,7 @@ class Isolate(LinkFault):
         self.hold = hold
         self.name = f"isolate-{role}{'-hold' if hold else ''}"
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Cut one off."""
         (member,) = await pick(site, self.role, rng)
         await self.begin(site)
@@ -63,7 +63,7 @@ class Isolate(LinkFault):
         return Effect(member.name, self.role, "")
 
 
-async def cut_off(site: Site, name: str, *, hold: bool = False) -> None:
+async def cut_off(site: FaultSite, name: str, *, hold: bool = False) -> None:
     """Cut all links of a member, both ways."""
     cut = site.links.hold if hold else site.links.cut
     for other in site.members:
@@ -81,7 +81,7 @@ class OneWay(LinkFault):
         self._from_leader = source == "leader"
         self.name = f"cut-{source}-to-{target}"
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Cut the link."""
         leader, follower = await leader_of(site), rng.choice(await followers_of(site))
         await self.begin(site)
@@ -98,7 +98,7 @@ class Bridge(LinkFault):
 
     name = "majority-ring"
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Cut all links that are none of the ring's."""
         if len(site.members) < 3:
             raise Unable("a ring needs three members")
@@ -141,7 +141,7 @@ class Flap(LinkFault):
         self._over = asyncio.Event()
         self._turns = 0
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Begin to flap."""
         leader, follower = await leader_of(site), rng.choice(await followers_of(site))
         await self.begin(site)
@@ -149,7 +149,7 @@ class Flap(LinkFault):
         self._task = asyncio.create_task(self._flap(site, leader.name, follower.name, rng))
         return Effect(f"{leader.name}<>{follower.name}", "leader, follower", "")
 
-    async def _flap(self, site: Site, leader: str, follower: str, rng: random.Random) -> None:
+    async def _flap(self, site: FaultSite, leader: str, follower: str, rng: random.Random) -> None:
         while not await self._over_within(rng.uniform(FLAP_S_MIN, FLAP_S_MAX)):
             await site.links.heal()
             self._turns += 1
@@ -162,7 +162,7 @@ class Flap(LinkFault):
             await asyncio.wait_for(self._over.wait(), seconds)
         return self._over.is_set()
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Leave it whole."""
         error: BaseException | None = None
         if self._task is not None:
@@ -181,7 +181,7 @@ class SlowLinks(LinkFault):
 
     name = "slow-links"
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Slow its links down."""
         (member,) = await pick(site, rng.choice(("leader", "follower")), rng)
         ms = rng.randint(SLOW_MS_MIN, SLOW_MS_MAX)
@@ -196,7 +196,7 @@ class SlowLinks(LinkFault):
 class ShareFault(LinkFault):
     """Something happens to a share of what all links carry, or of their connections."""
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Draw the share, and do it to every link."""
         share = round(rng.uniform(LOSS_MIN, LOSS_MAX), 2)
         await self.begin(site)
@@ -229,7 +229,7 @@ class ResetLinks(ShareFault):
         await links.resets(source, target, share)
 
 
-def all_pairs(site: Site) -> list[tuple[str, str]]:
+def all_pairs(site: FaultSite) -> list[tuple[str, str]]:
     """Return the names of all pairs of members, in both directions."""
     return list(itertools.permutations((member.name for member in site.members), 2))
 
@@ -239,7 +239,7 @@ class TornFrames(LinkFault):
 
     name = "torn-frames"
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Let connections end after some bytes, other ones for each link."""
         leader = await leader_of(site)
         others = await followers_of(site)

@@ -1,13 +1,13 @@
 """Partitions by the kernel: packets between members are dropped, connections stay, and old words arrive after heal.
 
-The shapes are those of chaos/faults/links.py. These need members in network namespaces of their own (chaos/netns.py),
-so that what is proved is what the kernel counted: packets dropped.
+The shapes are those of chaos/faults/links.py. These need members in network namespaces of their own
+(chaos/site/netns.py), so that what is proved is what the kernel counted: packets dropped.
 """
 
 import random
 from collections.abc import Sequence
 
-from chaos.faults.base import PACKETS, T1, Effect, Site, Unable
+from chaos.faults.base import PACKETS, T1, Effect, FaultSite, Unable
 from chaos.faults.links import Bridge, Flap, Isolate, LinkFault, LossyLinks, OneWay
 
 CAPABILITY = "netns"
@@ -19,7 +19,7 @@ class _NetFault(LinkFault):
     tier = T1
     needs: Sequence[str] = (CAPABILITY,)
 
-    async def begin(self, site: Site) -> None:
+    async def begin(self, site: FaultSite) -> None:
         """Take note of what the kernel has dropped until now; raises Unable where it drops nothing for us."""
         if site.links.counted != PACKETS:
             raise Unable("the members of this cluster are in no network namespaces of their own")
@@ -41,7 +41,7 @@ class NetOneWay(_NetFault, OneWay):
         super().__init__("leader", "follower")
         self.name = "net-one-way"
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Cut the link."""
         self._from_leader = rng.random() < 0.5
         effect = await super().fire(site, rng)

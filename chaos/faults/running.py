@@ -6,10 +6,10 @@ import random
 import time
 from collections.abc import Sequence
 
-from chaos.faults.base import T0, Effect, Member, NotHealed, Site, Unable, wait_until
+from chaos.faults.base import T0, Effect, FaultSite, Node, NotHealed, Unable, wait_until
 from chaos.faults.freezer import Still, state_of
 from chaos.faults.targets import names, pick
-from chaos.inside import is_inside
+from chaos.host.namespaces import is_inside
 
 # A starved process runs for so many of so many milliseconds.
 STARVED_RUNS_MS, STARVED_PERIOD_MS = 5, 100
@@ -26,24 +26,24 @@ class Kill:
         self.name = f"kill-{role}"
         self._pids: dict[str, int] = {}
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Kill."""
         members = await pick(site, self.role, rng)
         proofs = [await self._kill(member) for member in members if member.process.running]
         return Effect(names(members), self.role, ", ".join(proofs))
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Start who is down."""
         return await revived(site, self._pids)
 
-    async def _kill(self, member: Member) -> str:
+    async def _kill(self, member: Node) -> str:
         self._pids[member.name] = pid = member.process.pid
         await asyncio.to_thread(member.process.kill)
         code = member.process.exit_code
         return f"pid {pid} ended with {code}" if code is not None and not state_of(pid) else ""
 
 
-async def revived(site: Site, pids: dict[str, int]) -> str:
+async def revived(site: FaultSite, pids: dict[str, int]) -> str:
     """Start who is down, and return the new pids of those who had the old ones; empties `pids`."""
     await site.start_missing()
     told = []
@@ -66,17 +66,17 @@ class Pause:
     def __init__(self, role: str) -> None:
         self.role = role
         self.name = f"pause-{role}"
-        self._still: list[tuple[Member, Still]] = []
+        self._still: list[tuple[Node, Still]] = []
         self._since = 0.0
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Let them stand still."""
         members = await pick(site, self.role, rng)
         self._since = time.monotonic()
         proofs = [await self.stop(member) for member in members if member.process.running]
         return Effect(names(members), self.role, ", ".join(proofs))
 
-    async def stop(self, member: Member) -> str:
+    async def stop(self, member: Node) -> str:
         """Let one stand still; returns the proof."""
         # In namespaces by signal: nobody can kill what stands still in a cgroup, which outlives them.
         still = Still(member.process.pid, member.name, cgroup=not is_inside())
@@ -84,7 +84,7 @@ class Pause:
         member.paused = True
         return await asyncio.to_thread(still.freeze)
 
-    async def heal(self, site: Site) -> str:  # noqa: ARG002 # every fault is handed its site
+    async def heal(self, site: FaultSite) -> str:  # noqa: ARG002 # every fault is handed its site
         """Let them go on."""
         if not self._still:
             return ""
@@ -96,7 +96,7 @@ class Pause:
         return f"stood still for {time.monotonic() - self._since:.1f} s"
 
 
-async def goes_on(member: Member) -> None:
+async def goes_on(member: Node) -> None:
     """Wait until a process that stood still runs again, and take note of it; one that was killed meanwhile is gone."""
 
     async def runs() -> bool:
@@ -113,7 +113,7 @@ class RollingRestart:
     tier = T0
     needs: Sequence[str] = ()
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Restart all, in an order of its own."""
         order = list(site.members)
         rng.shuffle(order)
@@ -127,7 +127,7 @@ class RollingRestart:
             await wait_until(f"{member.name} is ready", functools.partial(asyncio.to_thread, member.process.ready))
         return Effect(names(order), "all", ", ".join(proofs) if len(proofs) == len(order) else "")
 
-    async def heal(self, site: Site) -> str:
+    async def heal(self, site: FaultSite) -> str:
         """Start whom a restart that was given up left down."""
         await site.start_missing()
         return ""
@@ -143,11 +143,11 @@ class Starve:
         self.role = role
         self.name = f"starve-{role}"
         self._task: asyncio.Task[None] | None = None
-        self._member: Member | None = None
+        self._member: Node | None = None
         self._began = self._cpu = 0.0
         self._stops = 0
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """Begin to take the CPU away."""
         (member,) = await pick(site, self.role, rng)
         if not member.process.running:
@@ -157,7 +157,7 @@ class Starve:
         self._task = asyncio.create_task(self._starve(Still(member.process.pid, member.name, cgroup=False)))
         return Effect(member.name, self.role, "")
 
-    async def heal(self, site: Site) -> str:  # noqa: ARG002 # every fault is handed its site
+    async def heal(self, site: FaultSite) -> str:  # noqa: ARG002 # every fault is handed its site
         """Give the CPU back; tells how much it had."""
         if self._task is None or self._member is None:
             return ""
@@ -194,13 +194,13 @@ class ClientCrash:
     tier = T0
     needs: Sequence[str] = ()
 
-    async def fire(self, site: Site, rng: random.Random) -> Effect:
+    async def fire(self, site: FaultSite, rng: random.Random) -> Effect:
         """End one client."""
         proof = await site.crash_client(rng)
         if not proof:
             raise Unable("there is no client that could crash")
         return Effect("client", "client", proof)
 
-    async def heal(self, site: Site) -> str:  # noqa: ARG002 # every fault is handed its site
+    async def heal(self, site: FaultSite) -> str:  # noqa: ARG002 # every fault is handed its site
         """Nothing to do: workloads start their clients anew."""
         return ""

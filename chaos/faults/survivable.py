@@ -9,7 +9,7 @@ group of three or more elects another leader, or goes on with the one it has. No
 * faults that a firing ends itself (composites, restarts, transfers): they end within their own steps.
 """
 
-from chaos.local import Mode
+from chaos.host.local import Mode
 
 # One member of a group is down, silent or cut off, whoever it is.
 _MINORITY = (
@@ -36,6 +36,9 @@ _FOLLOWER = (
     "enospc-follower",
     "disk-full-follower",
     "starve-follower",
+    "lose-file-follower",
+    "rot-follower",
+    "rot-running-follower",
 )
 # A master that waits for nobody serves whatever its slaves do.
 _SLAVES = (

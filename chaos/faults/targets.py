@@ -5,12 +5,12 @@ import random
 import time
 from collections.abc import Sequence
 
-from chaos.faults.base import PATIENCE_S, POLL_S, Member, Site, Unable
+from chaos.faults.base import PATIENCE_S, POLL_S, FaultSite, Node, Unable
 
 ROLES = ("leader", "follower", "any", "minority", "majority", "all")
 
 
-async def leader_of(site: Site, patience_s: float = PATIENCE_S) -> Member:
+async def leader_of(site: FaultSite, patience_s: float = PATIENCE_S) -> Node:
     """Return who leads, waiting for one; raises Unable."""
     deadline = time.monotonic() + patience_s
     while (found := await site.leader()) is None:
@@ -20,7 +20,7 @@ async def leader_of(site: Site, patience_s: float = PATIENCE_S) -> Member:
     return found
 
 
-async def followers_of(site: Site) -> list[Member]:
+async def followers_of(site: FaultSite) -> list[Node]:
     """Return all who run and do not lead; raises Unable when there are none."""
     leader = await leader_of(site)
     found = [member for member in site.members if member.name != leader.name and member.process.running]
@@ -29,7 +29,7 @@ async def followers_of(site: Site) -> list[Member]:
     return found
 
 
-async def pick(site: Site, role: str, rng: random.Random) -> list[Member]:
+async def pick(site: FaultSite, role: str, rng: random.Random) -> list[Node]:
     """Return the members that a role means just now, in the order of their names; raises Unable.
 
     "minority" and "majority" are drawn among all members: the largest minority and the smallest majority.
@@ -53,6 +53,6 @@ async def pick(site: Site, role: str, rng: random.Random) -> list[Member]:
     return [member for member in members if member.name in drawn]
 
 
-def names(members: Sequence[Member]) -> str:
+def names(members: Sequence[Node]) -> str:
     """Return how an effect calls them."""
     return ",".join(member.name for member in members)

@@ -14,7 +14,7 @@ As Shopify's: an end of stream closes the connection towards the other side in b
 through it); connecting succeeds while a toxic holds the bytes back; any change of a proxy's addresses drops its
 connections. Stricter: unknown or wrong attributes are refused.
 
-`python -m chaos.proxy --port 8474 --seed 1` serves alone; chaos/toxiproxy.py starts it and drives it.
+`python -m chaos.proxy --port 8474 --seed 1` serves alone; chaos/site/toxiproxy.py starts it and drives it.
 
 * toxics: what a toxic may be, as values
 * stages: what each toxic does to the bytes of one direction, without any I/O

@@ -22,10 +22,10 @@ WRITE_BUFFER_BYTES_MAX = 256 * 1024
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
-class Side(asyncio.Protocol):
+class ProxySide(asyncio.Protocol):
     """One socket of a connection: the dialler's or the answerer's."""
 
-    def __init__(self, made: Callable[[], None], lost: Callable[["Side"], None]) -> None:
+    def __init__(self, made: Callable[[], None], lost: Callable[["ProxySide"], None]) -> None:
         """`made` is called when the socket is there, `lost`, once, when it is gone or will never be there."""
         self._made = made
         self._lost = lost
@@ -138,7 +138,7 @@ class Direction:
     """The chain of stages from one side to the other; an Outlet itself: its last link, which writes to the sink."""
 
     def __init__(
-        self, source: Side, sink: Side, counters: StreamCounters, timers: Timers, reset: Callable[[], None]
+        self, source: ProxySide, sink: ProxySide, counters: StreamCounters, timers: Timers, reset: Callable[[], None]
     ) -> None:
         self.timers = timers
         self.reset = reset
@@ -266,7 +266,7 @@ class _Writer:
         self.end = direction.close
 
 
-class Connection:
+class ProxiedConnection:
     """The dialler's socket, the answerer's once it is there, and what stands between them."""
 
     def __init__(
@@ -275,15 +275,15 @@ class Connection:
         counters: Counters,
         timers: Timers,
         accepted: Callable[[], None],
-        done: Callable[["Connection"], None],
+        done: Callable[["ProxiedConnection"], None],
     ) -> None:
         """Count it as `number` of its proxy, from 0.
 
         `accepted` is called with the dialler's socket there, `done` once both sockets are gone.
         """
         self.number = number
-        self.near = Side(accepted, self._side_lost)
-        self.far = Side(lambda: None, self._side_lost)
+        self.near = ProxySide(accepted, self._side_lost)
+        self.far = ProxySide(lambda: None, self._side_lost)
         self._counters = counters
         self._timers = timers
         self._done = done
@@ -331,7 +331,7 @@ class Connection:
         for side in (self.near, self.far):
             side.abort(reset)
 
-    def _side_lost(self, side: Side) -> None:
+    def _side_lost(self, side: ProxySide) -> None:
         self._ends.remove(side)
         if not self._ends:
             self._done(self)

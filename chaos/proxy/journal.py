@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 EVENTS_MAX = 20_000
 
 
-class Event(NamedTuple):
+class ProxyEvent(NamedTuple):
     """One thing that happened."""
 
     number: int
@@ -23,19 +23,19 @@ class Event(NamedTuple):
     detail: str
 
 
-class Journal:
+class ProxyJournal:
     """The last EVENTS_MAX events."""
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self._events: deque[ProxyEvent] = deque(maxlen=EVENTS_MAX)
         self._next = 0
 
     def note(self, proxy: str, what: str, detail: str = "") -> None:
         """Add an event that happens now."""
-        self._events.append(Event(self._next, time.monotonic_ns(), proxy, what, detail))
+        self._events.append(ProxyEvent(self._next, time.monotonic_ns(), proxy, what, detail))
         self._next += 1
 
-    def since(self, number: int) -> Iterator[Event]:
+    def since(self, number: int) -> Iterator[ProxyEvent]:
         """Return the events from `number` on that are still there."""
         return (event for event in self._events if event.number >= number)
 

@@ -5,12 +5,13 @@ import contextlib
 import queue
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from chaos.processes import free_ports
+from chaos.host.guard import watch
+from chaos.host.interpreter import MODULE
+from chaos.host.processes import free_ports
 from chaos.proxy.errors import LaunchError
 from chaos.proxy.server import HOST, FaultProxyServer
 from runtime import loop
@@ -57,7 +58,7 @@ def in_thread(seed: int = 0) -> Iterator[str]:
 @contextlib.contextmanager
 def in_process(seed: int = 0, log: Path | None = None) -> Iterator[str]:
     """Run `python -m chaos.proxy`; raises LaunchError."""
-    command = [sys.executable, "-m", "chaos.proxy", "--port", "0", "--seed", str(seed)]
+    command = [*MODULE, "chaos.proxy", "--port", "0", "--seed", str(seed)]
     with _process(command, log, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         # Ends with the process's own end, where it does not start.
@@ -90,6 +91,7 @@ def _process(
         process = stack.enter_context(
             subprocess.Popen(command, stdout=output if stdout is None else stdout, stderr=output)
         )
+        watch(process.pid)
         try:
             yield process
         finally:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from chaos.proxy.connection import Connection, Side
-from chaos.proxy.journal import Counters, Journal
+from chaos.proxy.connection import ProxiedConnection, ProxySide
+from chaos.proxy.journal import Counters, ProxyJournal
 from chaos.proxy.toxics import STREAMS, Toxic
 from runtime.listening import stop_accepting
 from runtime.tasks import Tasks
@@ -40,7 +40,7 @@ class FaultProxy:
     `listen` with port 0 becomes the port that it got. Methods that change something are called one after another.
     """
 
-    def __init__(self, name: str, listen: str, upstream: str, seed: int, journal: Journal) -> None:
+    def __init__(self, name: str, listen: str, upstream: str, seed: int, journal: ProxyJournal) -> None:
         """Make it, not listening yet; raises Refused where an address is none."""
         split_address(listen)
         split_address(upstream)
@@ -52,7 +52,7 @@ class FaultProxy:
         self._journal = journal
         self._toxics: dict[str, Toxic] = {}
         self._server: asyncio.Server | None = None
-        self._connections: set[Connection] = set()
+        self._connections: set[ProxiedConnection] = set()
         self._dials = Tasks(f"proxy {name}")
 
     @property
@@ -151,7 +151,7 @@ class FaultProxy:
     def _fitted(self, number: int) -> Iterator[tuple[Toxic, Random]]:
         return ((toxic, self._random(number, toxic)) for toxic in self._toxics.values())
 
-    def _accept(self) -> Side:
+    def _accept(self) -> ProxySide:
         number = self.counters.accepted
         self.counters.accepted += 1
 
@@ -163,10 +163,10 @@ class FaultProxy:
             else:
                 self._dials.spawn(self._dial(connection), f"connection {number}")
 
-        connection = Connection(number, self.counters, asyncio.get_running_loop(), accepted, self._close)
+        connection = ProxiedConnection(number, self.counters, asyncio.get_running_loop(), accepted, self._close)
         return connection.near
 
-    async def _dial(self, connection: Connection) -> None:
+    async def _dial(self, connection: ProxiedConnection) -> None:
         host, port = split_address(self.upstream)
         loop = asyncio.get_running_loop()
         try:
@@ -180,12 +180,12 @@ class FaultProxy:
         self._journal.note(self.name, "opened", f"connection {connection.number}")
         connection.join(self._fitted(connection.number))
 
-    def _refuse(self, connection: Connection, why: str) -> None:
+    def _refuse(self, connection: ProxiedConnection, why: str) -> None:
         self.counters.refused += 1
         self._journal.note(self.name, "refused", f"connection {connection.number}: {why}")
         connection.abort()
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: ProxiedConnection) -> None:
         if connection in self._connections:
             self._connections.discard(connection)
             self.counters.open -= 1

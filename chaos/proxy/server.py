@@ -6,10 +6,10 @@ from typing import Any
 
 import orjson
 
-from chaos.proxy.journal import Journal
+from chaos.proxy.journal import ProxyJournal
 from chaos.proxy.listener import FaultProxy, Refused
 from chaos.proxy.toxics import ToxicError, changed_toxic, parse_toxic
-from runtime.http import Act, Call, HttpFace, Reply, Routes
+from runtime.http import Act, HttpCall, HttpFace, Reply, Routes
 from runtime.metrics import Metrics
 
 HOST = "127.0.0.1"
@@ -22,7 +22,7 @@ NAME_CHARS_MAX = 200
 # A page of another site must not command this one through the user's browser (as Toxiproxy does).
 BROWSER = "Mozilla/"
 
-Handler = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[HttpCall], Awaitable[Reply]]
 
 
 class FaultProxyServer:
@@ -32,7 +32,7 @@ class FaultProxyServer:
         """`seed` is where all chance of all proxies comes from."""
         self._seed = seed
         self._proxies: dict[str, FaultProxy] = {}
-        self._journal = Journal()
+        self._journal = ProxyJournal()
         # Changes wait for sockets: one after another, so that each finds the state that the one before left.
         self._changes = asyncio.Lock()
         metrics = Metrics()
@@ -90,7 +90,7 @@ class FaultProxyServer:
     def _guarded(self, handler: Handler) -> Act:
         """Answer errors as Toxiproxy does, and let one request at a time through."""
 
-        async def act(call: Call) -> Reply:
+        async def act(call: HttpCall) -> Reply:
             if call.agent.startswith(BROWSER):
                 return _error(403, "User agent not allowed")
             try:
@@ -103,28 +103,28 @@ class FaultProxyServer:
 
         return act
 
-    async def _version(self, _call: Call) -> Reply:
+    async def _version(self, _call: HttpCall) -> Reply:
         return Reply(200, {"version": API_VERSION, "server": SERVER})
 
-    async def _index(self, _call: Call) -> Reply:
+    async def _index(self, _call: HttpCall) -> Reply:
         return Reply(200, {name: proxy.json() for name, proxy in self._proxies.items()})
 
-    async def _show(self, call: Call) -> Reply:
+    async def _show(self, call: HttpCall) -> Reply:
         return Reply(200, self._proxy(call).json())
 
-    async def _toxics(self, call: Call) -> Reply:
+    async def _toxics(self, call: HttpCall) -> Reply:
         return Reply(200, [toxic.json() for toxic in self._proxy(call).toxics])
 
-    async def _toxic(self, call: Call) -> Reply:
+    async def _toxic(self, call: HttpCall) -> Reply:
         return Reply(200, self._proxy(call).get(call.names["toxic"]).json())
 
-    async def _events(self, call: Call) -> Reply:
+    async def _events(self, call: HttpCall) -> Reply:
         since = call.query.get("since", "0")
         if not since.isdecimal():
             raise Refused(400, f"since={since}: wanted is the number of an event")
         return Reply(200, [event._asdict() for event in self._journal.since(int(since))])
 
-    async def _create(self, call: Call) -> Reply:
+    async def _create(self, call: HttpCall) -> Reply:
         fields = _object(call.body)
         proxy = self._make(fields)
         if proxy.name in self._proxies:
@@ -132,7 +132,7 @@ class FaultProxyServer:
         await self._install(proxy, enabled=_flag(fields, default=True))
         return Reply(201, proxy.json())
 
-    async def _populate(self, call: Call) -> Reply:
+    async def _populate(self, call: HttpCall) -> Reply:
         """Create many; one that is there with the same addresses stays as it is, with other ones it is replaced."""
         asked = [
             (self._make(fields, f" at proxy {number}"), _flag(fields, default=True))
@@ -150,17 +150,17 @@ class FaultProxyServer:
             found.append(proxy)
         return Reply(201, {"proxies": [proxy.json() for proxy in found]})
 
-    async def _change(self, call: Call) -> Reply:
+    async def _change(self, call: HttpCall) -> Reply:
         proxy, fields = self._proxy(call), _object(call.body)
         listen, upstream = _text(fields, "listen", proxy.listen), _text(fields, "upstream", proxy.upstream)
         await proxy.change(listen, upstream, _flag(fields, default=proxy.enabled))
         return Reply(200, proxy.json())
 
-    async def _delete(self, call: Call) -> Reply:
+    async def _delete(self, call: HttpCall) -> Reply:
         await self._discard(self._proxy(call))
         return Reply(204)
 
-    async def _reset(self, _call: Call) -> Reply:
+    async def _reset(self, _call: HttpCall) -> Reply:
         """Enable all proxies and remove all toxics."""
         for proxy in self._proxies.values():
             await proxy.enable()
@@ -168,22 +168,22 @@ class FaultProxyServer:
                 proxy.remove(toxic.name)
         return Reply(204)
 
-    async def _add(self, call: Call) -> Reply:
+    async def _add(self, call: HttpCall) -> Reply:
         toxic = parse_toxic(_object(call.body))
         self._proxy(call).add(toxic)
         return Reply(200, toxic.json())
 
-    async def _update(self, call: Call) -> Reply:
+    async def _update(self, call: HttpCall) -> Reply:
         proxy = self._proxy(call)
         toxic = changed_toxic(proxy.get(call.names["toxic"]), _object(call.body))
         proxy.update(toxic)
         return Reply(200, toxic.json())
 
-    async def _remove(self, call: Call) -> Reply:
+    async def _remove(self, call: HttpCall) -> Reply:
         self._proxy(call).remove(call.names["toxic"])
         return Reply(204)
 
-    def _proxy(self, call: Call) -> FaultProxy:
+    def _proxy(self, call: HttpCall) -> FaultProxy:
         name = call.names["proxy"]
         if name not in self._proxies:
             raise Refused(404, "proxy not found")

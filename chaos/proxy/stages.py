@@ -17,7 +17,7 @@ LOST_TIMES_MAX = 6  # then it gets through, however bad the link: a timer of TCP
 Piece = bytes | None
 
 
-class Timer(Protocol):
+class StageTimer(Protocol):
     """Something that will be called."""
 
     def cancel(self) -> None:
@@ -32,7 +32,7 @@ class Timers(Protocol):
         """Return the monotonic time, in seconds."""
         ...
 
-    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+    def call_at(self, when: float, callback: Callable[[], None]) -> StageTimer:
         """Call `callback` at the time `when`."""
         ...
 
@@ -49,7 +49,7 @@ class Outlet(Protocol):
         ...
 
 
-class Place(Protocol):
+class StagePlace(Protocol):
     """What a stage may ask of the direction in which it stands."""
 
     @property
@@ -78,7 +78,7 @@ class Stage:
 
     after: Outlet
 
-    def __init__(self, place: Place, settings: Mapping[str, int], random: Random) -> None:
+    def __init__(self, place: StagePlace, settings: Mapping[str, int], random: Random) -> None:
         self._place = place
         self._settings = settings
         self._random = random
@@ -105,16 +105,16 @@ class Stage:
         """Forget everything: the connection is gone."""
 
 
-class Queue(Stage):
+class DueQueue(Stage):
     """Keeps pieces in order, each until it is due."""
 
     # Whether each piece gets a turn of the event loop for itself, so that a socket sends them apart.
     one_by_one = False
 
-    def __init__(self, place: Place, settings: Mapping[str, int], random: Random) -> None:
+    def __init__(self, place: StagePlace, settings: Mapping[str, int], random: Random) -> None:
         super().__init__(place, settings, random)
         self._kept: deque[tuple[float, Piece]] = deque()
-        self._timer: Timer | None = None
+        self._timer: StageTimer | None = None
         self._next = -math.inf  # of stages that leave gaps between pieces: when the next one may go
 
     def put(self, due: float, piece: Piece) -> None:
@@ -179,7 +179,7 @@ class Queue(Stage):
             self.after.take(piece)
 
 
-class Latency(Queue):
+class Latency(DueQueue):
     """Each piece takes `latency` ± `jitter` ms; they do not overtake each other."""
 
     def take(self, data: bytes) -> None:
@@ -194,7 +194,7 @@ class Latency(Queue):
         self.put(self._place.timers.time(), None)
 
 
-class Bandwidth(Queue):
+class Bandwidth(DueQueue):
     """Lets `rate` bytes per ms through."""
 
     def take(self, data: bytes) -> None:
@@ -215,7 +215,7 @@ class Bandwidth(Queue):
         self.put(self._place.timers.time(), None)
 
 
-class Slicer(Queue):
+class Slicer(DueQueue):
     """Cuts pieces into slices of `average_size` ± `size_variation` bytes, `delay` µs apart."""
 
     one_by_one = True
@@ -247,7 +247,7 @@ class Slicer(Queue):
         return found
 
 
-class SlowClose(Queue):
+class SlowClose(DueQueue):
     """Lets bytes through, and the end `delay` ms later."""
 
     def take(self, data: bytes) -> None:
@@ -259,7 +259,7 @@ class SlowClose(Queue):
         self.put(self._place.timers.time() + self._settings["delay"] / 1000, None)
 
 
-class Hold(Queue):
+class Hold(DueQueue):
     """Keeps everything until it is removed."""
 
     def take(self, data: bytes) -> None:
@@ -271,7 +271,7 @@ class Hold(Queue):
         self.put(math.inf, None)
 
 
-class Loss(Queue):
+class Loss(DueQueue):
     """Loses pieces as packets are lost: each is sent again after `rto` ms, then after twice that, and so on.
 
     Nothing overtakes a piece that was lost, and nothing is missing in the end: what stands behind it waits for it.
@@ -294,10 +294,10 @@ class Loss(Queue):
 class Cutter(Stage):
     """May end the stream before its source does: once, and then throws away what comes."""
 
-    def __init__(self, place: Place, settings: Mapping[str, int], random: Random) -> None:
+    def __init__(self, place: StagePlace, settings: Mapping[str, int], random: Random) -> None:
         super().__init__(place, settings, random)
         self._ended = False
-        self._timer: Timer | None = None
+        self._timer: StageTimer | None = None
 
     def end(self) -> None:
         """End the stream."""
@@ -344,7 +344,7 @@ class Timeout(Cutter):
 class LimitData(Cutter):
     """Ends the stream after `bytes` bytes."""
 
-    def __init__(self, place: Place, settings: Mapping[str, int], random: Random) -> None:
+    def __init__(self, place: StagePlace, settings: Mapping[str, int], random: Random) -> None:
         super().__init__(place, settings, random)
         self._passed = 0
 

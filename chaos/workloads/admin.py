@@ -4,11 +4,11 @@ import asyncio
 import random
 from typing import Any
 
-from chaos.clients import TIMEOUT_S, Client
-from chaos.workload import Load, Plain, opened, pause
-from client.admin import AdminClient
-from pipeline.body import Tag
-from pipeline.history import Act, Kind
+from chaos.load.clients import TIMEOUT_S, LoadClient
+from chaos.load.workload import Load, Plain, opened, pause
+from client.admin.client import AdminClient
+from pipeline.history.body import Tag
+from pipeline.history.rows import Act, Kind
 
 PREFIX = "chaos_admin"
 QUEUES = 2
@@ -36,7 +36,7 @@ class AdminWorkload(Plain):
                 number += 1
                 await self._make(load, admin, client, f"{PREFIX}_{number}", Tag(writer, number, 0))
 
-    async def close(self, load: Load, client: Client) -> None:
+    async def close(self, load: Load, client: LoadClient) -> None:
         """Look for every topic and group at every member."""
         async with AdminClient(load.namesrv, timeout=TIMEOUT_S) as admin:
             for address in load.addresses:
@@ -46,7 +46,7 @@ class AdminWorkload(Plain):
                 for group in self._made_groups:
                     await self._seen(client, address, _there(group in groups), group=group)
 
-    async def _make(self, load: Load, admin: AdminClient, client: Client, name: str, tag: Tag) -> None:
+    async def _make(self, load: Load, admin: AdminClient, client: LoadClient, name: str, tag: Tag) -> None:
         address = load.leaders.address
 
         async def topic() -> dict[str, Any]:
@@ -67,7 +67,7 @@ class AdminWorkload(Plain):
         await client.send(load.leaders.address, name, 0, tag)
 
     @staticmethod
-    async def _seen(client: Client, address: str, look: Any, **fields: Any) -> None:
+    async def _seen(client: LoadClient, address: str, look: Any, **fields: Any) -> None:
         """Record a look; all members have the same now, so each answers as the leader."""
 
         async def told() -> dict[str, Any]:

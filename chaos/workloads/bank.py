@@ -2,11 +2,11 @@
 
 import asyncio
 
-from chaos.clients import Client
-from chaos.workload import PAUSE_S, Load, Pace, Plain, opened
-from pipeline.bank import TOPIC
-from pipeline.body import Tag
-from pipeline.history import Kind
+from chaos.load.clients import LoadClient
+from chaos.load.workload import PAUSE_S, Load, Pace, Plain, opened
+from pipeline.history.bank import TOPIC
+from pipeline.history.body import Tag
+from pipeline.history.rows import Kind
 
 QUEUES = 4
 CLERKS = 8
@@ -29,7 +29,7 @@ class BankWorkload(Plain):
                 tasks.create_task(_transfer(load, client, number % QUEUES, pace, stop))
 
 
-async def _transfer(load: Load, client: Client, queue: int, pace: Pace, stop: asyncio.Event) -> None:
+async def _transfer(load: Load, client: LoadClient, queue: int, pace: Pace, stop: asyncio.Event) -> None:
     writer, counter, attempt = load.names.writer(), 0, 0
     while not stop.is_set():
         await pace.turn()

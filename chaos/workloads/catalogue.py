@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from chaos.workload import Workload
+from chaos.load.workload import Workload
 from chaos.workloads.admin import AdminWorkload
 from chaos.workloads.bank import BankWorkload
 from chaos.workloads.groups import GroupsWorkload

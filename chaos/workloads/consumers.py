@@ -7,9 +7,9 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from chaos.clients import Client, connections
-from chaos.workload import Load, Plain, opened, pause, start_senders
-from remoting.bodies_client import ConsumerData, HeartbeatData, SubscriptionData
+from chaos.load.clients import LoadClient, connections
+from chaos.load.workload import Load, Plain, opened, pause, start_senders
+from remoting.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
 
 # How long a consumer lives, and how long its place stays empty, in seconds.
 LIFE_S = (3.0, 9.0)
@@ -63,7 +63,7 @@ class Consumer:
         """Tell every broker that this consumer is there."""
         await self.everywhere(self._hello)
 
-    async def everywhere(self, tell: Callable[[Client, str], Awaitable[None]]) -> None:
+    async def everywhere(self, tell: Callable[[LoadClient, str], Awaitable[None]]) -> None:
         """Tell every broker something; those that cannot be reached hear it later, or never."""
 
         async def one(address: str) -> None:
@@ -72,7 +72,7 @@ class Consumer:
 
         await asyncio.gather(*(one(address) for address in self.load.addresses), return_exceptions=True)
 
-    async def _hello(self, client: Client, address: str) -> None:
+    async def _hello(self, client: LoadClient, address: str) -> None:
         consumer = ConsumerData(
             consumeFromWhere="CONSUME_FROM_FIRST_OFFSET",
             groupName=self.group,
@@ -80,7 +80,7 @@ class Consumer:
         )
         await client.api.heartbeat(address, HeartbeatData(clientID=self.name, consumerDataSet=[consumer]))
 
-    async def _goodbye(self, client: Client, address: str) -> None:
+    async def _goodbye(self, client: LoadClient, address: str) -> None:
         await client.api.unregister(address, self.name, None, self.group)
 
 

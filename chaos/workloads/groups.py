@@ -2,11 +2,11 @@
 
 import asyncio
 
-from chaos.clients import BROKER
+from chaos.load.clients import BROKER
 from chaos.workloads.consumers import CALL_S, Consumer, ConsumingWorkload
-from client.rebalance import average
-from pipeline.history import UNKNOWN, Kind
-from remoting.bodies import MessageQueue
+from client.consume.rebalance import average
+from pipeline.history.rows import UNKNOWN, Kind
+from remoting.bodies.registry import MessageQueue
 from remoting.errors import RemotingError
 
 TOPIC = "chaos_groups"
@@ -18,7 +18,7 @@ POLL_S = 0.02
 POLL_COUNT = 512
 
 
-class Member(Consumer):
+class GroupConsumer(Consumer):
     """Consumes its share of the queues."""
 
     group = GROUP
@@ -75,5 +75,5 @@ class GroupsWorkload(ConsumingWorkload):
     """Members share the queues as real consumers do, begin at the stored offset, and commit behind what they read."""
 
     name = "groups"
-    kind = Member
+    kind = GroupConsumer
     queues = QUEUES

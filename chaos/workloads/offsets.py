@@ -3,9 +3,9 @@
 import asyncio
 import random
 
-from chaos.clients import Client
-from chaos.workload import Load, Plain, opened, pause, start_senders
-from pipeline.history import Act, Kind
+from chaos.load.clients import LoadClient
+from chaos.load.workload import Load, Plain, opened, pause, start_senders
+from pipeline.history.rows import Act, Kind
 
 TOPIC = "chaos_offsets"
 QUEUES = 4
@@ -35,7 +35,7 @@ class OffsetsWorkload(Plain):
                 tasks.create_task(_commit(load, client, group, random.Random(load.rng.random()), stop))
 
 
-async def _commit(load: Load, client: Client, group: str, rng: random.Random, stop: asyncio.Event) -> None:
+async def _commit(load: Load, client: LoadClient, group: str, rng: random.Random, stop: asyncio.Event) -> None:
     at = [0] * QUEUES
     while await pause(stop, EVERY_S):
         queue = rng.randrange(QUEUES)

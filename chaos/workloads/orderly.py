@@ -4,10 +4,10 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from chaos.clients import REFUSED
-from chaos.workload import Load, pause
+from chaos.load.clients import REFUSED
+from chaos.load.workload import Load, pause
 from chaos.workloads.consumers import Consumer, ConsumingWorkload
-from pipeline.history import UNKNOWN, Act, Kind, Op
+from pipeline.history.rows import UNKNOWN, Act, Kind, Op
 
 TOPIC = "chaos_orderly"
 GROUP = "chaos_orderly_workers"
@@ -111,5 +111,6 @@ class OrderlyWorkload(ConsumingWorkload):
     """Every member wants every queue, and consumes those whose lock it has got."""
 
     name = "orderly"
+    orderly = True
     kind = Holder
     queues = QUEUES

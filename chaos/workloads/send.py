@@ -3,9 +3,9 @@
 import asyncio
 import random
 
-from chaos.clients import Client
-from chaos.workload import Load, Plain, opened, pause, start_senders
-from pipeline.history import Act, Kind
+from chaos.load.clients import LoadClient
+from chaos.load.workload import Load, Plain, opened, pause, start_senders
+from pipeline.history.rows import Act, Kind
 
 TOPIC = "chaos_send"
 GROUP = "chaos_readers"
@@ -39,7 +39,7 @@ class SendWorkload(Plain):
                 tasks.create_task(_read(load, client, address, random.Random(load.rng.random()), stop))
 
 
-async def _read(load: Load, client: Client, address: str, rng: random.Random, stop: asyncio.Event) -> None:
+async def _read(load: Load, client: LoadClient, address: str, rng: random.Random, stop: asyncio.Event) -> None:
     """Follow all queues at one member, whatever it is just now."""
     at = [0] * QUEUES
     while await pause(stop, READ_EVERY_S):

@@ -1,0 +1,1 @@
+"""Load: clients whose every request is recorded, and what a workload is."""

@@ -1,0 +1,1 @@
+"""What people and build machines see of runs: a page, a summary, junit.xml."""
