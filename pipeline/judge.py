@@ -7,17 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from pipeline.artefacts import read_artefact
-from pipeline.evidence import History
-from pipeline.history import Op
-from pipeline.parquet import HistoryError, count_rows
-from pipeline.promises import Promises, promises_of
-from pipeline.replicas import Replicas
-from pipeline.results import Results
-from pipeline.run import RunFolder, logged_bytes
-from pipeline.twin import judge
-from pipeline.twin_log import LOG_CHECKS
+from pipeline.history.folder import RunFolder, logged_bytes, named_folders
+from pipeline.history.parquet import HistoryError, count_rows
+from pipeline.history.promises import Promises, promises_of
+from pipeline.history.results import Results
+from pipeline.history.rows import Op
+from pipeline.logs.member_files import read_artefact
+from pipeline.plain.checker import judge, stores_read
+from pipeline.plain.evidence import History
+from pipeline.plain.guard_stores import check_v8
+from pipeline.plain.log_checks import LOG_CHECKS
+from pipeline.plain.replicas import Replicas
 from store.errors import StoreError
+from store.recovery.inspect import StoreFolder
 
 Engine = Literal["auto", "plain", "spark"]
 ENGINES: tuple[Engine, ...] = ("auto", "plain", "spark")
@@ -45,7 +47,7 @@ def judge_run(
     """
     if _is_spark(engine, needed=count_rows(run.file(Op), Op) * PLAIN_BYTES_AN_OP):
         # Only here: whoever judges in plain Python needs no PySpark.
-        from pipeline.spark.checker import check_run
+        from pipeline.spark.checker.checker import check_run
 
         return _told(check_run(run, promises, progress=progress), "spark")
     return _told(judge(run, promises), "plain")
@@ -56,10 +58,10 @@ def judge_history(
 ) -> Results:
     """Judge a run by what its clients saw alone: no store folder is looked at. Raises as judge_run."""
     if _is_spark(engine, needed=count_rows(run.file(Op), Op) * PLAIN_BYTES_AN_OP):
-        from pipeline.spark.checker import check_run
+        from pipeline.spark.checker.checker import check_run
 
         return _told(check_run(run, promises, progress=progress, stores=False), "spark")
-    history = History(run.ops(), run.reads(), run.faults(), run.looks(), promises or run.promises())
+    history = History(run.ops(), run.reads(), run.faults(), run.looks(), promises or run.promises(), beats=run.beats())
     return _told(judge(history), "plain")
 
 
@@ -68,22 +70,28 @@ def judge_stores(
 ) -> Results:
     """Judge the store folders of one broker group, of which nothing else is known, by the checks of logs alone.
 
-    Members are called as their folders. Raises HistoryError for a folder that is no store's, EngineMissing.
+    Members are called as their folders, by as much of the path as tells them apart. A folder in which nothing stands
+    makes the result unknown. Raises HistoryError for a folder that is no store's, or that is given twice, and
+    EngineMissing.
     """
-    names = tuple(path.name for path in folders)
-    if len(set(names)) < len(names):
-        raise HistoryError(f"two of the folders have one name, and members are called by it: {', '.join(names)}")
-    promises = promises_of(mode, {"": names}, acknowledged_min=0)
+    members = named_folders(folders)
+    promises = promises_of(mode, {"": tuple(members)}, acknowledged_min=0)
+    try:
+        for path in folders:
+            StoreFolder(path)
+    except StoreError as error:
+        raise HistoryError(str(error)) from error
     if _is_spark(engine, needed=logged_bytes(folders) * PLAIN_BYTES_A_LOG_BYTE):
-        from pipeline.spark.checker import check_stores
+        from pipeline.spark.checker.checker import check_stores
 
         return _told(check_stores(folders, promises, progress=progress), "spark")
     try:
-        artefacts = [read_artefact(path) for path in folders]
+        artefacts = [read_artefact(path, name) for name, path in members.items()]
     except StoreError as error:
         raise HistoryError(str(error)) from error
     replicas = Replicas(History((), (), promises=promises), artefacts)
-    return _told(Results(tuple(check(replicas) for check in LOG_CHECKS)), "plain")
+    found = [*(check(replicas) for check in LOG_CHECKS), check_v8(promises, stores_read(artefacts))]
+    return _told(Results(tuple(found)), "plain")
 
 
 def _told(found: Results, engine: str) -> Results:
@@ -104,7 +112,7 @@ def _is_spark(engine: Engine, *, needed: int) -> bool:
 def why_no_spark() -> str:
     """Return why Spark cannot run here, and what to do; "" when it can."""
     if importlib.util.find_spec("pyspark") is None:
-        return 'PySpark is not installed: pip install "raftmq[spark]"'
+        return "PySpark is not installed: pip install 'raftmq[spark]'"
     from pipeline.spark.session import SparkMissing, check_java
 
     try:

@@ -19,8 +19,8 @@ PARTITIONS_A_CORE = 2
 ARROW_ROWS = 65_536
 _VERSION = re.compile(r'version "(\d+)')
 _SOURCES = (
-    ("pipeline.spark.topicsource", "TopicDataSource"),
-    ("pipeline.spark.logsource", "LogDataSource"),
+    ("pipeline.spark.topic.source", "TopicDataSource"),
+    ("pipeline.spark.log.logsource", "LogDataSource"),
 )
 # Short jobs end before the second compiler pays; one thread collects what they leave. Without that compiler Java keeps
 # no more than 48 MB of compiled code, which Spark's classes outgrow: it would compile the same again and again.

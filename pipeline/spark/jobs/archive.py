@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.spark.topicoptions import DEDUP_KEY
+from pipeline.spark.topic.options import DEDUP_KEY
 
 CHECKPOINT = "_checkpoint"
 # Messages that one step of archiving takes: what is done again after a failure, and the memory that it needs.

@@ -1,0 +1,1 @@
+"""Store folders of brokers as a source of Spark: `format("raftmq-log")`."""

@@ -1,0 +1,1 @@
+"""Topics as a source and a sink of Spark, batch and streaming: `format("raftmq")`."""
