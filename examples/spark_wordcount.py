@@ -1,8 +1,8 @@
 """Counts the words of flights as they are sent: a stream of the topic "flights" in Spark.
 
 Sends some flights first, each with the text "CARRIER ORIGIN DEST" as its body, then counts every word with Structured
-Streaming and compares with a count in plain Python. Needs Java 17 and `pip install 'raftmq[spark,demo]'`. Start a
-cluster in another terminal with `raftmq local`, then run this file.
+Streaming and compares with a count in plain Python. Needs Java 17 and `pip install '.[spark,demo]'` in the repository.
+Start a cluster in another terminal with `raftmq local`, then run this file.
 """
 
 import os
@@ -13,9 +13,9 @@ from collections import Counter
 
 import orjson
 
-from pipeline.spark.session import spark_session
 from raftmq import Message
 from raftmq.flights import flights
+from raftmq.spark import spark_session
 from raftmq.sync import AdminClient, Producer
 
 NAMESRV = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")

@@ -14,12 +14,12 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from chaos.local import LocalCluster
+from chaos.host.local import LocalCluster
+from client.consume.litepull import LitePullConsumer
 from client.errors import ClientError
-from client.litepull import LitePullConsumer
 from client.message import Message
-from client.producer import Producer
-from raftmq.flights import Record, Records
+from client.produce.producer import Producer
+from raftmq.flights import FlightRecords, Record
 from remoting.errors import RemotingError
 
 TOPIC = "demo"
@@ -33,7 +33,7 @@ NUMBER = "number"  # the property that tells which record a message is
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DemoOutcome:
     """What was sent and what came back, in messages. `lost` counts acknowledged messages that never came back."""
 
     records: str
@@ -84,7 +84,7 @@ class Verdict:
 class Demo:
     """One run; `run` gives the verdict."""
 
-    def __init__(self, records: Records, *, quiet: bool = False) -> None:
+    def __init__(self, records: FlightRecords, *, quiet: bool = False) -> None:
         """Send these records; `quiet` shows no progress."""
         self._records = records
         self._quiet = quiet
@@ -93,7 +93,7 @@ class Demo:
         self._killed_at: float | None = None
         self._leaderless_s: float | None = None
 
-    async def run(self) -> Verdict:
+    async def run(self) -> DemoOutcome:
         """Run everything; raises ProcessError when a server does not come up, ClientError when consuming fails."""
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="raftmq-demo-") as folder:
@@ -195,19 +195,19 @@ async def _send(producer: Producer, number: int, record: Record) -> bool:
 
 
 def judge(
-    records: Records,
+    records: FlightRecords,
     acknowledged: set[int],
     received: dict[int, list[bytes]],
     *,
     leaderless_s: float,
     seconds: float,
-) -> Verdict:
+) -> DemoOutcome:
     """Compare what was sent with what came back, by number and byte for byte."""
     copies = sum(len(bodies) for bodies in received.values())
     altered = sum(
         1 for number, bodies in received.items() if any(body != records.items[number].body for body in bodies)
     )
-    return Verdict(
+    return DemoOutcome(
         records=records.title,
         sent=len(records.items),
         acknowledged=len(acknowledged),

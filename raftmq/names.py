@@ -1,20 +1,32 @@
 """The public names of the package `raftmq`, each where it comes from."""
 
-from client.admin import AdminClient, BrokerEntry, GroupProgress, QueueProgress
-from client.assigned import PullLimits
+from client.admin.client import AdminClient, BrokerEntry, GroupProgress, QueueProgress
 from client.compression import Codec
+from client.consume.litepull import LitePullConsumer
+from client.consume.poll_queue import FetchLimits
+from client.consume.push import PushConsumer
+from client.consume.push_queue import PullLimits
+from client.consume.rebalance import (
+    average,
+    average_by_circle,
+    by_config,
+    by_machine_room,
+    consistent_hash,
+    machine_room_nearby,
+)
 from client.errors import (
+    ArgumentRefused,
     ClientClosed,
     ClientError,
     ConsumeError,
     MessageRefused,
+    RequestFailed,
+    RequestRefused,
     RouteError,
     SendBacklogFull,
     SendFailed,
 )
-from client.fetch import FetchLimits
 from client.instance import ClientInstance
-from client.litepull import LitePullConsumer
 from client.message import (
     ConsumeFrom,
     ConsumeResult,
@@ -24,22 +36,14 @@ from client.message import (
     SendStatus,
     split_batch,
 )
-from client.producer import Producer
-from client.push import PushConsumer
-from client.rebalance import (
-    average,
-    average_by_circle,
-    by_config,
-    by_machine_room,
-    consistent_hash,
-    machine_room_nearby,
-)
-from remoting.bodies import MessageQueue
+from client.produce.producer import Producer
+from remoting.bodies.registry import MessageQueue
 from remoting.errors import InvokeError, ResponseError
 from remoting.message import MessageExt
 
 __all__ = [
     "AdminClient",
+    "ArgumentRefused",
     "BrokerEntry",
     "ClientClosed",
     "ClientError",
@@ -61,6 +65,8 @@ __all__ = [
     "PullLimits",
     "PushConsumer",
     "QueueProgress",
+    "RequestFailed",
+    "RequestRefused",
     "ResponseError",
     "RouteError",
     "SendBacklogFull",

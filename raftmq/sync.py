@@ -8,17 +8,19 @@ documented there. Objects may be used from several threads.
 import asyncio
 import concurrent.futures
 import inspect
+import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
-from client.admin import AdminClient as AsyncAdminClient
+from client.admin.client import AdminClient as AsyncAdminClient
+from client.consume.litepull import LitePullConsumer as AsyncLitePullConsumer
+from client.consume.push import PushConsumer as AsyncPushConsumer
 from client.errors import ClientClosed
-from client.litepull import LitePullConsumer as AsyncLitePullConsumer
+from client.lifecycle import CALLING
 from client.message import SendResult
-from client.producer import Producer as AsyncProducer
-from client.push import PushConsumer as AsyncPushConsumer
+from client.produce.producer import Producer as AsyncProducer
 from runtime.loop import run
 
 
@@ -84,6 +86,15 @@ class _LoopThread:
 _shared = _LoopThread()
 
 
+def _begin_anew() -> None:
+    """Give a forked child a loop of its own: the parent's thread is not in it."""
+    global _shared  # noqa: PLW0603 # one per process
+    _shared = _LoopThread()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
 class _Blocking:
     """An asynchronous object whose methods are called in the shared loop; before `start`, directly."""
 
@@ -92,25 +103,59 @@ class _Blocking:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._inner = self.kind(*args, **kwargs)
         self._started = False
+        # Where it was started; another one after a fork.
+        self._thread: _LoopThread | None = None
 
     def start(self) -> None:
         """Start the object."""
-        _shared.enter()
-        try:
-            _shared.submit(self._inner.start).result()
-        except BaseException:
-            _shared.leave()
-            raise
+        if self._started:
+            # The asynchronous object says that it is started already.
+            self._loop().submit(self._inner.start).result()
+        thread = self._thread = _shared
+        thread.enter()
+        # A callback may close the object while it starts.
         self._started = True
+        try:
+            thread.submit(self._inner.start).result()
+        except BaseException:
+            if self._started:
+                self._started = False
+                thread.leave()
+            raise
 
     def close(self) -> None:
-        """Close the object; nothing happens when it is not started."""
-        if self._started:
-            self._started = False
-            try:
-                _shared.submit(self._inner.close).result()
-            finally:
-                _shared.leave()
+        """Close the object; nothing happens when it is not started.
+
+        Inside a callback of this very object it begins to close and returns: it cannot end before the callback has.
+        """
+        if not self._started:
+            return
+        self._started = False
+        if self._thread is not _shared:
+            # After a fork: it is the parent's, whose connections are not touched.
+            return
+        calling = CALLING.get()
+        if calling is not None and calling.client is self._inner and not calling.over:
+            # Carried into the loop with the call: the object knows that it must not wait for its callback.
+            self._loop().submit(self._inner.close).result()
+            threading.Thread(target=self._close, name="raftmq close").start()
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        thread = self._loop()
+        try:
+            thread.submit(self._inner.close).result()
+        finally:
+            thread.leave()
+
+    def _loop(self) -> _LoopThread:
+        """Return the thread that this object was started in; raises ClientClosed after a fork."""
+        if self._thread is None or self._thread is not _shared:
+            raise ClientClosed(
+                f"this {type(self).__name__} was started before this process was forked: make another one here"
+            )
+        return self._thread
 
     def __enter__(self) -> Self:
         self.start()
@@ -133,13 +178,13 @@ class _Blocking:
                 if inspect.iscoroutinefunction(member):
                     raise ClientClosed(f"{type(self).__name__} is not started, or was closed")
                 return member(*args, **kwargs)
-            return _shared.submit(lambda: member(*args, **kwargs)).result()
+            return self._loop().submit(lambda: member(*args, **kwargs)).result()
 
         return call
 
 
 class Producer(_Blocking):
-    """client.producer.Producer, blocking."""
+    """client.produce.producer.Producer, blocking."""
 
     kind = AsyncProducer
 
@@ -149,22 +194,22 @@ class Producer(_Blocking):
             raise ClientClosed("this producer is not started, or was closed")
         producer = self._inner
         assert isinstance(producer, AsyncProducer)
-        return _shared.submit(lambda: producer.send_async(*args, **kwargs))
+        return self._loop().submit(lambda: producer.send_async(*args, **kwargs))
 
 
 class PushConsumer(_Blocking):
-    """client.push.PushConsumer, blocking; a plain callback runs in threads of its own."""
+    """client.consume.push.PushConsumer, blocking; a plain callback runs in threads of its own."""
 
     kind = AsyncPushConsumer
 
 
 class LitePullConsumer(_Blocking):
-    """client.litepull.LitePullConsumer, blocking."""
+    """client.consume.litepull.LitePullConsumer, blocking."""
 
     kind = AsyncLitePullConsumer
 
 
 class AdminClient(_Blocking):
-    """client.admin.AdminClient, blocking."""
+    """client.admin.client.AdminClient, blocking."""
 
     kind = AsyncAdminClient

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv from requirements.lock (exact versions, checked hashes) and installs RaftMQ into it in place.
+# Makes .venv from requirements.lock (exact versions, checked hashes) and installs RaftMQ into it in place; with the
+# argument `demo` only what the demo needs (setup/demo.txt), which a run without it adds to.
 # Needs Python 3.11 or newer; what Debian leaves out of it (venv) is installed when this runs as root, else named.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -69,15 +70,28 @@ say "Python $version ($python) into .venv"
 if [ -d .venv ] && ! .venv/bin/python -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null; then
     rm -rf .venv
 fi
+if [ "${1:-}" = demo ]; then
+    what="what the demo needs (half a minute the first time)" locked=.venv/.demo.lock
+else
+    what="the locked packages (a minute or two the first time)" locked=requirements.lock
+fi
 [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv .venv
-rm -f .venv/.ready
+rm -f .venv/.ready .venv/.demo
 
 pip=(.venv/bin/python -m pip --disable-pip-version-check --quiet)
-say "installing the locked packages (a minute or two the first time)"
+say "installing $what"
+[ "$locked" = requirements.lock ] || awk 'NR == FNR { named[$1]; next } /^[^ ]/ { split($1, part, "=="); kept = part[1] in named } kept' \
+    setup/demo.txt requirements.lock >"$locked"
 "${pip[@]}" install --require-hashes -r setup/pip.lock || die "pip could not be brought up to date: see its words above"
-"${pip[@]}" install --use-pep517 --require-hashes -r requirements.lock ||
+"${pip[@]}" install --use-pep517 --no-deps --require-hashes -r "$locked" ||
     die "the locked packages could not be installed: see pip's words above (no network, or no build for Python $version on this machine)"
 "${pip[@]}" install --no-deps --no-build-isolation -e . || die "RaftMQ itself could not be installed: see pip's words above"
+
+if [ "$locked" != requirements.lock ]; then
+    touch .venv/.demo
+    say "ready for the demo"
+    exit
+fi
 
 # The official C++ client that judges us brings its library along, but not the C++ runtime below it.
 if ! .venv/bin/python -c 'import rocketmq.ffi' >/dev/null 2>&1; then
@@ -85,5 +99,5 @@ if ! .venv/bin/python -c 'import rocketmq.ffi' >/dev/null 2>&1; then
     .venv/bin/python -c 'import rocketmq.ffi' || die "the official C++ client still cannot be loaded: see above"
 fi
 
-touch .venv/.ready
+touch .venv/.demo .venv/.ready
 say "ready: .venv/bin/raftmq --help"

@@ -16,18 +16,18 @@ import cbor2
 import numpy as np
 import orjson
 
-from pipeline.artefacts import Vote, encode_vote
-from pipeline.body import HEAD, Tag, digest, make_body
-from pipeline.history import UNKNOWN, Act, Fault, Kind, Look, Op, Read
-from pipeline.parquet import write_columns, write_rows
-from pipeline.promises import Promises
-from pipeline.run import DATA, INFO, RunFolder
+from pipeline.history.body import HEAD, Tag, digest, make_body
+from pipeline.history.folder import DATA, INFO, RunFolder
+from pipeline.history.parquet import write_columns, write_rows
+from pipeline.history.promises import Promises
+from pipeline.history.rows import UNKNOWN, Act, Fault, Kind, Look, Op, Read
+from pipeline.logs.member_files import Vote, encode_vote
+from raft.protocol.types import EntryType
 from remoting.msgid import pack_host
 from store.config import StoreConfig
-from store.controlrecord import EntryKind
-from store.entrylog import EntryLog
-from store.floorfile import VOTE_NAME
+from store.files.floorfile import VOTE_NAME
 from store.messagestore import MessageStore
+from store.raftlog.entrylog import EntryLog
 from store.types import PendingRecord
 
 MEMBERS = ("n0", "n1", "n2")
@@ -86,12 +86,7 @@ def _fill(folder: Path, messages: int, seed: int, progress: Progress, body_bytes
     store = MessageStore.open(config, store_host=HOST, stepped=True, group=True)
     log = store.entries
     assert log is not None, "it was opened as a group's"
-
-    def settle(position: int) -> None:
-        log.settle(position)
-
-    log.on_durable = settle
-    log.append(EntryKind.CONFIG, 1, _config(dice), 0)
+    log.append(EntryType.CONFIG, 1, _config(dice), 0)
     sent = _Sent(*(np.empty(messages, np.int64) for _ in range(3)))
     rest = dice.randbytes(body_bytes - HEAD.size)
     for first in range(0, messages, ENTRY_MESSAGES):
@@ -116,6 +111,7 @@ def _settle(store: MessageStore, log: EntryLog) -> None:
     """Sync, commit and dispatch what was appended."""
     while store.step_flush():
         pass
+    log.settle(store.flushed)
     log.release(log.last.index)
 
 

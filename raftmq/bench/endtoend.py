@@ -6,9 +6,9 @@ import uuid
 from array import array
 from collections.abc import Sequence
 
+from client.consume.push import PushConsumer
 from client.message import ConsumeFrom, Message
-from client.producer import Producer
-from client.push import PushConsumer
+from client.produce.producer import Producer
 from raftmq.bench.load import Result, percentile
 from remoting.message import MessageExt
 
@@ -91,15 +91,19 @@ async def latency_load(namesrv: str, *, topic: str, messages: int, size: int) ->
 async def _fill(namesrv: str, topic: str, messages: int, size: int) -> None:
     async with Producer("bench_producer", namesrv) as producer:
         await producer.send(_message(topic, size, "0"))
-        room = asyncio.Semaphore(FILL_IN_FLIGHT)
+        numbers = iter(range(1, messages))
 
-        async def send(number: int) -> None:
-            async with room:
+        async def send() -> None:
+            for number in numbers:
                 await producer.send(_message(topic, size, str(number)))
 
-        async with asyncio.TaskGroup() as group:
-            for number in range(1, messages):
-                group.create_task(send(number))
+        senders = [asyncio.create_task(send()) for _ in range(min(FILL_IN_FLIGHT, messages))]
+        try:
+            await asyncio.gather(*senders)
+        finally:
+            for sender in senders:
+                sender.cancel()
+            await asyncio.wait(senders)
 
 
 async def _arrival(number: str, arrivals: dict[str, float], arrived: asyncio.Event) -> float:

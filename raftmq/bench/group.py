@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos.local import LocalCluster, Mode
-from chaos.processes import ProcessError, ServerProcess
+from chaos.host.local import LocalCluster, Mode
+from chaos.host.processes import ProcessError, ServerProcess
 from client.errors import ClientError
 from client.message import Message
-from client.producer import Producer
+from client.produce.producer import Producer
 from raftmq.bench.load import Result
 from raftmq.bench.suite import BODY_BYTES, IN_FLIGHT, send_load
 from remoting.errors import RemotingError
@@ -149,9 +149,9 @@ async def recovery(restart_mib: int, behind_mib: int, parent: Path | None = None
     with spawned_group(RAFT_MODES["raft, fsync"], parent) as cluster:
         leader = cluster.wait_for_leader()
         follower = next(broker for broker in cluster.brokers if broker is not leader)
-        await _fill(leader, 64)
+        await fill(leader, 64)
         before = leader.memory_mb()
-        await _fill(leader, restart_mib)
+        await fill(leader, restart_mib)
         _wait_caught_up(cluster)
         follower.kill()
         began = time.monotonic()
@@ -159,13 +159,13 @@ async def recovery(restart_mib: int, behind_mib: int, parent: Path | None = None
         ready_s = time.monotonic() - began
         _wait_caught_up(cluster)
         follower.kill()
-        await _fill(leader, behind_mib)
-        end = _position(leader)
+        await fill(leader, behind_mib)
+        end = position(leader)
         behind = end - behind_mib * MIB
         follower.launch()
         began_bytes: int | None = None
         began = time.monotonic()
-        while (at := _position(follower)) < end:
+        while (at := position(follower)) < end:
             now = time.monotonic()
             if began_bytes is None and at > behind:
                 began, began_bytes = now, at
@@ -189,11 +189,11 @@ async def memory(gib: int, parent: Path | None = None) -> list[dict[str, Any]]:
     found = []
     with spawned_group(RAFT_MODES["raft, fsync"], parent) as cluster:
         leader = cluster.wait_for_leader()
-        await _fill(leader, 128)
+        await fill(leader, 128)
         for done in range(gib + 1):
             found.append({"gib": done, **{broker.name: round(broker.anonymous_mb()) for broker in cluster.brokers}})
             if done < gib:
-                await _fill(leader, 1024)
+                await fill(leader, 1024)
     return found
 
 
@@ -206,14 +206,16 @@ async def _send_until_acknowledged(producer: Producer) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def _fill(leader: ServerProcess, mib: int) -> None:
-    """Append so much to the log."""
-    end = _position(leader) + mib * MIB
-    while _position(leader) < end:
-        await send_load(leader.address, in_flight=FILL_IN_FLIGHT, size=FILL_BODY_BYTES, seconds=1.0)
+async def fill(
+    leader: ServerProcess, mib: int, body_bytes: int = FILL_BODY_BYTES, in_flight: int = FILL_IN_FLIGHT
+) -> None:
+    """Append so much to the log; with few in flight a Raft entry is hardly more than one message."""
+    end = position(leader) + mib * MIB
+    while position(leader) < end:
+        await send_load(leader.address, in_flight=in_flight, size=body_bytes, seconds=1.0)
 
 
-def _position(broker: ServerProcess) -> int:
+def position(broker: ServerProcess) -> int:
     """Return where a member's log ends, 0 while it does not answer."""
     state = broker.state("/v1/raft")
     return int(state["end"]) if state is not None else 0

@@ -19,10 +19,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from chaos.local import LocalCluster
+from chaos.host.local import LocalCluster
 from client.message import Message
-from pipeline.run import DATA, RunFolder
-from pipeline.spark.checker import check_run
+from pipeline.history.folder import DATA, RunFolder
+from pipeline.spark.checker.checker import check_run
 from pipeline.spark.session import spark_session
 from raftmq.bench.bigrun import BODY_BYTES, MEMBERS, make_log, make_run
 from raftmq.sync import AdminClient, Producer
@@ -48,7 +48,7 @@ Say = Callable[[str], None]
 Figures = dict[str, Any]
 
 
-class Part(StrEnum):
+class BenchPart(StrEnum):
     """What can be measured."""
 
     TOPIC = "topic"
@@ -56,7 +56,7 @@ class Part(StrEnum):
     CHECKER = "checker"
 
 
-def run_pipeline(messages: int, parts: Collection[Part], folder: Path | None, say: Say) -> Iterator[Figures]:
+def run_pipeline(messages: int, parts: Collection[BenchPart], folder: Path | None, say: Say) -> Iterator[Figures]:
     """Measure some parts, and tell each figure when it is known.
 
     The topic source, and a log of larger messages, are measured with a tenth of `messages`; log source and checker on
@@ -66,21 +66,21 @@ def run_pipeline(messages: int, parts: Collection[Part], folder: Path | None, sa
         spark = spark_session("raftmq bench", cores=CORES)
         try:
             _warm_up(spark, Path(work) / "warm-up", say)
-            if Part.TOPIC in parts:
+            if BenchPart.TOPIC in parts:
                 yield from _topic_source(spark, messages // 10, Path(work) / "topic", say)
-            if Part.LOG in parts:
+            if BenchPart.LOG in parts:
                 store = Path(work) / "large"
                 say(f"making a log of {messages // 10:,} messages of {LARGE_BODY_BYTES} B")
                 _apart(partial(make_log, store, messages // 10, LARGE_BODY_BYTES, _made))
                 yield from _log_source(spark, store, LARGE_BODY_BYTES, say)
                 shutil.rmtree(store)
-            for count in (messages // 10, messages) if {Part.LOG, Part.CHECKER} & set(parts) else ():
+            for count in (messages // 10, messages) if {BenchPart.LOG, BenchPart.CHECKER} & set(parts) else ():
                 run = Path(work) / str(count)
                 say(f"making a run of {count:,} messages on {len(MEMBERS)} members")
                 _apart(partial(make_run, run, count, progress=_made))
-                if Part.LOG in parts:
+                if BenchPart.LOG in parts:
                     yield from _log_source(spark, run / DATA / MEMBERS[0], BODY_BYTES, say)
-                if Part.CHECKER in parts:
+                if BenchPart.CHECKER in parts:
                     yield _checker(spark, run, count, say)
         finally:
             spark.stop()

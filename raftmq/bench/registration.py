@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.processes import ServerProcess, namesrv_process
-from remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from chaos.host.processes import ServerProcess, namesrv_process
+from remoting.bodies.registry import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
-from remoting.headers import (
+from remoting.headers.registry import (
     GetRouteInfoRequestHeader,
     Header,
     QueryDataVersionRequestHeader,
@@ -29,7 +29,7 @@ _BROKER, _ADDRESS, _CLUSTER = "bench", "127.0.0.1:10911", "DefaultCluster"
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class RegistrationCost:
     """One kind of request: its body, the best time of some rounds until the answer, what it cost the NameServer."""
 
     what: str
@@ -44,7 +44,7 @@ class Registration:
         return asdict(self)
 
 
-async def registration_load(topics: int) -> list[Registration]:
+async def registration_load(topics: int) -> list[RegistrationCost]:
     """Register `topics` topics, plain where they fit a frame and compressed, and then only their version."""
     with tempfile.TemporaryDirectory(prefix="raftmq-bench-") as folder:
         server = namesrv_process(Path(folder))
@@ -57,7 +57,7 @@ async def registration_load(topics: int) -> list[Registration]:
             server.stop()
 
 
-async def _measure(server: ServerProcess, client: RemotingClient, topics: int) -> list[Registration]:
+async def _measure(server: ServerProcess, client: RemotingClient, topics: int) -> list[RegistrationCost]:
     version = DataVersion()
 
     def registering(*, compressed: bool) -> tuple[int, Header, bytes]:
@@ -102,7 +102,7 @@ async def _best(
     make: Callable[[], tuple[int, Header, bytes]],
     server: ServerProcess,
     client: RemotingClient,
-) -> Registration:
+) -> RegistrationCost:
     took, size = float("inf"), 0
     used = server.cpu_seconds()
     for _ in range(ROUNDS):
@@ -112,7 +112,7 @@ async def _best(
         await client.call(server.address, code, header, body, timeout=TIMEOUT_S)
         took = min(took, time.perf_counter() - began)
     cpu = (server.cpu_seconds() - used) / ROUNDS
-    return Registration(what, topics, size, round(took * 1000, 2), round(cpu * 1000), round(server.memory_mb()))
+    return RegistrationCost(what, topics, size, round(took * 1000, 2), round(cpu * 1000), round(server.memory_mb()))
 
 
 def _table(topics: int, version: DataVersion) -> RegisterBrokerBody:

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from chaos.processes import ServerProcess, broker_process
+from chaos.host.processes import ServerProcess, broker_process
 from raftmq.bench.frames import QUEUES
 from raftmq.bench.load import Pulls, Result, Sends, run_load
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
-from remoting.headers import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
+from remoting.headers.registry import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
 
 Flush = Literal["async", "sync"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv
+from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, in_utf8
 from raftmq.cli.output import fail, print_json, print_json_line, print_table, run
 
 if TYPE_CHECKING:
@@ -17,14 +17,30 @@ T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Load generators that print their figures.")
 
-Address = Annotated[str, typer.Option("--address", "-a", metavar="ADDR", help="The broker to load, host:port.")]
+
+def _checked(address: str) -> str:
+    """Return the broker's address; ends the command when it can be none."""
+    from remoting.address import parse_address
+
+    try:
+        parse_address(address)
+    except ValueError as error:
+        fail(f"-a: {error}", code=2)
+    return address
+
+
+Address = Annotated[
+    str,
+    typer.Option("--address", "-a", metavar="ADDR", callback=_checked, help="The broker to load, host:port."),
+]
 Spawn = Annotated[bool, typer.Option("--spawn", help="Start a broker of its own in a temporary folder and load that.")]
 Flush = Annotated[str, typer.Option("--flush", help="flushDiskType of the spawned broker: async or sync.")]
 InFlight = Annotated[int, typer.Option("--in-flight", "-w", min=1, max=65535, help="Requests in flight a connection.")]
 Connections = Annotated[int, typer.Option("--connections", min=1, max=1024)]
 Size = Annotated[int, typer.Option("--size", "-s", min=1, max=4 * 1024 * 1024, help="Bytes of a body.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time, after half a second of warm-up.")]
-TopicName = Annotated[str, typer.Option("--topic", "-t", help="Topic; created by the first send.")]
+TopicName = Annotated[str, typer.Option("--topic", "-t", callback=in_utf8, help="Topic; created by the first send.")]
+Messages = Annotated[int, typer.Option("--messages", "-m", min=1, max=100_000_000)]
 
 Folder = Annotated[
     Path | None, typer.Option("--dir", metavar="D", help="Folder for the stores; its disk is what is measured.")
@@ -97,7 +113,7 @@ def pull(
 @app.command()
 def consume(
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    messages: Annotated[int, typer.Option("--messages", "-m", min=1)] = 50_000,
+    messages: Messages = 50_000,
     size: Size = 100,
     topic: TopicName = "bench_consume",
     timeout: Annotated[float, typer.Option(help="Seconds after which it gives up.")] = 60.0,
@@ -115,7 +131,7 @@ def consume(
 @app.command()
 def latency(
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    messages: Annotated[int, typer.Option("--messages", "-m", min=1)] = 1_000,
+    messages: Messages = 1_000,
     size: Size = 100,
     topic: TopicName = "bench_latency",
     as_json: Json = False,
@@ -186,13 +202,32 @@ def failover(
 def recovery(
     restart_mib: Annotated[int, typer.Option("--restart-mib", min=64, help="Log of the restarted member.")] = 2048,
     behind_mib: Annotated[int, typer.Option("--behind-mib", min=64, help="What the follower missed.")] = 1024,
+    lost_file: Annotated[
+        bool, typer.Option("--lost-file", help="Instead: a follower's CommitLog file is lost, and repaired under load.")
+    ] = False,
+    file_mib: Annotated[int, typer.Option("--file-mib", min=1, max=1024, help="Of a lost file.")] = 1024,
+    size: Annotated[int, typer.Option("--size", "-s", min=1, help="Bytes of a message of the load.")] = 1024,
+    fill_size: Annotated[
+        int, typer.Option("--fill-size", min=1, help="Of those that the files are filled with.")
+    ] = 4096,
+    fill_in_flight: Annotated[
+        int, typer.Option("--fill-in-flight", min=1, help="And how many of them at once: 1 makes entries of one each.")
+    ] = 64,
+    load_in_flight: Annotated[
+        int,
+        typer.Option("--load-in-flight", min=0, max=1024, help="Sends of the load at once; 0: a repair without load."),
+    ] = 16,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the restart of a member of a Raft group with a long log, and the catch-up of one that fell behind."""
+    """Measure the restart of a Raft member with a long log and the catch-up of one that fell behind, or a repair."""
     from raftmq.bench.group import recovery as recovery_figures
+    from raftmq.bench.lostfile import lost_file as lost_file_figures
 
-    found = _measured(lambda: recovery_figures(restart_mib, behind_mib, folder))
+    if lost_file:
+        found = _measured(lambda: lost_file_figures(file_mib, size, fill_size, fill_in_flight, load_in_flight, folder))
+    else:
+        found = _measured(lambda: recovery_figures(restart_mib, behind_mib, folder))
     if as_json:
         print_json(found)
     else:
@@ -232,12 +267,12 @@ def pipeline(
     why = why_no_spark()
     if why:
         fail(why)
-    from raftmq.bench.pipeline import Part, run_pipeline
+    from raftmq.bench.pipeline import BenchPart, run_pipeline
 
     try:
-        parts = [Part(name) for name in only or list(Part)]
+        parts = [BenchPart(name) for name in only or list(BenchPart)]
     except ValueError:
-        fail(f"--only takes {', '.join(Part)}")
+        fail(f"--only takes {', '.join(BenchPart)}")
     found = []
     for row in run_pipeline(messages, parts, folder, lambda what: typer.echo(what, err=True)):
         found.append(row)
@@ -290,7 +325,7 @@ async def _target(address: str, spawn: bool, flush: str) -> AsyncIterator[tuple[
 
 
 def _measured(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    from chaos.processes import ProcessError
+    from chaos.host.processes import ProcessError
     from raftmq.bench.frames import BadAnswer
 
     try:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from raftmq.cli.chaos_apps import apps
 from raftmq.cli.options import Json
 from raftmq.cli.output import INTERRUPTED, emit, fail, print_json
 
 if TYPE_CHECKING:
-    from chaos.report_run import NotRun, Reported
-    from chaos.run import Progress
-    from chaos.scenario import Scenario
+    from chaos.report.run import NotRun, Reported
+    from chaos.runs.run import Progress
+    from chaos.runs.scenario import Scenario
 
 USAGE, CRASH = 254, 255
 FOLDER = Path("chaos-runs")
@@ -55,7 +56,7 @@ app = typer.Typer(
 @app.command("list")
 def list_(as_json: Json = False) -> None:
     """Print the scenarios and suites, with what each breaks and what must hold."""
-    from chaos.scenarios import SCENARIOS, SUITES
+    from chaos.runs.scenarios import SCENARIOS, SUITES
 
     rows = [
         (s.name, s.mode, ", ".join(s.workload_names), _faults(s.faults), s.seconds, s.tier, s.text)
@@ -75,7 +76,7 @@ def list_(as_json: Json = False) -> None:
 @app.command()
 def probe(as_json: Json = False) -> None:
     """Try what this machine lets us break: a scenario that needs more is skipped, and said to be."""
-    from chaos.tiers import probe as try_all
+    from chaos.runs.tiers import probe as try_all
 
     found = try_all()
     rows = [(one.name, one.tier, one.ok, one.why) for one in found]
@@ -108,8 +109,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run scenarios one after the other and write report.html, junit.xml and summary.md for all and for each."""
-    from chaos.schedule import ScheduleError, load
-    from chaos.session import SessionError, lasting, within
+    from chaos.runs.schedule import ScheduleError, load
+    from chaos.runs.session import SessionError, lasting, within
     from raftmq.cli.chaos_session import Session
 
     chosen = _chosen([*(names or []), *([suite] if suite else [])])
@@ -140,10 +141,10 @@ def run(
 @app.command()
 def recheck(folder: RunFolderArgument, as_json: Json = False) -> None:
     """Judge runs again by what they left, without a cluster, and write their reports again."""
-    from chaos.run import recheck as judge
+    from chaos.runs.run import recheck as judge
 
     def again(run_folder: Path) -> None:
-        from pipeline.run import RunFolder
+        from pipeline.history.folder import RunFolder
 
         if not RunFolder(run_folder).members():
             raise _NotPossible(f"{run_folder} has no stores: those of valid runs are only kept with `chaos run --keep`")
@@ -158,15 +159,18 @@ def report(folder: RunFolderArgument, as_json: Json = False) -> None:
     _report(folder, lambda _: None, as_json)
 
 
+app.command()(apps)
+
+
 class _NotPossible(Exception):
     """What the command was asked for cannot be done with this folder."""
 
 
 def _report(folder: Path, first: Callable[[Path], None], as_json: bool) -> None:
-    from chaos.report import write_report, write_suite
-    from chaos.report_run import ReportError
-    from pipeline.parquet import HistoryError
-    from pipeline.run import INFO
+    from chaos.report.report import write_report, write_suite
+    from chaos.report.run import ReportError
+    from pipeline.history.folder import INFO
+    from pipeline.history.parquet import HistoryError
 
     alone = (folder / INFO).exists()
     folders = [folder] if alone else sorted(path.parent for path in folder.glob(f"*/{INFO}"))
@@ -187,7 +191,7 @@ def _report(folder: Path, first: Callable[[Path], None], as_json: bool) -> None:
 
 def _chosen(names: Sequence[str]) -> "list[Scenario]":
     """Return the scenarios behind the names of scenarios and suites, each once."""
-    from chaos.scenarios import SCENARIOS, SUITES
+    from chaos.runs.scenarios import SCENARIOS, SUITES
 
     if not names:
         raise typer.BadParameter("name a scenario or a suite; `raftmq chaos list` shows them")
@@ -217,8 +221,8 @@ def _faults(names: Sequence[str]) -> str:
 
 def _tell(runs: "Sequence[Reported]", not_run: "Sequence[NotRun]", folder: Path, as_json: bool) -> None:
     """Print a line for each run and where the report is, or all of it as JSON."""
-    from chaos.report import REPORT
-    from chaos.report_text import overall, sentence
+    from chaos.report.report import REPORT
+    from chaos.report.text import overall, sentence
 
     if as_json:
         print_json(
@@ -248,8 +252,8 @@ def _tell(runs: "Sequence[Reported]", not_run: "Sequence[NotRun]", folder: Path,
 
 
 def _exit(runs: "Sequence[Reported]", not_run: "Sequence[NotRun]") -> None:
-    from chaos.report_text import overall
-    from pipeline.results import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, Verdict
+    from chaos.report.text import overall
+    from pipeline.history.results import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, Verdict
 
     codes = {Verdict.INVALID: EXIT_INVALID, Verdict.UNKNOWN: EXIT_UNKNOWN}
     raise typer.Exit(codes.get(overall(runs, not_run), EXIT_VALID))

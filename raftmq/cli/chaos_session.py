@@ -4,15 +4,15 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from chaos.processes import ProcessError
-from chaos.report import write_suite
-from chaos.report_run import NotRun, Reported
-from chaos.run import Progress, RunError
-from chaos.scenario import Scenario
-from chaos.schedule import Schedule
-from chaos.session import SessionError, may_run, report_of
-from chaos.tiers import probe
-from pipeline.results import Verdict
+from chaos.host.processes import ProcessError
+from chaos.report.report import write_suite
+from chaos.report.run import NotRun, Reported
+from chaos.runs.run import Progress, RunError
+from chaos.runs.scenario import Scenario
+from chaos.runs.schedule import Schedule
+from chaos.runs.session import SessionError, may_run, report_of
+from chaos.runs.tiers import probe
+from pipeline.history.results import Verdict
 from runtime.loop import run as run_loop
 
 

@@ -1,4 +1,4 @@
-"""`raftmq cluster ha-status`, `promote`, `follow`, `accept-master`: masters and slaves of the classic modes."""
+"""`raftmq cluster ha-status`, `promote`, `follow`, `accept-master`, `forget`: the classic modes."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +8,7 @@ from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, Json, Namesrv
 from raftmq.cli.output import emit, fail, print_json, run, with_admin
 
 if TYPE_CHECKING:
-    from client.admin import AdminClient
+    from client.admin.client import AdminClient
 
 COLUMNS = ("broker", "name", "id", "role", "epoch", "log begins", "log ends", "on disk", "behind", "state")
 Address = Annotated[str, typer.Argument(help="The broker's own address, host:port.")]
@@ -49,6 +49,10 @@ def promote(
     slave: Annotated[
         int, typer.Option("--slave", help="brokerId of the slave; otherwise the one whose log ends last.")
     ] = 0,
+    at: Annotated[
+        str,
+        typer.Option("--at", help="Address of a broker that has not registered, such as a deposed master; host:port."),
+    ] = "",
     role: Annotated[
         str, typer.Option("--role", help="ASYNC_MASTER or SYNC_MASTER; otherwise what the old master was.")
     ] = "",
@@ -56,8 +60,9 @@ def promote(
         bool,
         typer.Option(
             "--force",
-            help="Even while the master lives. Until it learns of it two brokers take messages under one name; what "
-            "the old one takes is cut off when it follows the new one.",
+            help="Even while the master lives, or another slave has more. A master that can be reached takes nothing "
+            "more first; until one that cannot learns of it two brokers take messages under one name, and what the old "
+            "one takes is cut off when it follows the new one.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -68,14 +73,18 @@ def promote(
 
     async def look() -> dict[str, Any]:
         async with with_admin(namesrv) as admin:
-            address, others = await _choose(admin, name, slave)
-            return {**await admin.promote(address, role=role, only_ask=True), "others": others}
+            address = at or await _choose(admin, name, slave)
+            return await admin.promote(address, role=role, only_ask=True)
 
     async def work() -> dict[str, Any]:
         async with with_admin(namesrv) as admin:
             return await admin.promote(report["address"], role=role, force=force)
 
+    if at and slave:
+        fail("--at names a broker, and --slave another: give one of them", code=2)
     report = run(look)
+    if report["brokerName"] != name:
+        fail(f"the broker at {report['address']} is of {report['brokerName']}, not of {name}")
     if report["refused"] and not force:
         fail(f"not promoted: {report['refused']}")
     if not yes:
@@ -88,6 +97,10 @@ def promote(
         print_json(done)
     else:
         typer.echo(f"{done['address']} becomes the master of {name}, {done['role']} of epoch {done['epoch']}")
+        for untold in done.get("untold", ()):
+            typer.echo(
+                f"warning: {untold} could not be told, and takes messages until it is; {done['address']} goes on"
+            )
 
 
 def follow(
@@ -109,6 +122,25 @@ def follow(
         typer.echo(f"{address} becomes the slave with brokerId {done['brokerId']}; see `raftmq cluster ha-status`")
 
 
+def forget(
+    name: Annotated[str, typer.Argument(metavar="BROKER_NAME", help="brokerName that is to begin again.")],
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    as_json: Json = False,
+) -> None:
+    """Let a brokerName begin again with new stores: every NameServer forgets the highest epoch that it ever had."""
+
+    async def work() -> dict[str, bool]:
+        async with with_admin(namesrv) as admin:
+            return await admin.forget_epoch(name)
+
+    done = run(work)
+    if as_json:
+        print_json(done)
+    else:
+        for server, known in sorted(done.items()):
+            typer.echo(f"{server} has forgotten {name}" if known else f"{server} knew nothing of {name}")
+
+
 def accept_master(address: Address, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
     """Let a slave that waits for a person cut its log to where the master's agrees with it, and go on."""
 
@@ -123,12 +155,18 @@ def accept_master(address: Address, namesrv: Namesrv = DEFAULT_NAMESRV, as_json:
         typer.echo(f"{address} follows its master; {done['lost']} bytes leave its log (kept in its folder 'cut')")
 
 
-async def _choose(admin: "AdminClient", name: str, slave: int) -> tuple[str, list[str]]:
-    """Return the address of the slave to promote, and what is to be said about the others."""
+async def _choose(admin: "AdminClient", name: str, slave: int) -> str:
+    """Return the address of the slave to promote; what is to be said about the others, it says itself."""
     from client.errors import RouteError
     from remoting.errors import InvokeError
 
     found = await admin.slaves(name)
+    addresses = {broker.broker_id: broker.address for broker in found}
+    if slave:
+        if slave not in addresses:
+            known = ", ".join(map(str, sorted(addresses)))
+            raise RouteError(f"{name} has no slave {slave} (the NameServers know: {known})", retriable=False)
+        return addresses[slave]
     ends: dict[int, int] = {}
     unheard = []
     for broker in found:
@@ -136,22 +174,9 @@ async def _choose(admin: "AdminClient", name: str, slave: int) -> tuple[str, lis
             ends[broker.broker_id] = int((await admin.ha_status(broker.address))["max"])
         except InvokeError as error:
             unheard.append(f"slave {broker.broker_id} at {broker.address} does not tell how far it is: {error}")
-    if slave:
-        chosen = slave
-    elif ends:
-        chosen = max(ends, key=lambda broker_id: (ends[broker_id], -broker_id))
-    else:
+    if not ends:
         raise RouteError(f"no slave of {name} answers: {'; '.join(unheard)}", retriable=True)
-    addresses = {broker.broker_id: broker.address for broker in found}
-    if chosen not in addresses:
-        known = ", ".join(map(str, sorted(addresses)))
-        raise RouteError(f"{name} has no slave {slave} (the NameServers know: {known})", retriable=False)
-    longer = [
-        f"slave {broker_id} at {addresses[broker_id]} has {end - ends[chosen]} bytes more, which are lost"
-        for broker_id, end in sorted(ends.items())
-        if chosen in ends and end > ends[chosen]
-    ]
-    return addresses[chosen], [*longer, *unheard]
+    return addresses[max(ends, key=lambda broker_id: (ends[broker_id], -broker_id))]
 
 
 def _prospects(report: dict[str, Any]) -> list[str]:
@@ -163,7 +188,6 @@ def _prospects(report: dict[str, Any]) -> list[str]:
         f"slave {report['brokerId']} at {report['address']}: its log ends at {report['end']:,}",
         f"master {report['master'] or 'unknown'}: its log ended at {master_end}{age}",
         *report["words"],
-        *report["others"],
     ]
 
 
@@ -192,4 +216,5 @@ def _words(state: dict[str, Any], master: dict[str, Any]) -> str:
         in_sync = sum(bool(slave.get("inSync")) for slave in slaves)
         return "; ".join([f"{len(slaves)} slaves, {in_sync} in sync", *(state.get("warnings") or [])])
     why = f": {master['why']}" if master.get("why") else ""
-    return f"{master.get('state')}{why}"
+    more = [words for words in state.get("warnings") or [] if words != master.get("why")]
+    return "; ".join([f"{master.get('state')}{why}", *more])

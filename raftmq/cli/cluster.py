@@ -1,12 +1,16 @@
 """`raftmq cluster`: brokers and NameServers, their state and their configuration."""
 
-from typing import Annotated, Any
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from raftmq.cli import classic, convert, raft
 from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, Json, Namesrv, Settings
 from raftmq.cli.output import emit, fail, parse_settings, print_json, run, time_of, with_admin
+
+if TYPE_CHECKING:
+    from client.admin.client import AdminClient
 
 app = typer.Typer(no_args_is_help=True, help="Brokers, NameServers, masters and slaves, Raft groups.")
 app.command()(raft.raft_status)
@@ -18,6 +22,7 @@ app.command()(classic.ha_status)
 app.command()(classic.promote)
 app.command()(classic.follow)
 app.command()(classic.accept_master)
+app.command()(classic.forget)
 app.command()(convert.to_raft)
 app.command()(convert.to_classic)
 
@@ -40,11 +45,28 @@ def list_brokers(namesrv: Namesrv = DEFAULT_NAMESRV, cluster: Cluster = "", as_j
     async def work() -> list[dict[str, Any]]:
         async with with_admin(namesrv) as admin:
             found = await admin.brokers(cluster or None)
-        return [{"cluster": b.cluster, "broker": b.name, "id": b.broker_id, "address": b.address} for b in found]
+            versions = await asyncio.gather(*(_version(admin, broker.address) for broker in found))
+        return [
+            {"cluster": b.cluster, "broker": b.name, "id": b.broker_id, "address": b.address, "version": version}
+            for b, version in zip(found, versions, strict=True)
+        ]
 
     brokers = run(work)
     rows = [tuple(row.values()) for row in brokers]
-    emit(as_json, brokers, ("cluster", "broker", "id", "address"), rows, empty="no broker has registered")
+    emit(as_json, brokers, ("cluster", "broker", "id", "address", "version"), rows, empty="no broker has registered")
+
+
+async def _version(admin: "AdminClient", address: str) -> str:
+    """Return what a broker says that it is: of another maker its RocketMQ version; nothing when it does not answer."""
+    from client.errors import ClientError
+    from remoting.errors import RemotingError
+
+    try:
+        info = await admin.runtime_info(address)
+    except (ClientError, RemotingError):
+        return ""
+    own = info.get("raftmqVersion")
+    return f"raftmq {own}" if own else info.get("brokerVersionDesc", "")
 
 
 @app.command()

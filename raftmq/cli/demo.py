@@ -17,7 +17,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Send real records, kill -9 the leader of a three-node group half way, go on, consume all and compare."""
-    from chaos.processes import ProcessError
+    from chaos.host.processes import ProcessError
     from raftmq.demo import Demo
     from raftmq.flights import RecordsError, flights, lines_of
 

@@ -59,7 +59,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a group at every master (or at one broker); changes it where it exists already."""
-    from remoting.bodies import SubscriptionGroupConfig
+    from remoting.bodies.registry import SubscriptionGroupConfig
     from remoting.topics import check_group
 
     wrong = check_group(group)

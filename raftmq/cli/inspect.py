@@ -12,7 +12,7 @@ from raftmq.cli.options import Json
 from raftmq.cli.output import FAILED, fail, one_line_errors, print_json, print_json_line, print_table, text_of, time_of
 
 if TYPE_CHECKING:
-    from store.inspect import Check, StoreFolder
+    from store.recovery.inspect import Check, StoreFolder
 
 SEGMENT_COLUMNS = ("commit log", "size", "records", "ends at", "first stored", "last stored", "gaps")
 QUEUE_COLUMNS = ("topic", "queue", "files", "min offset", "max offset", "from position", "to position")
@@ -32,7 +32,7 @@ def inspect(
 ) -> None:
     """Read a store folder offline: segments, queues, index files, checkpoint, messages."""
     from store.errors import StoreError
-    from store.inspect import StoreFolder
+    from store.recovery.inspect import StoreFolder
 
     with one_line_errors():
         try:
@@ -97,7 +97,7 @@ def _print_overview(store: "StoreFolder") -> None:
 
 def _messages(store: "StoreFolder", start: int) -> Iterator[dict[str, Any]]:
     from raftmq.cli.talk import described
-    from store.inspect import Gap
+    from store.recovery.inspect import Gap
 
     for found in store.messages(start):
         yield {"gap": asdict(found)} if isinstance(found, Gap) else described(found)

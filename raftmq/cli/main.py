@@ -1,12 +1,17 @@
 """The command `raftmq`: puts the themes together."""
 
 import logging
+import sys
+from typing import Annotated
 
 import typer
 
 from raftmq.cli import bench, chaos, cluster, group, inspect, message, pipeline, servers, talk, topic
 from raftmq.cli.demo import demo
+from raftmq.cli.local import local
+from raftmq.cli.output import one_line_errors
 from raftmq.cli.verify import verify
+from runtime.version import RELEASE
 
 app = typer.Typer(
     name="raftmq",
@@ -16,8 +21,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"raftmq {RELEASE}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and end.")
+    ] = False,
+) -> None:
+    """Take what stands before the command."""
+
+
 app.command()(demo)
-app.command()(servers.local)
+app.command()(local)
 app.command()(servers.namesrv)
 app.command()(servers.broker)
 app.command()(talk.send)
@@ -38,7 +60,12 @@ def main() -> None:
     # What the client logs of its retries is no news at a terminal: what fails in the end is said in one line. Server
     # commands set up logging of their own.
     logging.getLogger().setLevel(logging.ERROR)
-    app()
+    try:
+        # Whatever a command does outside of its own care: reading files, importing what an extra brings, printing.
+        with one_line_errors():
+            app()
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
 
 
 if __name__ == "__main__":

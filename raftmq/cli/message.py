@@ -1,5 +1,6 @@
 """`raftmq message`: finding messages by id, by key, or by their place in a queue."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from raftmq.cli.output import emit, fail, print_json, print_table, run, text_of,
 from raftmq.cli.talk import described
 
 if TYPE_CHECKING:
+    from client.admin.client import AdminClient
     from remoting.message import MessageExt
 
 app = typer.Typer(no_args_is_help=True, help="Finding messages.")
@@ -20,9 +22,9 @@ BODY_SHOWN = 60
 
 @app.command()
 def get(
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="The offset id, or with --topic the message id.")],
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `send` prints, or the offset id.")],
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Needed for ids that clients made.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Its topic; without it all are searched.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show one message by its id."""
@@ -30,13 +32,15 @@ def get(
     async def work() -> "MessageExt | None":
         async with with_admin(namesrv) as admin:
             try:
+                if topic is None and not await _is_offset_id(admin, message_id):
+                    return await _anywhere(admin, message_id)
                 return await admin.message_by_id(message_id, topic)
             except ValueError as error:
                 fail(f"{message_id}: {error}")
 
     found = run(work)
     if found is None:
-        fail(f"there is no message {message_id}" + ("" if topic else ": ids that clients made need --topic"))
+        fail(f"there is no message {message_id}")
     _show(found, as_json)
 
 
@@ -87,7 +91,7 @@ def view(
     as_json: Json = False,
 ) -> None:
     """Show the message at an offset of a queue."""
-    from remoting.bodies import MessageQueue
+    from remoting.bodies.registry import MessageQueue
 
     broker, _, number = queue.rpartition(":")
     if not (broker and number.isdigit()):
@@ -101,6 +105,27 @@ def view(
     if found is None:
         fail(f"{topic} {queue} has no message at offset {offset}: `raftmq topic status {topic}` shows what it has")
     _show(found, as_json)
+
+
+async def _is_offset_id(admin: "AdminClient", text: str) -> bool:
+    """Tell whether an id names one of the cluster's brokers: ids that clients make look alike. Raises ValueError."""
+    from remoting.address import format_address
+    from remoting.msgid import parse_offset_msg_id
+
+    (host, port), _ = parse_offset_msg_id(text)
+    return format_address(host, port) in {broker.address for broker in await admin.brokers()}
+
+
+async def _anywhere(admin: "AdminClient", message_id: str) -> "MessageExt | None":
+    """Look for an id that a client made in one topic after the other."""
+    from client.errors import RouteError
+
+    for topic in await admin.topics():
+        # One that is deleted meanwhile, or has no broker, does not have it.
+        with suppress(RouteError):
+            if found := await admin.messages_by_unique_key(topic, message_id):
+                return found[0]
+    return None
 
 
 def _show(message: "MessageExt", as_json: bool) -> None:

@@ -5,12 +5,40 @@ from typing import Annotated
 
 import typer
 
+from raftmq.cli.output import fail
+
+
+def _checked(addresses: str) -> str:
+    """Return the NameServers' addresses; ends the command when they cannot be any."""
+    from client.nameservers import parse_addresses
+
+    try:
+        parse_addresses(addresses)
+    except ValueError as error:
+        fail(f"-n (or NAMESRV_ADDR): {error}", code=2)
+    return addresses
+
+
+def in_utf8(text: str) -> str:
+    """Return a text as it is; ends the command when it has bytes that are none, as another encoding's."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise typer.BadParameter("this is no text in UTF-8") from error
+    return text
+
+
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 Namesrv = Annotated[
     str,
     typer.Option(
-        "--namesrv", "-n", envvar="NAMESRV_ADDR", metavar="ADDRS", help="NameServers, host:port separated by ';'."
+        "--namesrv",
+        "-n",
+        envvar="NAMESRV_ADDR",
+        metavar="ADDRS",
+        callback=_checked,
+        help="NameServers, host:port separated by ';'.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]

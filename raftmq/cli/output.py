@@ -1,9 +1,12 @@
 """How commands speak: tables for people, JSON for machines, errors in one line, exit codes that scripts can trust.
 
 Exit codes: 0 done; 1 it failed (the line on standard error says why and what to do); 2 the command line is wrong;
-130 interrupted.
+130 interrupted; 141 whoever read the output has closed it.
 """
 
+import os
+import signal
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -11,13 +14,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import orjson
 import typer
 
+from raftmq.extras import lacking
+
 if TYPE_CHECKING:
-    from client.admin import AdminClient
+    from client.admin.client import AdminClient
 
 T = TypeVar("T")
 
 FAILED = 1
 INTERRUPTED = 130
+READER_GONE = 128 + signal.SIGPIPE
 JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2
 
 
@@ -77,7 +83,7 @@ def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 def with_admin(namesrv: str) -> "AdminClient":
     """Return an administrator's client, to be used with ``async with``."""
-    from client.admin import AdminClient
+    from client.admin.client import AdminClient
 
     return AdminClient(namesrv)
 
@@ -91,8 +97,20 @@ def one_line_errors() -> Iterator[None]:
 
     try:
         yield
+    except BrokenPipeError:
+        # Who read the output has seen enough (`| head`): that is no error to tell anybody of.
+        _nobody_reads()
+        raise typer.Exit(READER_GONE) from None
     except (ClientError, RemotingError, ConfigError, OSError) as error:
         fail(f"{str(error) or type(error).__name__}{_advice(error)}")
+    except UnicodeError as error:
+        # An argument, a file or standard input, in whatever else than the UTF-8 that all of this is.
+        fail(f"this is no text in UTF-8: {error}")
+    except ModuleNotFoundError as error:
+        line = lacking(error.name, sys.argv[1:])
+        if line is None:
+            raise
+        fail(line)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 
@@ -121,6 +139,13 @@ def time_of(timestamp_ms: int) -> str:
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().isoformat(timespec="milliseconds")
+
+
+def _nobody_reads() -> None:
+    """Let what is still buffered go nowhere, instead of failing once more when the interpreter ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _advice(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, TopicArgument
-from raftmq.cli.output import fail, print_json, print_table
+from raftmq.cli.output import FAILED, fail, print_json, print_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +23,8 @@ Until = Annotated[str, typer.Option("--to", metavar="TIME", help="Stored before;
 Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores of this machine; all by default.")]
 Memory = Annotated[int, typer.Option("--memory", min=512, metavar="MIB", help="Memory of Spark's JVM.")]
 DIFFERENT = 1
+# Of commands whose 1 is an answer: what was asked for could not be done.
+NOT_DONE = 254
 
 
 @app.command()
@@ -78,7 +80,10 @@ def reconcile(
     memory: Memory = 2048,
     as_json: Json = False,
 ) -> None:
-    """Compare what a producer wrote down as sent with what the topic holds; exit code 1 if they differ."""
+    """Compare what a producer wrote down as sent with what the topic holds.
+
+    Exit codes: 0 equal, 1 they differ, 254 it could not be done.
+    """
     from pipeline.spark.jobs.audit import Window
     from pipeline.spark.jobs.reconcile import BadLedger, Ledger
     from pipeline.spark.jobs.reconcile import reconcile as job
@@ -88,9 +93,9 @@ def reconcile(
     window = Window(namesrv, topic, parse_moment(since, "--from"), parse_moment(until, "--to"))
     told = Ledger(ledger, jdbc, table, key, by=by)
     try:
-        report = _run("reconcile", cores, memory, lambda spark: job(spark, told, window, out))
+        report = _run("reconcile", cores, memory, lambda spark: job(spark, told, window, out), NOT_DONE)
     except BadLedger as error:
-        fail(str(error))
+        fail(str(error), NOT_DONE)
     if as_json:
         print_json(report)
     else:
@@ -146,7 +151,10 @@ def compare(
     memory: Memory = 2048,
     as_json: Json = False,
 ) -> None:
-    """Compare the logs of a group's members, also while it serves; exit code 1 if they differ."""
+    """Compare the logs of a group's members, also while it serves.
+
+    Exit codes: 0 equal, 1 they differ, 254 it could not be done.
+    """
     from pipeline.spark.jobs.compare import compare as job
 
     called = [name.strip() for name in names.split(",") if name.strip()] or [_name(folder) for folder in folders]
@@ -154,9 +162,9 @@ def compare(
         raise typer.BadParameter("a name for each folder, all different", param_hint="--names")
     wrong = [str(folder) for folder in folders if not (folder / "commitlog").is_dir()]
     if wrong:
-        fail(f"{', '.join(wrong)}: no store folder, it has no commitlog")
+        fail(f"{', '.join(wrong)}: no store folder, it has no commitlog", NOT_DONE)
     given = {name: str(folder) for name, folder in zip(called, folders, strict=True)}
-    report = _run("compare", cores, memory, lambda spark: job(spark, given))
+    report = _run("compare", cores, memory, lambda spark: job(spark, given), NOT_DONE)
     if as_json:
         print_json(report)
     else:
@@ -186,24 +194,30 @@ def _name(folder: Path) -> str:
     return folder.resolve().parent.name if folder.name == "store" else folder.name
 
 
-def _run(name: str, cores: int | None, memory: int, job: "Callable[[SparkSession], dict[str, Any]]") -> dict[str, Any]:
-    """Run a job in a session of its own, with its progress on standard error; errors end in one line."""
+def _run(
+    name: str,
+    cores: int | None,
+    memory: int,
+    job: "Callable[[SparkSession], dict[str, Any]]",
+    failing: int = FAILED,
+) -> dict[str, Any]:
+    """Run a job in a session of its own, its progress on standard error; errors end in one line, with `failing`."""
     from pipeline.judge import why_no_spark
 
     why = why_no_spark()
     if why:
-        fail(why)
+        fail(why, failing)
     from pyspark.errors import PySparkException
 
     from pipeline.spark.session import spark_session
-    from pipeline.spark.topicoptions import OptionError
+    from pipeline.spark.topic.options import OptionError
 
     spark = spark_session(f"raftmq {name}", cores=cores, memory_mb=memory)
     try:
         with _progress(spark, name):
             return job(spark)
     except (PySparkException, OptionError) as error:
-        fail(_words(error))
+        fail(_words(error), failing)
     finally:
         spark.stop()
 

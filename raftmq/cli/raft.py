@@ -12,11 +12,13 @@ MemberId = Annotated[str, typer.Argument(help="Id of the member, such as n1.")]
 
 COLUMNS = ("broker", "id", "role", "term", "leader", "last", "commit", "applied", "on disk", "lag", "flush", "election")
 
+_MIB = 1024 * 1024
+
 
 def raft_status(
     namesrv: Namesrv = DEFAULT_NAMESRV, cluster: Cluster = "", broker: Broker = "", as_json: Json = False
 ) -> None:
-    """Show every member of the Raft groups: role, term, leader, indexes, lag, and why the last election was held."""
+    """Show every member of the Raft groups: role, term, leader, indexes, lag, and the last election or a repair."""
 
     async def work() -> dict[str, dict[str, Any]]:
         from remoting.errors import ResponseError
@@ -101,10 +103,29 @@ def _rows(states: dict[str, dict[str, Any]]) -> list[tuple[object, ...]]:
     for address, state in sorted(states.items()):
         leading = [other for other in states.values() if other["group"] == state["group"] and other["role"] == "LEADER"]
         end = max((other["last"] for other in leading), default=state["last"])
-        election = state["last_election"]
-        why = f"term {election['term']}: {election['why']}" if election else ""
         rows.append((
             address, state["self"], state["role"], state["term"], state["leader"], state["last"], state["commit"],
-            state["applied"], state["durable"], max(0, end - state["durable"]), state["flushDiskType"], why,
+            state["applied"], state["durable"], max(0, end - state["durable"]), state["flushDiskType"], _why(state),
         ))  # fmt: skip
     return rows
+
+
+def _why(state: dict[str, Any]) -> str:
+    """Return what keeps a member from its part, else why the last election was held."""
+    said = []
+    # A member of an older version says nothing of clocks, room and repair.
+    if state.get("clock", {}).get("apart"):
+        said.append(f"must not lead: {state['clock']['apart']}")
+    if state.get("writesRefused"):
+        said.append(f"takes no messages: {state['writesRefused']}")
+    if repair := state.get("repair"):
+        said.append(
+            f"repairs its log: {repair['bytes_done'] / _MIB:.1f} of {repair['bytes_total'] / _MIB:.1f} MiB in "
+            f"{repair['since_ms'] / 1000:.0f} s, {repair['from'] or 'nobody'} is asked"
+        )
+    elif not state.get("whole", True):
+        said.append("its log has damage that is to be repaired")
+    election = state["last_election"]
+    if not said and election:
+        said.append(f"term {election['term']}: {election['why']}")
+    return "; ".join(said)

@@ -1,5 +1,6 @@
 """`raftmq send` and `raftmq consume`: messages from and to the terminal."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, TopicArgument
 from raftmq.cli.output import fail, parse_settings, print_json_line, print_table, run, text_of, time_of
 
 if TYPE_CHECKING:
-    from client.litepull import LitePullConsumer
+    from client.consume.litepull import LitePullConsumer
     from client.message import SendResult
     from remoting.message import MessageExt
 
@@ -33,26 +34,42 @@ def send(
 ) -> None:
     """Send one message, or each line of standard input that is not empty."""
     from client.message import Message
-    from client.producer import Producer
-    from remoting.bodies import MessageQueue
+    from client.produce.producer import Producer
+    from remoting.bodies.registry import MessageQueue
 
     named = parse_settings(properties)
     broker, _, number = queue.rpartition(":")
-    if queue and not (broker and number.isdigit()):
+    if queue and not (broker and number.isdecimal()):
         fail(f"--queue {queue}: it takes the broker's name and the queue's number, broker-a:3", code=2)
     target = MessageQueue(topic, broker, int(number)) if queue else None
 
-    async def work() -> list["SendResult"]:
-        results = []
+    results: list[SendResult] = []
+    reached = 0  # line of standard input
+
+    async def work() -> None:
+        nonlocal reached
         async with Producer(group, namesrv) as producer:
-            for one in [body.encode()] if body is not None else _lines():
+            for line, one in [(1, os.fsencode(body))] if body is not None else _lines():
+                reached = line
                 message = Message(topic, one, tags=tags, keys=keys or (), properties=named)
                 results.append(await producer.send(message, queue=target))
-        return results
 
-    results = run(work)
+    try:
+        run(work)
+    except typer.Exit:
+        # Why has been said; what is there all the same must be known to whoever sends the rest.
+        if body is None and reached:
+            _print_sent(results, as_json=as_json)
+            typer.echo(
+                f"raftmq: line {reached} of standard input failed; messages sent before it: {len(results)}", err=True
+            )
+        raise
     if not results:
         fail("nothing to send: standard input had no line that is not empty")
+    _print_sent(results, as_json=as_json)
+
+
+def _print_sent(results: "list[SendResult]", *, as_json: bool) -> None:
     if as_json:
         for result in results:
             print_json_line(_sent(result))
@@ -78,7 +95,7 @@ def consume(
     """Print messages as they come, until --count, --timeout or Ctrl-C."""
 
     async def work() -> int:
-        from client.litepull import LitePullConsumer
+        from client.consume.litepull import LitePullConsumer
         from client.message import ConsumeFrom
 
         where = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
@@ -107,7 +124,7 @@ async def _show_all(consumer: "LitePullConsumer", count: int, timeout_s: float, 
         if len(wanted) < len(messages):
             # What was fetched but not printed is not consumed; a poll gives messages of one queue, in their order.
             first = messages[len(wanted)]
-            from remoting.bodies import MessageQueue
+            from remoting.bodies.registry import MessageQueue
 
             consumer.seek(MessageQueue(first.topic, first.broker_name, first.queue_id), first.queue_offset)
         if wanted:
@@ -126,10 +143,10 @@ async def _assign_all(consumer: "LitePullConsumer", topic: str, expression: str,
         await (consumer.seek_to_end(queue) if from_end else consumer.seek_to_begin(queue))
 
 
-def _lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
+def _lines() -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(sys.stdin.buffer, 1):
         if stripped := line.rstrip(b"\r\n"):
-            yield stripped
+            yield number, stripped
 
 
 def _sent(result: "SendResult") -> dict[str, Any]:

@@ -12,9 +12,9 @@ from raftmq.cli.options import Json
 from raftmq.cli.output import fail, print_json, print_table
 
 if TYPE_CHECKING:
+    from pipeline.history.folder import RunFolder
+    from pipeline.history.results import Results
     from pipeline.judge import Progress
-    from pipeline.results import Results
-    from pipeline.run import RunFolder
 
 # Witnesses of a check that the table shows; results.json has up to 32.
 SHOWN = 3
@@ -51,12 +51,13 @@ def verify(
     """Check that nothing acknowledged is lost, repeated, misplaced or different, by 39 checks of clients and replicas.
 
     Give a run's folder, or the store folders of the members of a group whose brokers are stopped, or a history.
+    What was promised and cannot be looked at, such as a store that is not there, makes the verdict unknown.
     Exit codes: 0 valid, 1 invalid, 2 unknown, 254 wrong command line, 255 it broke down itself.
     """
+    from pipeline.history.folder import RunFolder
+    from pipeline.history.parquet import HistoryError
+    from pipeline.history.promises import MODES
     from pipeline.judge import ENGINES, EngineMissing, judge_history, judge_run, judge_stores
-    from pipeline.parquet import HistoryError
-    from pipeline.promises import MODES
-    from pipeline.run import RunFolder
 
     chosen: Any = engine
     if engine not in ENGINES:
@@ -84,7 +85,7 @@ def _with_own(results: "Results", run: "RunFolder") -> "Results":
     """Add what a run of `raftmq chaos` says of itself: whether it came to its end, and its bank's sum."""
     from dataclasses import replace
 
-    from chaos.ownchecks import own_findings
+    from chaos.runs.self_checks import own_findings
 
     if "workloads" not in run.info():
         return results
@@ -92,26 +93,23 @@ def _with_own(results: "Results", run: "RunFolder") -> "Results":
 
 
 def _keep(results: "Results", run: Path | None, out: Path | None) -> None:
-    """Write results.json; of a run, the reports as well."""
-    import orjson
-
-    from pipeline.run import RESULTS
+    """Write results.json, and of a run the reports; unless the one that is there rests on more evidence."""
+    from pipeline.history.resultsfile import keep_results
 
     folder = out or run
     if folder is None:
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{RESULTS}.part"
-    partial.write_bytes(orjson.dumps(results.as_dict(), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
-    partial.replace(folder / RESULTS)
-    if folder == run:
-        from chaos.report import write_report
+    why = keep_results(folder, results)
+    if why:
+        typer.echo(why, err=True)
+    elif folder == run:
+        from chaos.report.report import write_report
 
         write_report(folder)
 
 
 def _tell(results: "Results", as_json: bool) -> None:
-    from pipeline.results import Verdict
+    from pipeline.history.results import Verdict
 
     if as_json:
         print_json(results.as_dict())
