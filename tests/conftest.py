@@ -21,8 +21,11 @@ settings.register_profile("fuzz", max_examples=10_000, deadline=None, suppress_h
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # What takes longest comes first, so that no worker is left alone with it at the end: all of Spark is one piece.
-_FIRST = ("spark", "interop", "chaos", "cluster", "simulation")
+_FIRST = ("spark", "interop", "chaos", "docs", "cluster", "simulation")
 _TESTS = Path(__file__).parent
+# In asyncio's debug mode, which remembers where each callback and task was made: here it shows the most, and costs the
+# least. What runs whole clusters in a process would need half as much time again.
+_DEBUGGED = frozenset({"unit", "golden", "properties"})
 
 
 def _kind(item: pytest.Item) -> str:
@@ -41,6 +44,11 @@ class _FilesWhole(LoadScopeScheduling):  # type: ignore[misc] # xdist says no ty
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     """Share the tests out by file. (xdist 3.8's groups by mark do nothing under pytest 9: each test was a group.)"""
     return _FilesWhole(config, log)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Choose asyncio's debug mode, before the test's loop is made."""
+    item.config.option.asyncio_debug = _kind(item) in _DEBUGGED
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,6 @@
 """Two members in namespaces and a connection between them that is cut and healed; prints what each side saw, as JSON.
 
-To be started in a network namespace of its own: the commands of chaos/inside.py do that.
+To be started in a network namespace of its own: the commands of chaos/host/namespaces.py do that.
 """
 
 import json
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from chaos.netns import NetLinks, Switch
+from chaos.site.netns import NetLinks, Switch
 
 LISTENS = """
 import socket, sys

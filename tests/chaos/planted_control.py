@@ -2,8 +2,8 @@
 
 import time
 
-from store.disk import Disk
-from store.entrylog import EntryLog
+from store.files.disk import Disk
+from store.raftlog.entrylog import EntryLog
 
 SYNC_S = 0.03
 # A power cut kills one member after the other, which takes a busy machine longer than such a sync: what the first one

@@ -1,6 +1,6 @@
 """One file system in a file, written to, shut down, filled and closed; prints what was seen, as JSON.
 
-python -m tests.chaos.powercut FOLDER     (in a mount namespace of its own, chaos/inside.py)
+python -m tests.chaos.powercut FOLDER     (in a mount namespace of its own, chaos/host/namespaces.py)
 python -m tests.chaos.powercut FOLDER die (ends with everything mounted)
 """
 
@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from chaos.loopdisk import BLOCK_BYTES, LoopDisk
+from chaos.host.loopdisk import BLOCK_BYTES, LoopDisk
 
 IMAGE_BYTES = 32 * 1024 * 1024
 PIECE = b"x" * BLOCK_BYTES

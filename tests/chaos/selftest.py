@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from chaos import closing
-from chaos.processes import ProcessError
-from chaos.run import RunError, recheck, run
-from pipeline.parquet import HistoryError
-from pipeline.results import Results, Verdict
+from chaos.faults import whole
+from chaos.host.processes import ProcessError
+from chaos.runs import closing, restart
+from chaos.runs.run import RunError, recheck, run
+from pipeline.history.parquet import HistoryError
+from pipeline.history.results import Results, Verdict
 from raftmq.cli.output import print_json, print_table
 from runtime.loop import run as run_loop
 from tests.chaos.planted.anomalies import Forged, forged
@@ -36,6 +37,7 @@ from tests.chaos.planted.trials import TRIALS, Trial
 # What is broken for good settles never and answers no scan: no closing waits longer than this for it.
 CLOSING_S = 20.0
 CLOSING_LIMITS = ("HEAL_S", "BARRIER_S", "ASK_S", "SCAN_S", "DRAIN_S")
+RESTART_LIMITS = ("START_S", "LEVEL_S")
 # A run that takes longer is given up.
 RUN_S_MAX = 240.0
 SEEDS_PER_BUG = 2
@@ -61,8 +63,8 @@ class Outcome(NamedTuple):
     """Why it is not good."""
 
 
-def main() -> int:
-    """Do what the command line says."""
+def arguments() -> argparse.ArgumentParser:
+    """Return what reads the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.selftest", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a bug or a trial; repeatable")
     parser.add_argument("--no-controls", action="store_true", help="run no trial without a bug")
@@ -70,6 +72,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print mutation.json in place of tables")
     parser.add_argument("--out", type=Path, help="leave mutation.json and mutation.md in this folder")
     parser.add_argument("--runs", type=Path, help="keep the folders of all runs here")
+    return parser
+
+
+def main() -> int:
+    """Do what the command line says."""
+    parser = arguments()
     options = parser.parse_args()
     unknown = sorted(set(options.only) - BUGS.keys() - TRIALS.keys() - {"anomalies"})
     if unknown:
@@ -78,6 +86,9 @@ def main() -> int:
         )
     for name in CLOSING_LIMITS:
         graft(closing, name, lambda limit: min(limit, CLOSING_S))
+    graft(whole, "WHOLE_S", lambda limit: min(limit, CLOSING_S))
+    for name in RESTART_LIMITS:
+        graft(restart, name, lambda limit: min(limit, CLOSING_S))
     session = Session(options.seed, options.runs, _say)
     return session.run(options.only, options.out, controls=not options.no_controls, as_json=options.json)
 

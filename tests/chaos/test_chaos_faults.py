@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Site
 from chaos.faults.base import T0
-from chaos.nemesis import FAULTS, inflict, make
-from chaos.tiers import missing, probe
+from chaos.faults.pairs import PROMOTIONS
+from chaos.runs.nemesis import FAULTS, inflict, make
+from chaos.runs.tiers import missing, probe
+from chaos.site.site import Site
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import RemotingError
-from remoting.headers import SendMessageRequestHeaderV2
+from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.limits import ClientLimits
 
 SENDERS = 4
@@ -49,6 +50,7 @@ OF_DISKS = {
     "bitflip-minority": (0.0, r"byte \d+ was 0x.., is 0x..; n\d back as pid \d+; repaired n\d"),
     "truncate-minority": (0.0, r"lost [1-9]\d* of \d+ bytes; n\d back as pid \d+; repaired n\d"),
     "clock-jump-leader": (0.3, r"Date header is [+-]\d+ s from ours"),
+    "clock-step-leader": (0.3, r"Date header is \+\d{6} s from ours"),
 }
 OF_LINKS = {
     "isolate-leader": (2.5, LINKS),
@@ -121,8 +123,11 @@ class Senders:
 
 def test_every_kind_of_fault_is_fired_here() -> None:
     tried = {type(make(name)) for name in (*OF_PROCESSES, *OF_DISKS, *OF_LINKS)}
-    # Those that take namespaces: test_chaos_netns.py, test_chaos_loopdisk.py.
-    assert tried == {type(factory()) for factory in FAULTS.values() if factory().tier == T0}
+    # Those that take namespaces: test_chaos_netns.py, test_chaos_loopdisk.py; a larger log: test_chaos_torture.py;
+    # master and slaves: test_chaos_pairs.py.
+    of_files = {type(make(name)) for name in FAULTS if name.startswith(("lose-", "rot-"))}
+    of_pairs = {type(make(name)) for name in PROMOTIONS}
+    assert tried | of_files | of_pairs == {type(factory()) for factory in FAULTS.values() if factory().tier == T0}
 
 
 @pytest.mark.timeout(90)

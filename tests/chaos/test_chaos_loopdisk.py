@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from chaos.faults.device import CAPABILITY
-from chaos.inside import environment, unshare
-from chaos.loopdisk import BLOCK_BYTES
-from chaos.run import SITE, run
-from chaos.scenario import Scenario, promised
-from chaos.schedule import Planned, Schedule
-from chaos.tiers import probe
-from pipeline.bank import BANK_CHECK
-from pipeline.results import Verdict
-from pipeline.run import RunFolder
+from chaos.host.loopdisk import BLOCK_BYTES
+from chaos.host.namespaces import environment, unshare
+from chaos.runs.run import SITE, run
+from chaos.runs.scenario import Scenario, promised
+from chaos.runs.schedule import Planned, Schedule
+from chaos.runs.tiers import probe
+from pipeline.history.bank import BANK_CHECK
+from pipeline.history.folder import RunFolder
+from pipeline.history.results import Verdict
 
 (WHY_NOT,) = (one.why for one in probe() if one.name == CAPABILITY)
 pytestmark = pytest.mark.skipif(WHY_NOT != "", reason=f"{CAPABILITY}: {WHY_NOT}")

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from chaos.faults.net import CAPABILITY
-from chaos.inside import environment, unshare
-from chaos.run import run
-from chaos.scenario import Scenario, promised
-from chaos.schedule import Planned, Schedule, save
-from chaos.tiers import probe
-from pipeline.results import Verdict
-from pipeline.run import SCHEDULE, RunFolder
+from chaos.host.namespaces import environment, unshare
+from chaos.runs.run import run
+from chaos.runs.scenario import Scenario, promised
+from chaos.runs.schedule import Planned, Schedule, save
+from chaos.runs.tiers import probe
+from pipeline.history.folder import SCHEDULE, RunFolder
+from pipeline.history.results import Verdict
 
 (WHY_NOT,) = (one.why for one in probe() if one.name == CAPABILITY)
 pytestmark = pytest.mark.skipif(WHY_NOT != "", reason=f"{CAPABILITY}: {WHY_NOT}")
@@ -57,7 +57,7 @@ def test_members_are_never_put_beside_a_network_with_a_way_out() -> None:
     if not Path("/proc/self/net/route").read_text().splitlines()[1:]:
         pytest.skip("this machine has no route itself")
     done = subprocess.run(
-        [sys.executable, "-m", "chaos.netns"], env=environment(), capture_output=True, text=True, timeout=40
+        [sys.executable, "-m", "chaos.site.netns"], env=environment(), capture_output=True, text=True, timeout=40
     )
     assert done.returncode == 1
     assert "has routes" in done.stderr
@@ -83,7 +83,7 @@ async def test_a_group_keeps_its_promises_under_every_partition_of_the_kernels(t
 def test_a_harness_that_is_gone_leaves_nothing(tmp_path: Path) -> None:
     save(Schedule("net", 1, ()), tmp_path / SCHEDULE)
     child = subprocess.Popen(
-        [*unshare(network=True), sys.executable, "-m", "chaos.innerrun", str(tmp_path)],
+        [*unshare(network=True), sys.executable, "-m", "chaos.runs.namespace_main", str(tmp_path)],
         env={**environment(), "TMPDIR": str(tmp_path)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip

@@ -7,9 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from chaos.run import RunError, run
-from chaos.scenario import Scenario
-from pipeline.results import Finding, Results, Verdict
+from chaos.runs.run import RunError, run
+from chaos.runs.scenario import Scenario
+from pipeline.history.results import Finding, Results, Verdict
 from tests.chaos import selftest
 from tests.chaos.planted.bugs import BUGS, PlantedBug
 from tests.chaos.planted.grafts import NothingToPlantInto, graft, once_in
@@ -19,7 +19,9 @@ from tests.chaos.selftest import CONTROL, Outcome, Session, markdown, summary
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 1
 # In a process of its own: what is planted stays planted.
-PLANT_ALL = "from chaos.member import plant; import sys; [plant(one) for one in sys.argv[1:]]; print(len(sys.argv) - 1)"
+PLANT_ALL = (
+    "from chaos.site.member import plant; import sys; [plant(one) for one in sys.argv[1:]]; print(len(sys.argv) - 1)"
+)
 
 
 def test_every_bug_can_be_planted_into_the_product_as_it_is() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
-from chaos.schedule import load
-from pipeline.run import SCHEDULE, RunFolder
+from chaos.runs.schedule import load
+from pipeline.history.folder import SCHEDULE, RunFolder
 
 SEED, SCENARIO, SECONDS = 11, "smoke-partition", 14
 # More is never acknowledged between two looks at the count; what comes in one answer to many is within it.

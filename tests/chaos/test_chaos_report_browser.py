@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.report import write_report
-from pipeline.results import Verdict
+from chaos.report.report import write_report
+from pipeline.history.results import Verdict
 from tests.chaos.browser import browser, find_chromium
-from tests.unit.chaos_runs import write_run
+from tests.parts.chaos_runs import write_run
 
 WORDS = {Verdict.VALID: "✓ Valid", Verdict.INVALID: "✗ Invalid", Verdict.UNKNOWN: "? Unknown"}
 # Where the verdict lies, and whether anything covers it.

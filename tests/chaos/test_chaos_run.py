@@ -1,6 +1,8 @@
 """A real run, from start to verdict: the leader dies under load. And one that is ended before."""
 
 import contextlib
+import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -8,14 +10,18 @@ from pathlib import Path
 import orjson
 import pytest
 
-from chaos.run import recheck, run
-from chaos.scenario import Scenario, promised
-from chaos.schedule import Planned, Schedule
-from pipeline.bank import BANK_CHECK
-from pipeline.history import Act, Kind, Op
-from pipeline.parquet import write_rows
-from pipeline.results import Verdict
-from pipeline.run import RESULTS, SCHEDULE, RunFolder
+from chaos.runs.run import recheck, run
+from chaos.runs.scenario import Scenario, promised
+from chaos.runs.scenarios import SCENARIOS
+from chaos.runs.schedule import Planned, Schedule
+from chaos.runs.session import may_run
+from chaos.runs.tiers import probe
+from pipeline.history.bank import BANK_CHECK
+from pipeline.history.folder import RESULTS, SCHEDULE, RunFolder
+from pipeline.history.parquet import write_rows
+from pipeline.history.results import Verdict
+from pipeline.history.rows import Act, Kind, Op
+from raftmq.cli.chaos import CRASH
 from raftmq.cli.output import INTERRUPTED
 
 SECONDS = 8.0
@@ -70,10 +76,77 @@ def test_a_run_that_is_terminated_leaves_no_process_behind(tmp_path: Path) -> No
     assert processes_of(tmp_path) == []
 
 
+RAFTMQ = [sys.executable, "-m", "raftmq.cli.main"]
+
+
+def begun(folder: Path, scenario: str) -> "subprocess.Popen[str]":
+    """A run of a scenario in a folder, with seed 4, that is under load."""
+    command = [*RAFTMQ, "chaos", "run", scenario, "--dir", str(folder), "--seed", "4"]
+    harness = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    assert harness.stderr is not None
+    said = next((line for line in harness.stderr if "under load" in line), "")
+    assert said, harness.communicate()
+    return harness
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("scenario", ["kill", "network", "device"])
+def test_a_run_that_is_killed_leaves_nothing_that_blocks_the_next(tmp_path: Path, scenario: str) -> None:
+    lacking = may_run(SCENARIOS[scenario], probe())
+    if lacking is not None:
+        pytest.skip(lacking.why)
+    with begun(tmp_path, scenario) as harness:
+        assert len(processes_of(tmp_path)) > 3
+        harness.kill()
+        harness.communicate()
+    # The same again at once, in the same folder; and a third one beside it, which is told so.
+    with begun(tmp_path, scenario) as again:
+        beside = subprocess.run(again.args, capture_output=True, text=True, timeout=60, check=False)
+        assert beside.returncode == CRASH
+        assert f"is used by another `raftmq chaos run`, process {again.pid}: wait until it is done" in beside.stdout
+        assert "Traceback" not in beside.stdout + beside.stderr
+        assert len(processes_of(tmp_path)) > 3
+        again.terminate()
+        again.communicate(timeout=100)
+        assert again.returncode == INTERRUPTED
+    assert processes_of(tmp_path) == []
+    mounts = Path("/proc/self/mounts").read_text()
+    assert str(tmp_path) not in mounts
+    assert not any(str(tmp_path) in path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file"))
+
+
+@pytest.mark.timeout(150)
+def test_a_demo_that_is_killed_leaves_nothing_that_blocks_the_next(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([*RAFTMQ, "demo"], env=environment, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        next(line for line in demo.stdout if "killed the leader" in line)
+        held = [os.pidfd_open(pid) for pid in pids_of(tmp_path)]
+        assert len(held) >= 3
+        demo.kill()
+    try:
+        # A pidfd can be read from when its process has ended.
+        assert all(select.select([one], [], [], 20)[0] for one in held)
+    finally:
+        for one in held:
+            os.close(one)
+    done = subprocess.run([*RAFTMQ, "demo", "--messages", "300"], env=environment, capture_output=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
 def processes_of(folder: Path) -> list[str]:
     """Return the command lines that name a folder."""
-    found = []
+    return list(_named(folder).values())
+
+
+def pids_of(folder: Path) -> list[int]:
+    """Return the processes whose command lines name a folder."""
+    return list(_named(folder))
+
+
+def _named(folder: Path) -> dict[int, str]:
+    found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            found.append(path.read_bytes().replace(b"\0", b" ").decode())
-    return [line for line in found if str(folder) in line]
+            found[int(path.parent.name)] = path.read_bytes().replace(b"\0", b" ").decode()
+    return {pid: line for pid, line in found.items() if str(folder) in line}

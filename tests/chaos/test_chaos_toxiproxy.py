@@ -1,4 +1,4 @@
-"""chaos/toxiproxy.py and chaos/proxy: what a fault proxy server does, the same for ours and for Shopify's."""
+"""chaos/site/toxiproxy.py and chaos/proxy: what a fault proxy server does, the same for ours and for Shopify's."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ import pytest
 
 from chaos.proxy.errors import ToxiExists, ToxiNotFound
 from chaos.proxy.toxics import Stream
-from chaos.toxiproxy import Link, Toxi, server
+from chaos.site.toxiproxy import Toxi, ToxiproxyLink, server
 from tests.chaos.shopify import NoShopify, program
 from tests.chaos.wires import WAIT_S, Ask, Far, ended, ends, receive, silent
 
@@ -42,13 +42,13 @@ def far() -> Iterator[Far]:
 
 
 @pytest.fixture
-def link(toxi: Toxi, far: Far) -> Iterator[Link]:
+def link(toxi: Toxi, far: Far) -> Iterator[ToxiproxyLink]:
     made = toxi.create("a link", far.address)
     yield made
     made.destroy()
 
 
-def test_bytes_go_both_ways_unchanged(link: Link, far: Far) -> None:
+def test_bytes_go_both_ways_unchanged(link: ToxiproxyLink, far: Far) -> None:
     near, away = far.pair(link)
     sent = bytes(range(256)) * 16_384
     for source, sink in ((near, away), (away, near)):
@@ -58,7 +58,7 @@ def test_bytes_go_both_ways_unchanged(link: Link, far: Far) -> None:
         sender.join()
 
 
-def test_the_end_closes_both_ways(link: Link, far: Far) -> None:
+def test_the_end_closes_both_ways(link: ToxiproxyLink, far: Far) -> None:
     near, away = far.pair(link)
     near.sendall(b"last words")
     near.shutdown(socket.SHUT_WR)
@@ -75,7 +75,7 @@ def test_nobody_upstream_ends_the_connection(toxi: Toxi) -> None:
 
 
 @pytest.mark.parametrize("stream", ["upstream", "downstream"])
-def test_latency_delays_one_stream_of_open_connections(link: Link, far: Far, stream: Stream) -> None:
+def test_latency_delays_one_stream_of_open_connections(link: ToxiproxyLink, far: Far, stream: Stream) -> None:
     source, sink = ends(stream, far.pair(link))
     link.add("latency", latency=300, jitter=20, stream=stream)
     began = time.monotonic()
@@ -88,7 +88,7 @@ def test_latency_delays_one_stream_of_open_connections(link: Link, far: Far, str
     assert time.monotonic() - began < 0.25
 
 
-def test_removing_latency_delivers_at_once(link: Link, far: Far) -> None:
+def test_removing_latency_delivers_at_once(link: ToxiproxyLink, far: Far) -> None:
     near, away = far.pair(link)
     link.add("latency", latency=60_000, stream="upstream")
     near.sendall(b"soon")
@@ -99,7 +99,7 @@ def test_removing_latency_delivers_at_once(link: Link, far: Far) -> None:
     assert receive(away, 4) == b"more"
 
 
-def test_updated_attributes_hold_from_then_on(link: Link, far: Far) -> None:
+def test_updated_attributes_hold_from_then_on(link: ToxiproxyLink, far: Far) -> None:
     near, away = far.pair(link)
     link.add("latency", latency=60_000, stream="upstream", name="slow")
     assert link.update("slow", latency=1).attributes == {"latency": 1, "jitter": 0}
@@ -108,7 +108,7 @@ def test_updated_attributes_hold_from_then_on(link: Link, far: Far) -> None:
     assert link.toxics()["slow"].attributes["latency"] == 1
 
 
-def test_bandwidth_limits_the_rate(link: Link, far: Far) -> None:
+def test_bandwidth_limits_the_rate(link: ToxiproxyLink, far: Far) -> None:
     near, away = far.pair(link)
     link.add("bandwidth", rate=100, stream="upstream")
     began = time.monotonic()
@@ -117,7 +117,7 @@ def test_bandwidth_limits_the_rate(link: Link, far: Far) -> None:
     assert 0.3 <= time.monotonic() - began < 3
 
 
-def test_slicer_cuts_into_small_pieces(link: Link, far: Far) -> None:
+def test_slicer_cuts_into_small_pieces(link: ToxiproxyLink, far: Far) -> None:
     near, away = far.pair(link)
     link.add("slicer", average_size=10, size_variation=2, delay=5_000, stream="upstream")
     sent = bytes(range(120))
@@ -129,7 +129,7 @@ def test_slicer_cuts_into_small_pieces(link: Link, far: Far) -> None:
     assert len(pieces) >= 4  # the receiver may be late and find some together
 
 
-def test_limit_data_ends_after_so_many_bytes(link: Link, far: Far) -> None:
+def test_limit_data_ends_after_so_many_bytes(link: ToxiproxyLink, far: Far) -> None:
     link.add("limit_data", bytes=7, stream="upstream")
     near, away = far.pair(link)
     near.sendall(b"four")
@@ -138,7 +138,7 @@ def test_limit_data_ends_after_so_many_bytes(link: Link, far: Far) -> None:
     assert receive(away, 100) == b"and"
 
 
-def test_timeout_zero_throws_away_and_its_removal_ends(link: Link, far: Far) -> None:
+def test_timeout_zero_throws_away_and_its_removal_ends(link: ToxiproxyLink, far: Far) -> None:
     near, away = far.pair(link)
     link.add("timeout", timeout=0, stream="upstream")
     near.sendall(b"lost")
@@ -149,7 +149,7 @@ def test_timeout_zero_throws_away_and_its_removal_ends(link: Link, far: Far) -> 
     assert ended(away)
 
 
-def test_timeout_ends_after_its_time(link: Link, far: Far) -> None:
+def test_timeout_ends_after_its_time(link: ToxiproxyLink, far: Far) -> None:
     _, away = far.pair(link)
     began = time.monotonic()
     link.add("timeout", timeout=200, stream="upstream")
@@ -157,7 +157,7 @@ def test_timeout_ends_after_its_time(link: Link, far: Far) -> None:
     assert 0.18 <= time.monotonic() - began < 3
 
 
-def test_reset_peer_resets_the_dialler(link: Link, far: Far) -> None:
+def test_reset_peer_resets_the_dialler(link: ToxiproxyLink, far: Far) -> None:
     link.add("reset_peer", timeout=50, stream="upstream")
     near, _ = far.pair(link)
     near.sendall(b"x")
@@ -165,7 +165,7 @@ def test_reset_peer_resets_the_dialler(link: Link, far: Far) -> None:
         near.recv(1)
 
 
-def test_slow_close_delays_the_end(link: Link, far: Far) -> None:
+def test_slow_close_delays_the_end(link: ToxiproxyLink, far: Far) -> None:
     link.add("slow_close", delay=300, stream="upstream")
     near, away = far.pair(link)
     near.sendall(b"bye")
@@ -175,7 +175,7 @@ def test_slow_close_delays_the_end(link: Link, far: Far) -> None:
     assert ended(away)
 
 
-def test_down_refuses_and_drops_and_up_has_the_same_port(link: Link, far: Far) -> None:
+def test_down_refuses_and_drops_and_up_has_the_same_port(link: ToxiproxyLink, far: Far) -> None:
     near, away = far.pair(link)
     link.disable()
     assert ended(near)
@@ -189,7 +189,9 @@ def test_down_refuses_and_drops_and_up_has_the_same_port(link: Link, far: Far) -
 
 
 @pytest.mark.parametrize(("toxicity", "least", "most"), [(0.0, 0, 0), (0.5, 4, 36), (1.0, 40, 40)])
-def test_toxicity_is_the_chance_of_a_connection(link: Link, far: Far, toxicity: float, least: int, most: int) -> None:
+def test_toxicity_is_the_chance_of_a_connection(
+    link: ToxiproxyLink, far: Far, toxicity: float, least: int, most: int
+) -> None:
     link.add("limit_data", bytes=0, stream="upstream", toxicity=toxicity)
     hit = 0
     for _ in range(40):
@@ -199,7 +201,7 @@ def test_toxicity_is_the_chance_of_a_connection(link: Link, far: Far, toxicity: 
     assert least <= hit <= most
 
 
-def test_toxics_stand_in_a_chain(link: Link, far: Far) -> None:
+def test_toxics_stand_in_a_chain(link: ToxiproxyLink, far: Far) -> None:
     link.add("latency", latency=150, stream="upstream", name="first")
     link.add("limit_data", bytes=2, stream="upstream", name="second")
     link.add("latency", latency=150, stream="upstream", name="third")
@@ -211,7 +213,7 @@ def test_toxics_stand_in_a_chain(link: Link, far: Far) -> None:
     assert list(link.toxics()) == ["first", "second", "third"]
 
 
-def test_reset_enables_and_removes_all_toxics(toxi: Toxi, link: Link, far: Far) -> None:
+def test_reset_enables_and_removes_all_toxics(toxi: Toxi, link: ToxiproxyLink, far: Far) -> None:
     link.add("latency", latency=60_000)
     link.disable()
     toxi.reset()
@@ -241,7 +243,7 @@ def test_names_are_quoted_and_errors_have_words(toxi: Toxi, far: Far) -> None:
         link.toxics()
 
 
-def test_two_servers_in_one_interpreter(toxi: Toxi, link: Link, far: Far) -> None:
+def test_two_servers_in_one_interpreter(toxi: Toxi, link: ToxiproxyLink, far: Far) -> None:
     with server("thread") as other:
         twin = other.create(link.name, far.address)
         twin.add("latency", latency=9)

@@ -11,14 +11,14 @@ from typing import Any
 import orjson
 import pytest
 
-from chaos.run import Run
-from chaos.scenario import Scenario, promised
-from chaos.schedule import Planned, Schedule
+from chaos.runs.run import Run
+from chaos.runs.scenario import Scenario, promised
+from chaos.runs.schedule import Planned, Schedule
 from chaos.workloads.groups import GROUP
-from pipeline.artefacts import read_artefact
-from pipeline.history import Act, Kind, Op, Read
-from pipeline.parquet import write_rows
-from pipeline.run import DATA, RunFolder
+from pipeline.history.folder import DATA, RunFolder
+from pipeline.history.parquet import write_rows
+from pipeline.history.rows import Act, Kind, Op, Read
+from pipeline.logs.member_files import read_artefact
 
 SEED = 5
 FAULTS = (

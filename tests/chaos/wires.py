@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 from chaos.proxy.toxics import Stream
-from chaos.toxiproxy import Link
+from chaos.site.toxiproxy import ToxiproxyLink
 
 WAIT_S = 5.0
 # Shorter than this nothing is measured: two cores are shared with other tests.
@@ -27,7 +27,7 @@ class Far:
     def address(self) -> str:
         return f"127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def pair(self, link: Link) -> tuple[socket.socket, socket.socket]:
+    def pair(self, link: ToxiproxyLink) -> tuple[socket.socket, socket.socket]:
         """Return both ends of a new connection through a proxy."""
         near = socket.create_connection(("127.0.0.1", link.port), timeout=WAIT_S)
         far, _ = self._listener.accept()

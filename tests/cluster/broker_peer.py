@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-from broker.config import load_broker_config
 from broker.server import Broker
+from broker.settings.config import load_broker_config
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers import (
+from remoting.headers.registry import (
     Header,
     PullMessageRequestHeader,
     SendMessageRequestHeaderV2,

@@ -1,6 +1,6 @@
 """A master and a slave as real processes, under senders that never repeat a send, with a link that can be cut.
 
-The master runs on a disk that can lose power (chaos/member.py). Every attempt to send is a message of its own,
+The master runs on a disk that can lose power (chaos/site/member.py). Every attempt to send is a message of its own,
 and what was acknowledged with SUCCESS is what must not get lost; "stored, but no slave has it" is no such promise.
 """
 
@@ -8,18 +8,18 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from chaos.cluster import Member
-from chaos.powerloss import lose_power
-from chaos.processes import HOST, ServerProcess, classic_processes, namesrv_process
-from chaos.toxiproxy import server
+from chaos.host.powerloss import lose_power
+from chaos.host.processes import HOST, ServerProcess, classic_processes, namesrv_process
+from chaos.site.site import SiteMember
+from chaos.site.toxiproxy import server
 from remoting.client import RemotingClient
 from remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers import PullMessageRequestHeader
+from remoting.headers.registry import PullMessageRequestHeader
 from remoting.record import decode_records
 from store.types import GetStatus
 from tests.cluster.classic_senders import GROUP, NUMBER_BYTES, QUEUES, TOPIC, History, Senders
@@ -58,7 +58,7 @@ class Pair:
             namesrv=self.namesrv.address,
             settings={**SETTINGS, **settings},
         )
-        self.master = Member("master", master, folder / "master", raft=False, planted="")
+        self.master = SiteMember("master", master, folder / "master", raft=False, planted="")
         self._stack = contextlib.ExitStack()
         toxi = self._stack.enter_context(server())
         # The slave's link goes through the proxy, and nothing else does.
@@ -93,7 +93,7 @@ class Pair:
 
     def slow_disk(self, ms: float) -> None:
         """Let each sync of the master take so much longer from now on."""
-        assert self.master.disk is not None, "it runs by chaos/member.py"
+        assert self.master.disk is not None, "it runs by chaos/site/member.py"
         self.master.disk.write_text(json.dumps({"fsync_ms": ms}), encoding="ascii")
 
     async def whole(self) -> None:
@@ -144,7 +144,7 @@ class Pair:
     def lose_power(self, seed: int) -> int:
         """Take the master's power; return how many bytes had not been synced."""
         self.master.kill()
-        assert self.master.undo is not None, "it runs by chaos/member.py"
+        assert self.master.undo is not None, "it runs by chaos/site/member.py"
         return lose_power(self.master.undo, random.Random(seed))
 
 
@@ -213,3 +213,23 @@ async def until(what: Callable[[], bool], words: str) -> None:
 def _ha_port(config: Path) -> int:
     (line,) = [line for line in config.read_text().splitlines() if line.startswith("haListenPort=")]
     return int(line.partition("=")[2])
+
+
+MakePair = Callable[..., Pair]
+
+
+@contextlib.contextmanager
+def pairs(folder: Path) -> Iterator[MakePair]:
+    """Give what starts a pair of a role, with settings of its own; whatever was started is closed in the end."""
+    made: list[Pair] = []
+
+    def start(role: str, **settings: object) -> Pair:
+        made.append(Pair(folder, role, "ASYNC_FLUSH", **settings))
+        made[-1].start()
+        return made[-1]
+
+    try:
+        yield start
+    finally:
+        for pair in made:
+            pair.close()

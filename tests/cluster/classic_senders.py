@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from chaos.clients import connections
+from chaos.load.clients import connections
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import RemotingError
-from remoting.headers import SendMessageRequestHeaderV2
+from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.properties import encode_properties
-from store.dispatch import dispatched_from_record
-from store.logscan import LogScan, Span
+from store.log.dispatch import dispatched_from_record
+from store.log.logscan import LogScan, Span
 
 TOPIC = "numbered"
 GROUP = "numbered_readers"
@@ -58,12 +58,12 @@ class History:
 class Senders:
     """Some of them, who all send to one broker."""
 
-    def __init__(self, address: str, history: History) -> None:
+    def __init__(self, address: str, history: History, senders: int = SENDERS) -> None:
         self._address = address
         self._history = history
         self._client = connections("numbered")
         self._stop = asyncio.Event()
-        self._tasks = [asyncio.create_task(self._send_forever()) for _ in range(SENDERS)]
+        self._tasks = [asyncio.create_task(self._send_forever()) for _ in range(senders)]
 
     async def stop(self) -> None:
         """Take no new attempts and wait for the answers of those under way."""

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig
 from broker.server import Broker
-from chaos.processes import free_ports
+from broker.settings.config import BrokerConfig
+from chaos.host.processes import free_ports
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from store.config import StoreConfig

@@ -4,8 +4,8 @@ import asyncio
 
 from client.instance import ClientInstance
 from client.message import ConsumeResult, Message
-from client.producer import Producer
-from remoting.bodies import MessageQueue
+from client.produce.producer import Producer
+from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
 from tests.cluster.conftest import Cluster
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from chaos.local import LocalCluster, Mode
+from chaos.host.local import LocalCluster, Mode
 from client.errors import ClientError, RouteError
 from client.message import Message
-from client.producer import Producer
+from client.produce.producer import Producer
 from remoting.errors import RemotingError
 from remoting.message import MessageExt
 from tests.cluster.raft_site import log_of
+from tests.cluster.small_files import SMALL_FILES
 from tests.cluster.test_client_producer import everything
 
 BROKER = "broker-a"
@@ -31,15 +32,9 @@ SETUPS = (
     Setup("raft", 3),
 )
 SMALL = {
+    **SMALL_FILES,
     "mappedFileSizeCommitLog": 1 << 20,
-    "mappedFileSizeConsumeQueue": 20_000,
-    "maxHashSlotNum": 1000,
-    "maxIndexNum": 4000,
     "messageDelayLevel": "1s 1s 1s 1s 1s",
-    # The machine that runs the tests may have a full disk.
-    "diskMaxUsedSpaceRatio": 97,
-    "diskSpaceCleanForciblyRatio": 98,
-    "diskSpaceWarningLevelRatio": 99,
     # An open connection of the tests' is no reason to forward for it.
     "shutdownForwardMs": 50,
 }

@@ -6,20 +6,21 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Self
 
-from broker.config import BrokerConfig, LiveConfig, load_broker_config
-from broker.register import Registration
+from broker.metadata.topics import TopicTable
+from broker.registration.registration import Registration
 from broker.server import Broker
-from broker.topics import TopicTable
+from broker.settings.config import BrokerConfig, LiveConfig, load_broker_config
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
-from remoting.bodies import DataVersion, TopicConfig, TopicRouteData
+from remoting.bodies.registry import DataVersion, TopicConfig, TopicRouteData
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers import GetRouteInfoRequestHeader
+from remoting.headers.registry import GetRouteInfoRequestHeader
 from runtime.clock import ManualClock
+from runtime.late import late
 from store.config import StoreConfig
-from tests.unit.raft_parts import SetRole
+from tests.parts.raft_parts import SetRole
 
 HOST = "127.0.0.1"
 PIECE_BYTES = 65536
@@ -196,14 +197,18 @@ class Claimant:
         config, store_config, _ = load_broker_config({"brokerName": "g", "namesrvAddr": namesrv, **values})
         self.live = LiveConfig(config, store_config)
         self.address = address
-        self.topics = TopicTable(folder / address / "topics.json", self.live, ManualClock())
-        table = {f"T{number}": TopicConfig(f"T{number}", 4, 4) for number in range(topics)}
-        self.topics.take_over(table, DataVersion(1, term, 1))
+        self.topics = TopicTable(
+            folder / address / "topics.json",
+            self.live,
+            ManualClock(),
+            on_change=late(lambda: self.registration.changed),
+        )
         self.client = RemotingClient()
         self.role = SetRole()
         self.role.set(term, "n1")
-        self.registration = Registration(self.live, self.role, self.topics, self.client, address)
-        self.topics.on_change = self.registration.changed
+        self.registration: Registration = Registration(self.live, self.role, self.topics, self.client, address)
+        table = {f"T{number}": TopicConfig(f"T{number}", 4, 4) for number in range(topics)}
+        self.topics.take_over(table, DataVersion(1, term, 1))
 
     async def __aenter__(self) -> Self:
         await self.registration.start()

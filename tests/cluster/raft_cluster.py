@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.config import load_broker_config
 from broker.server import Broker
-from chaos.processes import free_ports
+from broker.settings.config import load_broker_config
+from chaos.host.processes import free_ports
 from client.errors import RouteError
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
@@ -15,6 +15,8 @@ from remoting.message import MessageExt
 from tests.cluster.test_client_producer import everything
 
 FAST = {"raftHeartbeatMs": "50", "raftElectionMsMin": "300", "raftElectionMsMax": "600", "shutdownForwardMs": "200"}
+# For what is about one leader from beginning to end: with FAST a busy machine deposes it now and then.
+CALM = {"raftElectionMsMin": "2500", "raftElectionMsMax": "3000"}
 
 
 async def read_all(namesrv: str, topic: str, count: int) -> list[MessageExt]:

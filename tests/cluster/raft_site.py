@@ -8,25 +8,21 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from chaos.processes import ServerProcess, broker_process, namesrv_process, raft_processes
-from client.admin import AdminClient
-from client.litepull import LitePullConsumer
+from chaos.host.processes import ServerProcess, broker_process, namesrv_process, raft_processes
+from client.admin.client import AdminClient
+from client.consume.litepull import LitePullConsumer
 from client.message import Message
-from client.producer import Producer
+from client.produce.producer import Producer
 from raftmq.cli.main import app
-from remoting.bodies import MessageQueue
-from store.logscan import LogScan, Span
+from remoting.bodies.registry import MessageQueue
+from store.log.logscan import LogScan, Span
+from tests.cluster.small_files import SMALL_FILES
 from tests.cluster.test_client_producer import everything
 
 LOG_FILE_BYTES = 64 * 1024
 SETTINGS = {
+    **SMALL_FILES,
     "mappedFileSizeCommitLog": LOG_FILE_BYTES,
-    "mappedFileSizeConsumeQueue": 20_000,
-    "maxHashSlotNum": 1000,
-    "maxIndexNum": 4000,
-    "diskMaxUsedSpaceRatio": 97,
-    "diskSpaceCleanForciblyRatio": 98,
-    "diskSpaceWarningLevelRatio": 99,
     "shutdownForwardMs": 100,
     "autoCreateTopicEnable": False,
 }
@@ -62,13 +58,13 @@ class Site:
             made.start()
         return made
 
-    def group(self, *, nodes: int = 3, wait: bool = True) -> list[ServerProcess]:
-        """Run the folders as a group."""
+    def group(self, *, nodes: int = 3, wait: bool = True, launch: bool = True) -> list[ServerProcess]:
+        """Run the folders as a group; without `launch` its members only."""
         made = raft_processes(self.folder, nodes, namesrv=self.namesrv.address, settings=SETTINGS)
         self._started += made
-        for member in made:
+        for member in made if launch else ():
             member.launch()
-        for member in made if wait else ():
+        for member in made if wait and launch else ():
             member.wait_ready()
         return made
 

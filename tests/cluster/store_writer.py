@@ -12,6 +12,7 @@ from pathlib import Path
 from remoting.msgid import pack_host
 from remoting.properties import encode_properties
 from store.config import SYNC_FLUSH, StoreConfig
+from store.events import StoreEvents
 from store.messagestore import MessageStore
 from store.types import PendingRecord, PutStatus
 
@@ -51,11 +52,11 @@ def count_messages(store: MessageStore) -> int:
 
 def main() -> None:
     """Write until killed."""
-    store = MessageStore.open(store_config(Path(sys.argv[1])), store_host=HOST)
+    flushed = threading.Event()
+    events = StoreEvents(flushed=lambda _: flushed.set())
+    store = MessageStore.open(store_config(Path(sys.argv[1])), store_host=HOST, events=events)
     dice = random.Random(int(sys.argv[2]))
     number = count_messages(store)
-    flushed = threading.Event()
-    store.on_flushed = lambda _: flushed.set()
     print(number, store.written, flush=True)
     while True:
         for _ in range(dice.choice((1, 1, 3, 20))):
@@ -72,8 +73,7 @@ def main() -> None:
         if dice.random() < 0.002:
             # A clean stop now and then: both kinds of start are met.
             store.close()
-            store = MessageStore.open(store_config(Path(sys.argv[1])), store_host=HOST)
-            store.on_flushed = lambda _: flushed.set()
+            store = MessageStore.open(store_config(Path(sys.argv[1])), store_host=HOST, events=events)
 
 
 if __name__ == "__main__":

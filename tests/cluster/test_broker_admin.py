@@ -8,9 +8,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from broker.config import load_broker_config
 from broker.server import Broker
-from remoting.bodies import (
+from broker.settings.config import load_broker_config
+from remoting.bodies.registry import (
     ConsumerConnection,
     ConsumerData,
     ConsumeStats,
@@ -28,7 +28,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import ResponseError
-from remoting.headers import (
+from remoting.headers.registry import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
     GetConsumerConnectionListRequestHeader,
@@ -241,7 +241,7 @@ async def test_a_shorter_retention_takes_effect_at_once(tmp_path: Path, client: 
         for _ in range(6):
             await send(client, broker.address, "T", b"x" * 400_000)
         assert await first_offset() == 0
-        await client.call(broker.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"fileReservedTime=0\n")
+        await client.call(broker.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"fileReservedTime=0\nforce=true\n")
         assert conf.read_text() == "# small\nfileReservedTime=0\n"
         async with asyncio.timeout(20):
             # Files go once a checkpoint covers them; the clock that is turned makes one due.

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from chaos.processes import ServerProcess
+from chaos.host.processes import ServerProcess
 from raftmq.cli.main import app
 from remoting.codes import ResponseCode
-from store.logscan import LogScan
+from store.log.logscan import LogScan
 from tests.cluster.classic_pair import Pair, only_tails, read_all, status, until
 from tests.cluster.classic_senders import differences_of, log_spans
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from chaos.processes import HOST, ServerProcess, classic_processes, free_ports
-from client import admin_convert
-from client.admin import AdminClient
+from chaos.host.processes import HOST, ServerProcess, classic_processes, free_ports
+from client.admin import convert as admin_convert
+from client.admin.client import AdminClient
 from client.errors import ClientError
 from client.message import Message, SendStatus
-from client.producer import Producer
+from client.produce.producer import Producer
 from raftmq.cli.main import app
 from remoting.errors import RemotingError
 from tests.cluster.raft_site import NAME, SETTINGS, TOPIC, Site, log_of, said, stop, stop_equal
@@ -32,9 +32,14 @@ class Pair(Site):
         number = int(member[1:])
         return self.folder / (f"slave{number}" if number else "master") / "store"
 
-    def classic(self, role: str = "ASYNC_MASTER") -> list[ServerProcess]:
+    def classic(self, role: str = "ASYNC_MASTER", **settings: object) -> list[ServerProcess]:
         made = classic_processes(
-            self.folder, NODES - 1, role=role, flush="SYNC_FLUSH", namesrv=self.namesrv.address, settings=SETTINGS
+            self.folder,
+            NODES - 1,
+            role=role,
+            flush="SYNC_FLUSH",
+            namesrv=self.namesrv.address,
+            settings={**SETTINGS, **settings},
         )
         self._started += made
         for broker in made:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.server import Broker
-from remoting.bodies import (
+from remoting.bodies.registry import (
     ConsumerData,
     ConsumerIdList,
     HeartbeatData,
@@ -22,7 +22,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ROCKETMQ, Command
 from remoting.connection import Connection
 from remoting.errors import ConnectionLost
-from remoting.headers import (
+from remoting.headers.registry import (
     GetConsumerListByGroupRequestHeader,
     Header,
     SendMessageRequestHeader,
@@ -162,7 +162,7 @@ async def test_tags_are_filtered_by_the_broker(broker: Broker, client: RemotingC
 
 @pytest.mark.parametrize(
     ("offset", "code", "remark", "following"),
-    [(1, 19, "OFFSET_OVERFLOW_ONE", "1"), (9, 21, "OFFSET_OVERFLOW_BADLY", "0")],
+    [(1, 19, "OFFSET_OVERFLOW_ONE", "1"), (9, 21, "OFFSET_OVERFLOW_BADLY", "1")],
 )
 async def test_offsets_beyond_the_end(
     broker: Broker, client: RemotingClient, offset: int, code: int, remark: str, following: str

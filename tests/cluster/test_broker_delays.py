@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.processes import free_ports
+from chaos.host.processes import free_ports
+from client.consume.push import PushConsumer
 from client.message import ConsumeFrom, ConsumeResult, Message
-from client.producer import Producer
-from client.push import PushConsumer
+from client.produce.producer import Producer
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import Command
@@ -56,6 +56,8 @@ async def test_a_message_that_failed_comes_again_after_its_delay(cluster: Cluste
     assert 1.0 <= times[1] - times[0] < 3.0
     assert got[1].properties["ORIGIN_MESSAGE_ID"] == got[0].offset_msg_id
     assert (got[1].tags, got[1].keys) == ("A", ["k"])
+    kept = [got[1].properties[name] for name in ("DELAY", "REAL_TOPIC", "REAL_QID")]
+    assert kept == ["3", "%RETRY%G", "0"], "the consumer may ask for its delay level"
 
 
 async def test_a_message_that_fails_too_often_becomes_a_dead_letter(cluster: Cluster, client: RemotingClient) -> None:
@@ -100,8 +102,8 @@ async def test_progress_survives_an_orderly_restart(tmp_path: Path, client: Remo
 
 BROKER = """
 import sys
-from broker.config import load_broker_config
-from broker.process import run_broker
+from broker.settings.config import load_broker_config
+from broker.main import run_broker
 config, store_config, _ = load_broker_config(dict(pair.split("=", 1) for pair in sys.argv[1:]))
 run_broker(config, store_config)
 """

@@ -1,19 +1,18 @@
 """Logs of a master and a slave that went different ways (R16): what is cut, what is kept, and who must decide."""
 
 import asyncio
-import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from chaos.processes import ServerProcess
 from client.message import Message
-from client.producer import Producer
+from client.produce.producer import Producer
 from raftmq.cli.main import app
-from tests.cluster.classic_pair import Pair, read_all, status, until
+from tests.cluster.classic_pair import MakePair, Pair, pairs, read_all, status, until
+from tests.cluster.classic_site import command, follows, is_master, log_digest, said
 from tests.cluster.raft_site import log_of
 
 ASYNC, SYNC = "ASYNC_MASTER", "SYNC_MASTER"
@@ -25,47 +24,12 @@ FORGETFUL = {
     "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),
     "cleanResourceInterval": 200,
 }
-MakePair = Callable[..., Pair]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[MakePair]:
-    made: list[Pair] = []
-
-    def start(role: str, **settings: object) -> Pair:
-        made.append(Pair(tmp_path, role, "ASYNC_FLUSH", **settings))
-        made[-1].start()
-        return made[-1]
-
-    yield start
-    for pair in made:
-        pair.close()
-
-
-async def command(*typed: str) -> str:
-    done = await asyncio.to_thread(CliRunner().invoke, app, ["cluster", *typed])
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-async def said(process: ServerProcess, words: str) -> None:
-    await until(lambda: words in process.log.read_text(errors="replace"), f"{process.name} did not say: {words}")
-
-
-async def is_master(process: ServerProcess) -> None:
-    def leads() -> bool:
-        found = status(process)
-        return found is not None and found["brokerId"] == 0 and not found["fenced"] and process.ready()
-
-    await until(leads, f"{process.name} did not become the master")
-
-
-async def follows(slave: ServerProcess, master: ServerProcess) -> None:
-    def equal() -> bool:
-        found, other = status(slave), status(master)
-        return bool(found and other and found["brokerId"] and other["slaves"] and found["dispatched"] == other["max"])
-
-    await until(equal, f"{slave.name} does not follow {master.name}")
+    with pairs(tmp_path) as start:
+        yield start
 
 
 def kept(store: Path) -> list[Path]:
@@ -140,13 +104,11 @@ async def test_R16_another_log_is_never_mixed_with_the_masters(make: MakePair, t
         for number in range(20):
             await producer.send(Message("Other", b"%d" % number))
     other.rename(pair.stores[1])
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_log_files(pair.stores[1])))).digest()
+    digest = log_digest(pair.stores[1])
     pair.slave.launch()
-    if role == SYNC:
-        await said(pair.slave, "accept-master")
-        found = b"".join(path.read_bytes() for path in sorted(_log_files(pair.stores[1])))
-        assert hashlib.sha256(found).digest() == digest, "the log was touched before anybody consented"
-        await command("accept-master", pair.slave.address, "-n", pair.namesrv.address)
+    await said(pair.slave, "accept-master")
+    assert log_digest(pair.stores[1]) == digest, "the log was touched before anybody consented"
+    await command("accept-master", pair.slave.address, "-n", pair.namesrv.address)
     await follows(pair.slave, pair.master.process)
     assert kept(pair.stores[1])
     await asyncio.to_thread(stopped_equal, pair)

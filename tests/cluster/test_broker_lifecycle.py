@@ -9,19 +9,19 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.config import load_broker_config
 from broker.ports import reserved_port
 from broker.server import Broker
+from broker.settings.config import load_broker_config
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
-from remoting.bodies import (
+from remoting.bodies.registry import (
     TopicRouteData,
 )
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import ConnectError, ConnectionLost
-from remoting.headers import (
+from remoting.headers.registry import (
     GetRouteInfoRequestHeader,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -40,12 +40,14 @@ async def client() -> AsyncIterator[RemotingClient]:
 async def test_offsets_are_queried_committed_and_kept(tmp_path: Path, client: RemotingClient) -> None:
     query = QueryConsumerOffsetRequestHeader(consumerGroup="G", topic="T", queueId=0)
     empty = QueryConsumerOffsetRequestHeader(consumerGroup="G", topic="T", queueId=1)
+    absent = QueryConsumerOffsetRequestHeader(consumerGroup="G", topic="T", queueId=9)
     strict = QueryConsumerOffsetRequestHeader(consumerGroup="G", topic="T", queueId=0, setZeroIfNotFound=False)
     async with running(tmp_path) as broker:
         for _ in range(3):
             await send(client, broker)
         assert (await ask(client, broker, RequestCode.QUERY_CONSUMER_OFFSET, query)).ext == {"offset": "0"}
-        assert (await ask(client, broker, RequestCode.QUERY_CONSUMER_OFFSET, empty)).code == 22
+        assert (await ask(client, broker, RequestCode.QUERY_CONSUMER_OFFSET, empty)).ext == {"offset": "0"}
+        assert (await ask(client, broker, RequestCode.QUERY_CONSUMER_OFFSET, absent)).code == 22
         assert (await ask(client, broker, RequestCode.QUERY_CONSUMER_OFFSET, strict)).code == 22
         for offset, code in ((-1, 0), (2, 0), (99, 0)):
             update = UpdateConsumerOffsetRequestHeader(consumerGroup="G", topic="T", queueId=0, commitOffset=offset)
@@ -101,7 +103,9 @@ async def test_the_vip_port_serves_all_but_pulls(tmp_path: Path, client: Remotin
 
 def name_server(folder: Path, port: int = 0) -> NameServer:
     return NameServer(
-        NamesrvConfig(listenPort=port, bindAddress="127.0.0.1", httpEnable=False, rocketmqHome=str(folder))
+        NamesrvConfig(
+            listenPort=port, bindAddress="127.0.0.1", httpEnable=False, kvConfigPath=str(folder / "kvConfig.json")
+        )
     )
 
 
@@ -193,8 +197,7 @@ async def test_a_disk_that_fails_stops_the_broker_without_a_clean_end(tmp_path: 
     await broker.start()
     await send(client, broker)
     store = broker.store
-    assert store.on_fatal is not None
-    store.on_fatal(OSError(5, "Input/output error"))
+    store._flusher.fail(OSError(5, "Input/output error"))
     await asyncio.wait_for(broker.stopped.wait(), 5)
     assert isinstance(broker.failure, OSError)
     assert "failed" in (broker._ready() or "")
@@ -205,8 +208,8 @@ async def test_a_disk_that_fails_stops_the_broker_without_a_clean_end(tmp_path: 
 
 FAILING_DISK = """
 import errno, os, sys
-from broker.config import load_broker_config
-from broker.process import run_broker
+from broker.settings.config import load_broker_config
+from broker.main import run_broker
 
 def fail(*_):
     raise OSError(errno.EIO, "Input/output error")
@@ -250,3 +253,20 @@ async def test_a_process_whose_disk_fails_ends_with_code_1_and_acknowledges_noth
     assert child.returncode == 1
     assert b"the store failed" in errors
     assert (tmp_path / "abort").exists()
+
+
+async def test_what_is_loaded_is_told_before_anybody_is_talked_to(tmp_path: Path, client: RemotingClient) -> None:
+    """Garbage is collected then, which takes a tenth of a second and more of large tables."""
+    async with running(tmp_path) as broker:
+        await send(client, broker)
+    config, store_config, _ = load_broker_config({**SMALL, "storePathRootDir": str(tmp_path)})
+    seen: list[tuple[int, int, int]] = []
+
+    def loaded() -> None:
+        seen.append((again.store.max_offset("T", 0), len(again._servers), again.http_port))
+
+    again = Broker(config, store_config, on_loaded=loaded)
+    await again.start()
+    assert seen == [(1, 0, 0)]
+    assert again._servers
+    await again.close()

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from client.admin import AdminClient
-from client.litepull import LitePullConsumer
+from client.admin.client import AdminClient
+from client.consume.litepull import LitePullConsumer
+from client.consume.push import PushConsumer
 from client.message import ConsumeFrom, ConsumeResult, Message, SendStatus
-from client.producer import Producer
-from client.push import PushConsumer
-from remoting.bodies import MessageQueue
+from client.produce.producer import Producer
+from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
 from tests.cluster.consuming import Seen
 from tests.cluster.modes import BROKER, SETUPS, Group, Setup, send_numbers

@@ -13,11 +13,11 @@ import pytest
 from broker.server import Broker
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
-from remoting.bodies import HARuntimeInfo
+from remoting.bodies.registry import HARuntimeInfo
 from remoting.client import RemotingClient
 from remoting.codes import ClassicCode, RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers import CreateTopicRequestHeader, UpdateConsumerOffsetRequestHeader
+from remoting.headers.registry import CreateTopicRequestHeader, UpdateConsumerOffsetRequestHeader
 from tests.cluster.broker_peer import ask, messages, pull_header, running, send, v2
 
 SENDS = 2000
@@ -33,8 +33,8 @@ async def client() -> AsyncIterator[RemotingClient]:
 
 @pytest.fixture
 async def namesrv(tmp_path: Path) -> AsyncIterator[str]:
-    folder = str(tmp_path / "namesrv")
-    made = NameServer(NamesrvConfig(listenPort=0, bindAddress="127.0.0.1", httpEnable=False, rocketmqHome=folder))
+    kv = str(tmp_path / "kvConfig.json")
+    made = NameServer(NamesrvConfig(listenPort=0, bindAddress="127.0.0.1", httpEnable=False, kvConfigPath=kv))
     await made.start()
     yield f"127.0.0.1:{made.port}"
     await made.close()

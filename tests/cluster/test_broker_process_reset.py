@@ -2,30 +2,24 @@
 
 import asyncio
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from chaos.processes import ServerProcess, namesrv_process, raft_processes
 from client.message import Message
-from client.producer import Producer
+from client.produce.producer import Producer
+from tests.cluster.process_group import Group, process_group, status, until
+from tests.cluster.small_files import SMALL_FILES
 
 FILE_BYTES = 256 * 1024
 SETTINGS = {
+    **SMALL_FILES,
     "mappedFileSizeCommitLog": FILE_BYTES,
-    "mappedFileSizeConsumeQueue": 20_000,
-    "maxHashSlotNum": 1000,
-    "maxIndexNum": 4000,
     "fileReservedTime": 0,
     "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),
     "cleanResourceInterval": 200,
     "flushConsumerOffsetInterval": 200,
-    "diskMaxUsedSpaceRatio": 97,
-    "diskSpaceCleanForciblyRatio": 98,
-    "diskSpaceWarningLevelRatio": 99,
     "raftHeartbeatMs": 50,
     "raftElectionMsMin": 400,
     "raftElectionMsMax": 800,
@@ -34,30 +28,9 @@ SETTINGS = {
 
 
 @pytest.fixture
-def group(tmp_path: Path) -> Iterator[tuple[ServerProcess, list[ServerProcess]]]:
-    namesrv = namesrv_process(tmp_path / "namesrv")
-    members = raft_processes(tmp_path, 3, namesrv=namesrv.address, settings=SETTINGS)
-    try:
-        namesrv.start()
-        for member in members:
-            member.launch()
-        for member in members:
-            member.wait_ready()
-        yield namesrv, members
-    finally:
-        for process in (*members, namesrv):
-            process.kill()
-
-
-def until(what: str, true: Callable[[], bool], within: float = 25.0) -> None:
-    deadline = time.monotonic() + within
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
-def status(member: ServerProcess) -> dict[str, Any]:
-    return member.state("/v1/raft") or {}
+def group(tmp_path: Path) -> Iterator[Group]:
+    with process_group(tmp_path, SETTINGS) as started:
+        yield started
 
 
 def store(tmp_path: Path, number: int) -> Path:
@@ -81,7 +54,7 @@ async def send(namesrv: str, count: int) -> None:
 
 
 def test_R13_a_process_that_is_behind_retention_starts_again_and_copies_while_the_group_serves(
-    group: tuple[ServerProcess, list[ServerProcess]], tmp_path: Path
+    group: Group, tmp_path: Path
 ) -> None:
     namesrv, members = group
     until("a leader", lambda: any(status(member).get("leads") for member in members))

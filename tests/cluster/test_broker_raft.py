@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from client.message import Message, SendStatus
-from client.producer import Producer
-from remoting.bodies import TopicRouteData
+from client.produce.producer import Producer
+from remoting.bodies.registry import TopicRouteData
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers import GetRouteInfoRequestHeader
+from remoting.headers.registry import GetRouteInfoRequestHeader
 from tests.cluster.raft_cluster import RaftCluster, read_all
 
 

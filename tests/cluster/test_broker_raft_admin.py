@@ -8,13 +8,15 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.config import load_broker_config
 from broker.server import Broker
+from broker.settings.config import load_broker_config
 from client.message import Message
-from client.producer import Producer
+from client.produce.producer import Producer
+from remoting.bodies.registry import HARuntimeInfo, KVTable
 from remoting.client import RemotingClient
-from remoting.codes import RaftCode, ResponseCode
+from remoting.codes import RaftCode, RequestCode, ResponseCode
 from remoting.command import Command
+from remoting.headers.registry import PullMessageRequestHeader
 from store.errors import StoreDamaged
 from tests.cluster.broker_peer import SMALL
 from tests.cluster.raft_cluster import RaftCluster, read_all
@@ -64,6 +66,70 @@ async def test_every_member_tells_what_it_knows(group: RaftCluster) -> None:
         assert status["leads"] == (member == leader)
         assert status["leaderAddress"] == group.brokers[leader].address
         assert (status["flushDiskType"], status["warnings"]) == ("SYNC_FLUSH", [])
+
+
+async def test_mqadmins_haStatus_sees_a_group_as_master_and_slaves(group: RaftCluster) -> None:
+    leader = await group.leader()
+    async with Producer("producers", group.namesrv) as producer:
+        await producer.send(Message("T", b"x"))
+    async with asyncio.timeout(10):
+        while True:
+            info = HARuntimeInfo.decode(bytes((await ha_status(group.brokers[leader])).body))
+            if info.inSyncSlaveNums == 2 and not any(each.diff for each in info.haConnectionInfo):
+                break
+            await asyncio.sleep(0.02)
+    assert info.master
+    assert info.masterCommitLogMaxOffset > 0
+    follower = next(member for member in group.ids if member != leader)
+    info = HARuntimeInfo.decode(bytes((await ha_status(group.brokers[follower])).body))
+    assert not info.master
+    assert info.haClientRuntimeInfo.masterAddr == group.brokers[leader].address
+
+
+async def ha_status(broker: Broker) -> Command:
+    client = RemotingClient()
+    try:
+        answer = await client.invoke(broker.address, Command.request(RequestCode.GET_BROKER_HA_STATUS), 10.0)
+    finally:
+        await client.close()
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer
+
+
+async def test_slaveReadEnable_decides_whether_a_follower_answers_pulls(group: RaftCluster) -> None:
+    leader = await group.leader()
+    follower = group.brokers[next(member for member in group.ids if member != leader)]
+    async with Producer("producers", group.namesrv) as producer:
+        for _ in range(8):
+            await producer.send(Message("T", b"x"))
+    served = group.brokers[leader]
+    follower.live.update({"slaveReadEnable": "true"})
+    async with asyncio.timeout(10):
+        # The first one makes the group, at the leader.
+        while await counted_pulls(served, follower) != (0, 1):
+            await asyncio.sleep(0.02)
+    follower.live.update({"slaveReadEnable": "false"})
+    assert await counted_pulls(served, follower) == (1, 0), "passed on to the leader"
+
+
+async def counted_pulls(leader: Broker, follower: Broker) -> tuple[int, int]:
+    """Pull one message at the follower; returns how many messages each of the two has handed out for it."""
+    header = PullMessageRequestHeader(
+        consumerGroup="readers", topic="T", queueId=0, queueOffset=0, maxMsgNums=1, sysFlag=4, commitOffset=0,
+        suspendTimeoutMillis=0, subVersion=0, subscription="*",
+    )  # fmt: skip
+    client = RemotingClient()
+    try:
+
+        async def given(broker: Broker) -> int:
+            answer = await client.invoke(broker.address, Command.request(RequestCode.GET_BROKER_RUNTIME_INFO), 10.0)
+            return int(KVTable.decode(bytes(answer.body)).table["msgGetTotalTodayNow"])
+
+        before = await given(leader), await given(follower)
+        await client.invoke(follower.address, Command.request(RequestCode.PULL_MESSAGE, header), 10.0)
+        return await given(leader) - before[0], await given(follower) - before[1]
+    finally:
+        await client.close()
 
 
 async def test_the_lead_goes_where_it_is_told_to(group: RaftCluster) -> None:

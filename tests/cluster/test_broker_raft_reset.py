@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from broker import meta
+from broker.metadata import replicated as meta
 from broker.server import Broker
 from client.message import Message
-from client.producer import Producer
-from raft.reset import Marker, write_marker
+from client.produce.producer import Producer
+from raft.snapshot.protocol import Marker, write_marker
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers import GetRouteInfoRequestHeader
-from store import keeper
+from remoting.headers.registry import GetRouteInfoRequestHeader
+from store.log import checkpointer as keeper
 from tests.cluster.raft_cluster import RaftCluster, read_all
 
 QUEUES_WITHIN_S = 20.0
@@ -199,6 +199,58 @@ async def test_R13_a_marked_member_copies_the_store_before_it_opens_its_own(grou
                 await asyncio.sleep(0.01)
     found = await read_all(group.namesrv, "T", 130)
     assert numbers([message.body for message in found]) == list(range(130))
+
+
+async def test_R4_a_lost_oldest_file_behind_retention_is_fetched(
+    group: RaftCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the log begins now was agreed upon; what is missing from there on is a hole."""
+    hurry(monkeypatch)
+    leader = await group.leader()
+    await routed(group)
+    await send(group, 0, 120)
+    await forget(group, 2 * FILE_BYTES)
+    follower = next(member for member in group.ids if member != leader)
+    begin = group.brokers[follower].store.min_physical
+    await group.stop_broker(follower)
+    assert kept(tmp_path, follower)[0] == f"{begin:020d}"
+    (tmp_path / follower / "commitlog" / f"{begin:020d}").unlink()
+    broker = await group.start_broker(follower)
+    assert broker.store.min_physical == begin
+    entries = broker.store.entries
+    assert entries is not None
+    async with asyncio.timeout(10):
+        while not entries.whole:
+            await asyncio.sleep(0.01)
+    await equal(group, leader, follower)
+    files = [(tmp_path / member / "commitlog" / f"{begin:020d}").read_bytes() for member in (leader, follower)]
+    assert files[0] == files[1]
+    assert broker.reborn is None
+
+
+async def test_R13_a_lost_oldest_file_that_nobody_keeps_any_more_does_not_block(
+    group: RaftCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have agreed meanwhile that it goes: its member is behind what is kept, and copies."""
+    hurry(monkeypatch)
+    leader = await group.leader()
+    await routed(group)
+    await send(group, 0, 60)
+    follower = next(member for member in group.ids if member != leader)
+    await group.stop_broker(follower)
+    (tmp_path / follower / "commitlog" / f"{0:020d}").unlink()
+    await send(group, 60, 60)
+    await forget(group, 3 * FILE_BYTES)
+    behind = await group.start_broker(follower)
+    async with asyncio.timeout(10):
+        await behind.stopped.wait()
+    assert behind.reborn is not None
+    await behind.close()
+    await group.start_broker(follower)
+    await group.leader()
+    await send(group, 120, 5)
+    await equal(group, leader, follower)
+    assert group.brokers[follower].store.min_physical >= 3 * FILE_BYTES
 
 
 async def test_R13_a_member_behind_retention_is_reset(

@@ -2,12 +2,12 @@ import asyncio
 
 import pytest
 
-from client.admin import AdminClient
+from client.admin.client import AdminClient
+from client.consume.push import PushConsumer
 from client.errors import ClientClosed, RouteError
 from client.message import ConsumeFrom, Message, SendResult
-from client.producer import Producer
-from client.push import PushConsumer
-from remoting.bodies import MessageQueue, SubscriptionGroupConfig
+from client.produce.producer import Producer
+from remoting.bodies.registry import MessageQueue, SubscriptionGroupConfig
 from remoting.errors import ResponseError
 from remoting.message import MessageExt
 from tests.cluster.conftest import Cluster

@@ -7,14 +7,14 @@ from typing import Self
 
 import pytest
 
-from client.litepull import LitePullConsumer
+from client.consume.litepull import LitePullConsumer
+from client.consume.push import PushConsumer
 from client.message import ConsumeFrom, Message, SendStatus
-from client.producer import Producer
-from client.push import PushConsumer
+from client.produce.producer import Producer
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers import (
+from remoting.headers.registry import (
     GetMaxOffsetRequestHeader,
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,

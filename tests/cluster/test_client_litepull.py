@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from client.consume.litepull import LitePullConsumer
 from client.errors import ConsumeError
-from client.litepull import LitePullConsumer
 from client.message import ConsumeFrom, Message
-from client.producer import Producer
-from remoting.bodies import MessageQueue
+from client.produce.producer import Producer
+from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
 from tests.cluster.conftest import Cluster
 
@@ -147,9 +147,13 @@ async def test_a_position_beyond_the_end_is_corrected(cluster: Cluster) -> None:
     async with LitePullConsumer("far", cluster.namesrv) as consumer:
         await consumer.assign([QUEUE])
         consumer.seek(QUEUE, 1000)
-        # RocketMQ's rule: to the end, but to the start of a queue that still has its first message.
-        assert await bodies(consumer, 3) == [b"0", b"1", b"2"]
-        assert await consumer.position(QUEUE) == 3
+        async with asyncio.timeout(10):
+            while await consumer.position(QUEUE) == 1000:
+                assert await consumer.poll(0.05) == []
+        assert await consumer.position(QUEUE) == 3, "at the end: nothing is read again"
+        assert (consumer.rewinds.count, consumer.rewinds.messages) == (1, 997), "a seek is a position to be stored"
+        await send(cluster, 1, start=3)
+        assert await bodies(consumer, 1) == [b"3"]
 
 
 async def test_misuse_is_said(cluster: Cluster) -> None:

@@ -4,12 +4,12 @@ import time
 import pytest
 
 from client.compression import Codec
+from client.consume.litepull import LitePullConsumer
 from client.errors import ClientClosed, MessageRefused, RouteError, SendBacklogFull, SendFailed
 from client.instance import ClientInstance
-from client.litepull import LitePullConsumer
 from client.message import Message, SendStatus
-from client.producer import Producer
-from remoting.bodies import MessageQueue
+from client.produce.producer import Producer
+from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
 from tests.cluster.conftest import Cluster
 

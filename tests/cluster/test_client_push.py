@@ -3,10 +3,10 @@ import threading
 import time
 from collections import Counter
 
-from client.assigned import PullLimits
+from client.consume.push import PushConsumer
+from client.consume.push_queue import PullLimits
 from client.message import ConsumeFrom, ConsumeResult
-from client.push import PushConsumer
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
 from tests.cluster.conftest import Cluster
 from tests.cluster.consuming import Seen, offset_of, send, stored

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
+from client.consume.push import PushConsumer
 from client.errors import ConsumeError
 from client.message import ConsumeFrom, ConsumeResult, MessageModel
-from client.push import PushConsumer
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
-from remoting.headers import ResetOffsetRequestHeader
+from remoting.headers.registry import ResetOffsetRequestHeader
 from remoting.message import MessageExt
 from tests.cluster.conftest import Cluster
 from tests.cluster.consuming import Seen, offset_of, send

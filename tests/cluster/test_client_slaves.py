@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from chaos.local import LocalCluster
-from chaos.processes import broker_process
-from client.admin import AdminClient
+from chaos.host.local import LocalCluster
+from chaos.host.processes import broker_process
+from client.admin.client import AdminClient
+from client.consume.litepull import LitePullConsumer
+from client.consume.poll_queue import FetchLimits
+from client.consume.push import PushConsumer
 from client.errors import ConsumeError
-from client.fetch import FetchLimits
 from client.instance import ClientInstance
-from client.litepull import LitePullConsumer
 from client.message import ConsumeFrom, Message
-from client.producer import Producer
-from client.push import PushConsumer
-from remoting.bodies import MessageQueue
+from client.produce.producer import Producer
+from remoting.bodies.registry import MessageQueue
 from tests.cluster.consuming import Seen
 from tests.cluster.modes import SMALL, send_numbers
 

@@ -1,4 +1,5 @@
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -93,3 +94,37 @@ async def test_a_failed_start_leaves_nothing_behind(cluster: Cluster) -> None:
         assert not [thread for thread in threading.enumerate() if thread.name == "raftmq"]
 
     await in_thread(work)
+
+
+FORKS = """
+import os, sys
+from raftmq import ClientClosed, Message, sync
+producer = sync.Producer("producers", sys.argv[1])
+producer.start()
+producer.send(Message("Forked", b"parent"))
+child = os.fork()
+if child == 0:
+    try:
+        producer.send(Message("Forked", b"never"))
+    except ClientClosed as error:
+        print("refused:", error, flush=True)
+    producer.close()
+    with sync.Producer("producers", sys.argv[1]) as another:
+        another.send(Message("Forked", b"child"))
+    print("sent", flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+producer.send(Message("Forked", b"parent again"))
+producer.close()
+"""
+
+
+async def test_a_forked_child_has_a_loop_of_its_own(cluster: Cluster) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FORKS, cluster.namesrv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    async with asyncio.timeout(30):
+        told, _ = await process.communicate()
+    assert process.returncode == 0, told.decode()
+    assert b"started before this process was forked" in told
+    assert b"sent" in told

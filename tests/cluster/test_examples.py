@@ -2,17 +2,14 @@
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from chaos.local import LocalCluster
-from raftmq.cli.main import app
+from chaos.host.local import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -60,23 +57,3 @@ def test_flights_by_origin(cluster: LocalCluster) -> None:
     assert re.search(r"consumer 1 counted [1-9]", output), output
     assert re.search(r"consumer 2 counted [1-9]", output), output
     assert output.endswith("the counts agree with what was sent\n")
-
-
-def test_the_program_in_the_readme_runs(cluster: LocalCluster, tmp_path: Path) -> None:
-    code = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
-    assert "127.0.0.1:9876" in code
-    program = tmp_path / "readme.py"
-    program.write_text(code.replace("127.0.0.1:9876", cluster.address))
-    assert "topic='orders'" in run(program, cluster)
-
-
-def test_the_commands_in_the_readme_run(cluster: LocalCluster) -> None:
-    lines = (ROOT / "README.md").read_text().splitlines()
-    assert next(number for number, line in enumerate(lines, 1) if line == "make demo") < 30
-    commands = [shlex.split(line)[1:] for line in lines if line.startswith(".venv/bin/raftmq ")]
-    assert ["local", "--nodes", "3", "--dir", "./data"] in commands
-    for command in commands:
-        if command[0] == "local":
-            continue
-        done = CliRunner().invoke(app, command, env={"NAMESRV_ADDR": cluster.address})
-        assert done.exit_code == 0, (command, done.output)

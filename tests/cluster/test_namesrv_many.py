@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from broker.server import Broker
+from client.consume.push import PushConsumer
 from client.message import ConsumeFrom, Message, SendStatus
-from client.producer import Producer
-from client.push import PushConsumer
+from client.produce.producer import Producer
 from namesrv.routes import Address
 from namesrv.server import NameServer
-from remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from remoting.bodies.registry import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
+from remoting.headers.registry import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
 from tests.cluster.consuming import Seen
 from tests.cluster.namesrv_many import Claimant, Gate, NameServers, asked, masters, serving, until
 

@@ -16,10 +16,10 @@ import pytest
 
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
-from remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable, TopicRouteData
+from remoting.bodies.registry import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable, TopicRouteData
 from remoting.client import RemotingClient
 from remoting.command import Command
-from remoting.headers import GetRouteInfoRequestHeader, RegisterBrokerRequestHeader
+from remoting.headers.registry import GetRouteInfoRequestHeader, RegisterBrokerRequestHeader
 from runtime.clock import ManualClock
 from runtime.config import ConfigError
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from chaos.local import LocalCluster
+from chaos.host.local import LocalCluster
 from raftmq.cli.main import app
+from runtime.version import RELEASE
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -149,7 +150,9 @@ def test_messages_are_found_by_id_key_and_unique_key(terminal: Terminal) -> None
 def test_cluster(terminal: Terminal) -> None:
     brokers = terminal.json("cluster", "list")
     address = terminal.cluster.broker.address
-    assert brokers == [{"cluster": "DefaultCluster", "broker": "broker-a", "id": 0, "address": address}]
+    where = {"cluster": "DefaultCluster", "broker": "broker-a", "id": 0, "address": address}
+    assert brokers == [{**where, "version": f"raftmq {RELEASE}"}]
+    assert CliRunner().invoke(app, ["--version"]).output == f"raftmq {RELEASE}\n"
     status = terminal.json("cluster", "status")
     assert int(status[address]["commitLogMaxOffset"]) >= 0
     assert "V5" in terminal.text("cluster", "status")
@@ -169,6 +172,21 @@ def test_cluster(terminal: Terminal) -> None:
     of_namesrv = terminal.json("cluster", "config", "listenPort", "--of-namesrv")
     assert of_namesrv == {terminal.cluster.address: {"listenPort": terminal.cluster.address.rpartition(":")[2]}}
     assert "no cluster Elsewhere" in terminal.error("cluster", "list", "--cluster", "Elsewhere")
+
+
+def test_message_get_takes_the_ids_that_send_prints(terminal: Terminal) -> None:
+    sent = terminal.lines("send", "by_id", "found again")[0]
+    for name in ("id", "offset_id"):
+        assert terminal.json("message", "get", sent[name])["body"] == "found again"
+    assert "there is no message" in terminal.error("message", "get", "0" * 32)
+
+
+def test_a_line_that_cannot_be_sent_leaves_word_of_those_before_it(terminal: Terminal) -> None:
+    lines = "first\n\nthird\n" + "x" * (5 << 20) + "\nnever\n"
+    done = CliRunner().invoke(app, ["send", "by_line", "-n", terminal.address, "--json"], input=lines)
+    assert done.exit_code == 1
+    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["SEND_OK", "SEND_OK"]
+    assert done.stderr.splitlines()[-1] == "raftmq: line 4 of standard input failed; messages sent before it: 2"
 
 
 def test_no_namesrv_is_one_line_that_helps(terminal: Terminal) -> None:

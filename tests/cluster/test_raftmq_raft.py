@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from chaos.local import LocalCluster
-from chaos.processes import HOST, ServerProcess, broker_process, free_ports
+from chaos.host.local import LocalCluster
+from chaos.host.processes import HOST, ServerProcess, broker_process, free_ports
 from tests.cluster.test_raftmq_cli import Terminal
 from tests.cluster.test_raftmq_servers import ENVIRONMENT, RAFTMQ, raftmq
 

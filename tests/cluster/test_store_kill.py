@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from remoting.record import decode_record
-from store.logscan import LogScan, Span
+from store.log.logscan import LogScan, Span
 from store.messagestore import MessageStore
 from tests.cluster.store_writer import HOST, count_messages, message, store_config
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from store.messagestore import MessageStore
-from tests.unit.store_tools import HOST, make_config, record
+from tests.parts.store_tools import HOST, make_config, record
 
 TOPICS = 10_000
 QUEUES = 8

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import load_broker_config
 from broker.server import Broker
+from broker.settings.config import load_broker_config
 from remoting.codec import decode
 from remoting.command import Command
 from remoting.framing import FrameReader

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from broker.config import BrokerConfig, LiveConfig
-from broker.groups import GroupTable
-from broker.topics import TopicTable, system_topics
-from remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from broker.metadata.consumer_groups import GroupTable
+from broker.metadata.topics import TopicTable, system_topics
+from broker.settings.config import BrokerConfig, LiveConfig
+from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
 from runtime.clock import ManualClock
 from store.config import StoreConfig
 

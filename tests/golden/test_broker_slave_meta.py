@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.slave_copy import MasterTables
+from broker.master_slave.table_requests import MasterTables
 from remoting import fastjson
-from remoting.bodies import (
+from remoting.bodies.registry import (
     ConsumerOffsetTable,
     DelayOffsetTable,
     SubscriptionGroupTable,
@@ -26,7 +26,7 @@ from remoting.codes import ClassicCode, RequestCode
 from remoting.command import Command
 from remoting.errors import ResponseError
 from remoting.server import Connection, RemotingServer
-from tests.unit.slave_parts import NEVER_MS, MasterBroker, SlaveBroker, Tables, copying, serving
+from tests.parts.slave_parts import NEVER_MS, MasterBroker, SlaveBroker, Tables, copying, serving
 
 DATA = Path(__file__).parent / "data"
 

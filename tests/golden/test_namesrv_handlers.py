@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from namesrv.config import LiveConfig, NamesrvConfig
+from namesrv.config import LiveNamesrvConfig, NamesrvConfig
 from namesrv.handlers import RouteHandlers
 from namesrv.kv import KVConfig
 from namesrv.routes import RouteTable
@@ -33,8 +33,8 @@ def recorded(name: str) -> Iterator[Command]:
 @pytest.fixture
 def handlers(tmp_path: Path) -> RouteHandlers:
     clock = ManualClock()
-    config = LiveConfig(NamesrvConfig())
-    table = RouteTable(clock, topics_per_broker_max=10_000, brokers_max=10)
+    config = LiveNamesrvConfig(NamesrvConfig())
+    table = RouteTable(clock, topics_per_broker_max=10_000, brokers_max=10, epochs_max=20)
     return RouteHandlers(table, KVConfig(tmp_path / "kv.json", entries_max=10), config, clock)
 
 

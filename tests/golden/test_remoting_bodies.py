@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from remoting import bodies
-from remoting.bodies import Body
+from remoting.bodies import registry as bodies
+from remoting.bodies.registry import Body
 from remoting.fastjson import loads
 
 DATA = Path(__file__).parent / "data"

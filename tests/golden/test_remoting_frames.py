@@ -11,7 +11,7 @@ from remoting.codec import decode, encode
 from remoting.codes import RequestCode
 from remoting.command import JSON, ROCKETMQ, Command
 from remoting.framing import FrameReader
-from remoting.headers import (
+from remoting.headers.registry import (
     REQUEST_HEADERS,
     Header,
     PullMessageResponseHeader,

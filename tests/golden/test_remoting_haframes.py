@@ -4,8 +4,8 @@ import asyncio
 import json
 from pathlib import Path
 
-from remoting.haframes import HEAD_BYTES, FrameReader, ReportReader, head, report
-from tests.unit.ha_master import MemoryLog, connect, serving
+from remoting.haframes import HEAD_BYTES, HaFrameReader, ReportReader, head, report
+from tests.parts.ha_master import MemoryLog, connect, serving
 
 # As the recorded broker was set up (mappedFileSizeCommitLog).
 FILE_BYTES = 16384
@@ -26,13 +26,13 @@ def test_the_recorded_bytes_are_read_and_written_again_the_same() -> None:
     offsets = ReportReader().feed(REPORTS)
     assert len(offsets) == 15
     assert b"".join(map(report, offsets)) == REPORTS
-    frames = FrameReader(32 * 1024).feed(FRAMES)
+    frames = HaFrameReader(32 * 1024).feed(FRAMES)
     assert len(frames) == 14
     assert b"".join([head(position, len(data)) + data for position, data in frames]) == FRAMES
 
 
 def test_the_recorded_frames_follow_one_another_and_what_is_reported_was_sent() -> None:
-    reports, frames = ReportReader(), FrameReader(32 * 1024)
+    reports, frames = ReportReader(), HaFrameReader(32 * 1024)
     sent = acked = 0
     for towards_master, data in STREAM:
         if towards_master:
@@ -48,7 +48,7 @@ def test_the_recorded_frames_follow_one_another_and_what_is_reported_was_sent() 
 
 
 async def test_our_master_says_the_same_to_the_recorded_slave() -> None:
-    frames = [(position, piece) for position, piece in FrameReader(32 * 1024).feed(FRAMES) if piece]
+    frames = [(position, piece) for position, piece in HaFrameReader(32 * 1024).feed(FRAMES) if piece]
     log = MemoryLog(frames[0][1], file_bytes=FILE_BYTES)
     async with serving(log) as master:
         slave = await connect(master)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from raft.protocol.types import EntryType
 from remoting.codes import MessageSysFlag
 from remoting.message import MessageExt
 from remoting.msgid import pack_host, parse_offset_msg_id
@@ -22,12 +23,13 @@ from remoting.properties import encode_properties
 from remoting.record import decode_record
 from remoting.topics import RAFT_TOPIC
 from store.config import StoreConfig
-from store.consumequeue import ConsumeQueues
-from store.controlrecord import Control, EntryKind
-from store.dispatch import Dispatcher, dispatched_from_record
-from store.indexfile import MessageIndex
-from store.inspect import Gap, StoreFolder
+from store.controlrecord import Control
+from store.derived.consumequeue import ConsumeQueues
+from store.derived.indexfile import MessageIndex
+from store.events import Payloads
+from store.log.dispatch import Dispatcher, dispatched_from_record
 from store.messagestore import MessageStore
+from store.recovery.inspect import Gap, StoreFolder
 from store.types import GetStatus, PendingRecord
 
 DATA = Path(__file__).parent / "data"
@@ -256,15 +258,15 @@ def group_folder(tmp_path: Path) -> Path:
     store = MessageStore.open(config, store_host=HOST)
     store.put_many([record("before 1"), record("before 2")])
     store.close()
-    store = MessageStore.open(config, store_host=HOST, group=True)
+    payloads = Payloads(ends_group=lambda payload: payload == b"classic")
+    store = MessageStore.open(config, store_host=HOST, group=True, payloads=payloads)
     log = store.entries
     assert log is not None
-    log.ends_group = lambda payload: payload == b"classic"
-    log.append(EntryKind.CONFIG, 1, b"config", 0)
-    log.append(EntryKind.NOOP, 1, b"", 0)
+    log.append(EntryType.CONFIG, 1, b"config", 0)
+    log.append(EntryType.NOOP, 1, b"", 0)
     log.append_records([record("within 1"), [record("within 2"), record("within 3")]], 1, 1)
-    log.append(EntryKind.META, 2, b"meta", 3)
-    log.append(EntryKind.CONFIG, 2, b"classic", 4)
+    log.append(EntryType.META, 2, b"meta", 3)
+    log.append(EntryType.CONFIG, 2, b"classic", 4)
     log.release(5)
     store.close()
     store = MessageStore.open(config, store_host=HOST)
@@ -318,7 +320,7 @@ def test_inspection_waits_for_the_commit(tmp_path: Path) -> None:
     store = MessageStore.open(config, store_host=HOST, group=True)
     log = store.entries
     assert log is not None
-    log.append(EntryKind.CONFIG, 1, b"config", 0)
+    log.append(EntryType.CONFIG, 1, b"config", 0)
     for _ in range(2):
         log.append_records([PendingRecord("G", 0, 0, 0, 1, HOST, 0, 0, b"", b"")], 1, 1)
     log.release(2)

@@ -12,9 +12,9 @@ import pytest
 
 from remoting.msgid import pack_host
 from store.config import StoreConfig
-from store.inspect import StoreFolder
 from store.messagestore import MessageStore
-from store.slavelog import SlaveLog
+from store.recovery.inspect import StoreFolder
+from store.slave.slavelog import SlaveLog
 
 DATA = Path(__file__).parent / "data"
 HOST = pack_host("127.0.0.1", 31921)

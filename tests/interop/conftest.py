@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from chaos.local import LocalCluster
+from chaos.host.local import LocalCluster
+from tests.interop.java_broker import NoJava, class_path
 
 Order = Callable[..., list[dict[str, Any]]]
 PROGRAM = Path(__file__).with_name("cpp_client.py")
@@ -23,6 +24,15 @@ PROGRAM = Path(__file__).with_name("cpp_client.py")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with LocalCluster(tmp_path_factory.mktemp("interop"), nodes=request.param) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def jars(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """RocketMQ's class path, brought by Maven; whoever needs it is skipped where there is no Java."""
+    try:
+        return class_path(tmp_path_factory.mktemp("maven"))
+    except NoJava as why:
+        pytest.skip(str(why))
 
 
 @pytest.fixture

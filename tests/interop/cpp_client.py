@@ -10,12 +10,20 @@ import os
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
+from rocketmq.exceptions import RocketMQException
+
+R = TypeVar("R")
 
 # Between a failed send and the next attempt.
 PAUSE_S = 0.1
+# The library looks for its first route within a time of its own, whatever it is asked to wait, and gives up: on a busy
+# machine before the NameServer has answered. Nothing was sent then.
+NO_ROUTE = "No route info"
+FIRST_ROUTE_S = 20.0
 
 
 def build(order: dict[str, Any], message: dict[str, Any]) -> Any:
@@ -42,41 +50,60 @@ def send(order: dict[str, Any]) -> list[dict[str, Any]]:
     how = order["how"]
     messages = [build(order, message) for message in order["messages"]]
     if how == "batch":
-        results.append(result_of(producer.send_batch(messages)))
+        results.append(result_of(routed(producer.send_batch, messages)))
     elif how == "async":
         results = send_async(producer, messages)
     else:
         for built, message in zip(messages, order["messages"], strict=True):
             if how == "sync":
-                results.append(result_of(producer.send_sync(built)))
+                results.append(result_of(routed(producer.send_sync, built)))
             elif how == "orderly":
-                results.append(result_of(producer.send_orderly(built, message["shard"])))
+                results.append(result_of(routed(producer.send_orderly, built, message["shard"])))
             elif how == "oneway":
-                producer.send_oneway(built)
+                routed(producer.send_oneway, built)
             else:
                 raise ValueError(f"unknown way to send: {how}")
     producer.shutdown()
     return results
 
 
-def send_async(producer: Any, messages: list[Any]) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = []
-    ended = threading.Semaphore(0)
+def routed(call: Callable[..., R], *arguments: Any) -> R:
+    """Call the library, again and again while it has no route yet: as a program does that starts beside its brokers."""
+    deadline = time.monotonic() + FIRST_ROUTE_S
+    while True:
+        try:
+            return call(*arguments)
+        except RocketMQException as error:
+            if NO_ROUTE not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_S)
 
-    def succeeded(result: Any) -> None:
-        results.append(result_of(result))
-        ended.release()
 
-    def failed(error: Exception) -> None:
-        results.append({"status": -1, "error": str(error)})
-        ended.release()
+class Outcome:
+    """What one asynchronous send came to. An attempt that raises may have called back as well: it is not looked at."""
 
-    for built in messages:
-        producer.send_async(built, succeeded, failed)
-    for _ in messages:
-        if not ended.acquire(timeout=20):
+    def __init__(self, producer: Any, built: Any) -> None:
+        self._result: dict[str, Any] = {}
+        self._ended = threading.Event()
+        producer.send_async(built, self._succeeded, self._failed)
+
+    def wait(self) -> dict[str, Any]:
+        if not self._ended.wait(20):
             raise TimeoutError("a callback never came")
-    return results
+        return self._result
+
+    def _succeeded(self, result: Any) -> None:
+        self._result = result_of(result)
+        self._ended.set()
+
+    def _failed(self, error: Exception) -> None:
+        self._result = {"status": -1, "error": str(error)}
+        self._ended.set()
+
+
+def send_async(producer: Any, messages: list[Any]) -> list[dict[str, Any]]:
+    outcomes = [routed(Outcome, producer, built) for built in messages]
+    return [outcome.wait() for outcome in outcomes]
 
 
 def text(value: bytes | None) -> str | None:

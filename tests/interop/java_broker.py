@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from chaos.processes import HOST, free_ports
+from chaos.host.processes import HOST, free_ports
 from runtime.config import format_properties
 
 VERSION = "5.5.0"

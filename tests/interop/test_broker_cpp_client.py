@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from chaos.local import LocalCluster
-from client.litepull import LitePullConsumer
+from chaos.host.local import LocalCluster
+from client.consume.litepull import LitePullConsumer
 from client.message import Message
-from client.producer import Producer
-from remoting.bodies import MessageQueue
+from client.produce.producer import Producer
+from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
 from remoting.properties import decode_properties
 from remoting.record import split_batch
@@ -166,6 +166,15 @@ async def test_we_send_and_cpp_receives_by_push(cluster: LocalCluster, cpp: Orde
         cpp, "push", group="cpp_push", topic="ours_push", count=15, names=[*PROPERTIES, "number"]
     )
     assert_intact_there(received, sent)
+
+
+async def test_cpp_is_told_how_long_a_delayed_message_waited(cluster: LocalCluster, cpp: Order) -> None:
+    async with Producer("ours_producer", cluster.address) as producer:
+        await producer.send(Message("ours_delay", b"later", delay_level=1))
+    names = ["DELAY", "REAL_TOPIC", "REAL_QID"]
+    (received,) = await asyncio.to_thread(cpp, "push", group="cpp_delay", topic="ours_delay", count=1, names=names)
+    place = str(received["queue_id"])
+    assert received["properties"] == {"DELAY": "1", "REAL_TOPIC": "ours_delay", "REAL_QID": place}
 
 
 async def test_we_send_and_cpp_receives_by_pull(cluster: LocalCluster, cpp: Order) -> None:

@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from chaos.processes import HOST, ServerProcess, broker_process, free_ports, namesrv_process
-from client.admin import AdminClient
+from chaos.host.processes import HOST, ServerProcess, broker_process, free_ports, namesrv_process
+from client.admin.client import AdminClient
 from client.message import Message
-from client.producer import Producer
-from remoting.bodies import MessageQueue
-from store.logscan import LogScan, Span
+from client.produce.producer import Producer
+from remoting.bodies.registry import MessageQueue
+from store.log.logscan import LogScan, Span
+from tests.cluster.small_files import SMALL_FILES
 from tests.cluster.test_client_producer import everything
-from tests.interop.java_broker import JavaBroker, NoJava, class_path
+from tests.interop.java_broker import JavaBroker
 
 MESSAGES = int(os.environ.get("RAFTMQ_INTEROP_MESSAGES", "5000"))
 NAME = "broker-a"
@@ -28,26 +29,13 @@ TOPIC = "between_two_worlds"
 QUEUES = 4
 FILE_BYTES = 4 * 1024 * 1024
 SETTINGS = {
+    **SMALL_FILES,
     "mappedFileSizeCommitLog": FILE_BYTES,
-    "mappedFileSizeConsumeQueue": 20_000,
-    "maxHashSlotNum": 1000,
-    "maxIndexNum": 4000,
-    "diskMaxUsedSpaceRatio": 97,
-    "diskSpaceCleanForciblyRatio": 98,
-    "diskSpaceWarningLevelRatio": 99,
     "slaveReadEnable": True,
 }
 IN_FLIGHT = 64
 EQUAL_TIMEOUT_S = 60
 POLL_S = 0.1
-
-
-@pytest.fixture(scope="module")
-def jars(tmp_path_factory: pytest.TempPathFactory) -> str:
-    try:
-        return class_path(tmp_path_factory.mktemp("maven"))
-    except NoJava as why:
-        pytest.skip(str(why))
 
 
 @pytest.fixture

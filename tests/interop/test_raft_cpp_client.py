@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from chaos.local import LocalCluster
-from client.admin import AdminClient
-from client.litepull import LitePullConsumer
+from chaos.host.local import LocalCluster
+from client.admin.client import AdminClient
+from client.consume.litepull import LitePullConsumer
 
 PROGRAM = Path(__file__).with_name("cpp_client.py")
 TOPIC = "cpp_under_fire"

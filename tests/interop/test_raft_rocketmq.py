@@ -6,18 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.raft_site import SETTINGS, Site, shrink, stop, stop_equal
-from tests.interop.java_broker import JavaBroker, NoJava, class_path
+from tests.interop.java_broker import JavaBroker
 
 # RaftMQ's own keys mean nothing to RocketMQ; it takes messages of topics that exist, as RaftMQ is told to here.
 SHARED = {key: value for key, value in SETTINGS.items() if key != "shutdownForwardMs"}
-
-
-@pytest.fixture(scope="module")
-def jars(tmp_path_factory: pytest.TempPathFactory) -> str:
-    try:
-        return class_path(tmp_path_factory.mktemp("maven"))
-    except NoJava as why:
-        pytest.skip(str(why))
 
 
 @pytest.fixture

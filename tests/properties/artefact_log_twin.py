@@ -6,20 +6,20 @@ record and whatever is left of its records become a gap.
 
 from zlib import crc32
 
-import cbor2
-
 from client.compression import CompressionError, decompress
-from pipeline.artefact_log import Keyed, LogRows
-from pipeline.artefact_rows import Config, EntryRow, GapRow, MessageRow
-from pipeline.body import digest, read_tag
-from pipeline.history import UNKNOWN
+from pipeline.history.body import digest, read_tag
+from pipeline.history.rows import UNKNOWN
+from pipeline.logs.log import Keyed, LogRows
+from pipeline.logs.rows import Config, EntryRow, GapRow, MessageRow
+from raft.protocol.types import EntryType
 from remoting.properties import PROPERTY_KEYS, PROPERTY_TRANSACTION_ID, PROPERTY_UNIQ_KEY
 from remoting.record import RecordError, decode_record
 from remoting.topics import TRANS_OP_HALF_TOPIC
-from store.controlrecord import Control, ControlError, EntryKind, continues, decode_control, is_control
-from store.dispatch import dispatched_from_record
-from store.inspect import Gap, StoreFolder
-from store.logscan import Found
+from runtime.cbor import CborError, read_cbor
+from store.controlrecord import Control, ControlError, continues, decode_control, is_control
+from store.log.dispatch import dispatched_from_record
+from store.log.logscan import Found
+from store.recovery.inspect import Gap, StoreFolder
 
 TORN = "an entry whose records do not match their CRC"
 
@@ -116,16 +116,16 @@ class _Walk:
         rows.messages += [row for row, _ in held]
         rows.keyed += [keyed for _, keyed in held]
         rows.end = control.end
-        if control.kind is EntryKind.CONFIG:
+        if control.kind is EntryType.CONFIG:
             self._take_config(control)
 
     def _take_config(self, control: Control) -> None:
         try:
             # [version, group id, base position, index, term, digest, classic, [[id, address, store id, voter], …]]
-            members = cbor2.loads(control.payload)[7]
+            members = read_cbor(control.payload, len(control.payload))[7]
             ids = tuple(str(row[0]) for row in members)
             voters = tuple(str(row[0]) for row in members if row[3])
-        except (cbor2.CBORDecodeError, ValueError, TypeError, LookupError) as error:
+        except (CborError, TypeError, LookupError) as error:
             reason = f"a CONFIG entry that cannot be read: {error}"
             self.rows.gaps.append(GapRow(control.position, control.end, reason))
             return

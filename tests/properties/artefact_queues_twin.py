@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.artefact_log import Keyed
-from pipeline.artefact_queues import IndexRows
-from pipeline.artefact_rows import Queue, QueueRow
-from store.indexhash import key_hash
-from store.indextable import ENTRY_DTYPE, HEADER_BYTES, IndexHeader, read_header
-from store.queuefile import ENTRY, ENTRY_BYTES, FILLER, ZEROS, Entry, list_files
+from pipeline.logs.log import Keyed
+from pipeline.logs.queues import IndexRows
+from pipeline.logs.rows import Queue, QueueRow
+from store.derived.indexhash import key_hash
+from store.derived.indextable import ENTRY_DTYPE, HEADER_BYTES, IndexHeader, read_header
+from store.files.queuefile import ENTRY, ENTRY_BYTES, FILLER, ZEROS, Entry, list_files
 
 Rows = npt.NDArray[np.void]
 

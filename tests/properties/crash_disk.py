@@ -6,7 +6,7 @@ import random
 import threading
 from pathlib import Path
 
-from store.disk import Disk
+from store.files.disk import Disk
 
 SECTOR = 512
 

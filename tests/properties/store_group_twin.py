@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from raft.protocol.types import Entry, EntryType
 from remoting.javahash import tags_code
 from remoting.msgid import pack_host
 from remoting.properties import encode_properties
@@ -13,11 +14,11 @@ from remoting.record import decode_record, decode_records
 from remoting.topics import RAFT_TOPIC
 from runtime.clock import ManualClock
 from store.config import StoreConfig
-from store.controlrecord import EntryKind, control_bytes
-from store.entryfinder import Entry
-from store.entrylog import EntryLog
+from store.controlrecord import control_bytes
 from store.errors import StoreError
+from store.events import StoreEvents
 from store.messagestore import MessageStore
+from store.raftlog.entrylog import EntryLog
 from store.types import PendingRecord, PutStatus
 from tests.properties.crash_disk import CrashDisk
 
@@ -57,7 +58,7 @@ class GroupTwin:
         self._cutting: int | None = None
         self._disk = self._new_disk()
         self._open()
-        self.leader.append(EntryKind.CONFIG, 1, b"the first", 0)
+        self.leader.append(EntryType.CONFIG, 1, b"the first", 0)
 
     def _new_disk(self, after_kill: CrashDisk | None = None) -> CrashDisk:
         derived = [self._root / name for name in ("consumequeue", "index", "raft")]
@@ -71,10 +72,10 @@ class GroupTwin:
             disk=self._disk,
             group=True,
             stepped=True,
+            events=StoreEvents(flushed=self._durable_told),
         )
         assert self.store.entries is not None
         self.log = self.store.entries
-        self.log.on_durable = self._durable_told
 
     def _durable_told(self, position: int) -> None:
         self.durable = self.log.settle(position)
@@ -101,6 +102,7 @@ class GroupTwin:
             self.durable = min(self.durable, common)
             self._cutting = common
             self.log.cut(common)
+            self.help()
             self._cutting = None
             del self.entries[common:]
         if common < self.leader.last.index:
@@ -212,7 +214,7 @@ class GroupTwin:
             assert log.term(entry.index) == entry.term
             assert log.index_at(log.end_position(entry.index)) == entry.index
         assert log.term(len(self.entries) + 1) is None
-        configs = [entry.index for entry in self.entries if log.kind(entry.index) is EntryKind.CONFIG]
+        configs = [entry.index for entry in self.entries if log.kind(entry.index) is EntryType.CONFIG]
         assert log.last_config() == (configs[-1] if configs else 0)
         hints = self.store.queue_entries(RAFT_TOPIC, 0, 1, 1 << 20)
         assert [(hint.physical_offset, hint.tags_code) for hint in hints] == [
@@ -253,7 +255,7 @@ class GroupTwin:
 
     def _append(self, log: EntryLog, term: int, kind: int, sizes: list[int]) -> None:
         commit = min(self.commit, log.last.index)
-        if kind == EntryKind.MESSAGES:
+        if kind == EntryType.MESSAGES:
             before = log.last.index
             index, results = log.append_records([self._record(size) for size in sizes], term, commit)
             assert index == before + 1

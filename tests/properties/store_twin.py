@@ -15,6 +15,7 @@ from store.config import StoreConfig
 from store.errors import StoreWriteError
 from store.messagestore import MessageStore
 from store.types import GetStatus, PendingRecord, PutResult, PutStatus
+from tests.parts.told import Told
 from tests.properties.crash_disk import CrashDisk
 
 FILE_BYTES = 4096
@@ -64,9 +65,12 @@ class Twin:
         return CrashDisk(self._root, [self._root / "consumequeue", self._root / "index"], after_kill=after_kill)
 
     def _open(self) -> None:
-        self.store = MessageStore.open(self._config, store_host=HOST, clock=self._clock, disk=self._disk)
-        self.store.on_flushed = lambda _: self._flush_told.set()
-        self.store.on_fatal = lambda _: self._flush_told.set()
+        self._told = Told()
+        self._told.flushed = lambda _: self._flush_told.set()
+        self._told.fatal = lambda _: self._flush_told.set()
+        self.store = MessageStore.open(
+            self._config, store_host=HOST, clock=self._clock, disk=self._disk, events=self._told.events
+        )
 
     # -- what a script may do
 
@@ -80,7 +84,7 @@ class Twin:
 
     def write(self) -> None:
         dispatched: list[int] = []
-        self.store.on_dispatched = lambda batch: dispatched.extend(entry.physical_offset for entry in batch)
+        self._told.dispatched = lambda batch: dispatched.extend(entry.physical_offset for entry in batch)
         try:
             self.store.write()
         except StoreWriteError:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.classic_config import ASYNC_MASTER, SYNC_MASTER
-from broker.ha_compare import Kind, MasterLog, OwnLog, Verdict, compare
-from tests.unit.ha_logs import FILE_BYTES, MadeLog, Pair, master_facts, own_facts
+from broker.master_slave.ha_compare import LogVerdict, MasterLog, OwnLog, VerdictKind, compare
+from broker.settings.pair_keys import ASYNC_MASTER, SYNC_MASTER
+from tests.parts.ha_logs import FILE_BYTES, MadeLog, Pair, master_facts, own_facts
 
 SIZES = st.lists(st.integers(0, 900), max_size=12)
 
@@ -65,7 +65,7 @@ def common_upto(case: Case) -> int | None:
     return border if border > low else None
 
 
-def run(case: Case) -> Verdict:
+def run(case: Case) -> LogVerdict:
     return asyncio.run(compare(case.own_facts, case.master_facts, Pair(case.own, case.master)))
 
 
@@ -73,16 +73,16 @@ def run(case: Case) -> Verdict:
 def test_R16_the_cut_is_at_the_exact_last_common_record_border(case: Case) -> None:
     verdict = run(case)
     if case.own.end == 0:
-        assert (verdict.kind, verdict.position) == (Kind.GO_ON, 0)
+        assert (verdict.kind, verdict.position) == (VerdictKind.GO_ON, 0)
         return
     common = common_upto(case)
     if common is None:
-        assert verdict.kind is Kind.ANEW
+        assert verdict.kind is VerdictKind.ANEW
         assert verdict.lost == case.own.end - case.own.begin
         return
     assert verdict.position == common
-    assert verdict.kind is (Kind.GO_ON if common == case.own.end else Kind.CUT)
-    if verdict.kind is Kind.CUT:
+    assert verdict.kind is (VerdictKind.GO_ON if common == case.own.end else VerdictKind.CUT)
+    if verdict.kind is VerdictKind.CUT:
         assert common in case.own.borders
         assert common in case.master.borders
         assert verdict.lost == case.own.end - common
@@ -91,7 +91,7 @@ def test_R16_the_cut_is_at_the_exact_last_common_record_border(case: Case) -> No
 @given(cases())
 def test_R16_never_goes_on_where_a_byte_differs_nor_beyond_the_masters_end(case: Case) -> None:
     verdict = run(case)
-    if verdict.kind is not Kind.GO_ON or case.own.end == 0:
+    if verdict.kind is not VerdictKind.GO_ON or case.own.end == 0:
         return
     low = max(case.own.begin, case.master.begin)
     assert verdict.position == case.own.end <= case.master.end
@@ -102,7 +102,7 @@ def test_R16_never_goes_on_where_a_byte_differs_nor_beyond_the_masters_end(case:
 @given(cases())
 def test_R16_nothing_that_a_sync_ack_may_cover_is_cut_without_a_person(case: Case) -> None:
     verdict = run(case)
-    if verdict.kind not in {Kind.CUT, Kind.ANEW} or verdict.person:
+    if verdict.kind not in {VerdictKind.CUT, VerdictKind.ANEW} or verdict.person:
         return
     own, keep = case.own_facts, verdict.position
     for border, end in zip(case.own.borders, case.own.borders[1:], strict=False):
@@ -117,5 +117,5 @@ def test_R16_nothing_that_a_sync_ack_may_cover_is_cut_without_a_person(case: Cas
 def test_R16_a_person_is_asked_only_when_a_whole_record_would_leave_the_log(case: Case) -> None:
     verdict = run(case)
     if verdict.person:
-        assert verdict.kind in {Kind.CUT, Kind.ANEW}
+        assert verdict.kind in {VerdictKind.CUT, VerdictKind.ANEW}
         assert any(border > verdict.position for border in case.own.borders)

@@ -12,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from raft.types import Fate
-from remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from raft.protocol.types import Fate
+from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
 from runtime.clock import ManualClock
-from tests.unit.meta_parts import Member
+from tests.parts.meta_parts import Member
 
 MEMBERS = 3
 NAMES = st.sampled_from(["A", "B", "C"])

@@ -8,18 +8,19 @@ from zlib import crc32
 import pytest
 
 from client.compression import Codec, compress, compressed_flag
-from pipeline.artefact_log import read_log
-from pipeline.artefact_queues import compare_index, read_queues
-from pipeline.body import Tag, make_body
-from pipeline.plant_log import PLANTS, plant
-from pipeline.plant_stores import LOG_FILE_BYTES, MEMBERS, PAIR, RAFT, build
+from pipeline.history.body import Tag, make_body
+from pipeline.logs.log import read_log
+from pipeline.logs.queues import compare_index, read_queues
+from raft.protocol.types import EntryType
 from remoting.codes import MessageSysFlag
 from remoting.properties import encode_properties
 from remoting.record import BLANK, BLANK_MAGIC, encode_record
 from remoting.topics import RAFT_TOPIC, TRANS_OP_HALF_TOPIC
-from store.controlrecord import Control, EntryKind, chained, encode_control
-from store.dispatch import SCHEDULE_TOPIC
-from store.inspect import StoreFolder
+from store.controlrecord import Control, chained, encode_control
+from store.log.dispatch import SCHEDULE_TOPIC
+from store.recovery.inspect import StoreFolder
+from tests.planted.plant_log import PLANTS, plant
+from tests.planted.plant_stores import LOG_FILE_BYTES, MEMBERS, PAIR, RAFT, build
 from tests.properties import artefact_log_twin as twin
 from tests.properties import artefact_queues_twin as queues_twin
 
@@ -102,7 +103,7 @@ def test_planted_stores_are_read_as_the_twin_reads_them(tmp_path: Path, kind: st
 def test_made_up_logs_are_read_as_the_twin_reads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
-    monkeypatch.setattr("pipeline.logcolumns_frames.PIECE_RECORDS", together)
+    monkeypatch.setattr("pipeline.logs.frames.PIECE_RECORDS", together)
     for seed in range(100):
         folder = tmp_path / str(seed)
         dice = random.Random(seed)
@@ -137,12 +138,12 @@ def write_log(dice: random.Random, folder: Path) -> None:
 
 def entry(dice: random.Random, position: int, index: int, chain: int) -> tuple[bytes, int]:
     host = dice.choice(HOSTS)
-    kind = dice.choice([EntryKind.MESSAGES] * 3 + list(EntryKind))
-    payload = {EntryKind.META: b"meta", EntryKind.CONFIG: b"\xff"}.get(kind, b"")
+    kind = dice.choice([EntryType.MESSAGES] * 3 + list(EntryType))
+    payload = {EntryType.META: b"meta", EntryType.CONFIG: b"\xff"}.get(kind, b"")
     control = Control(index, position, 0, 5, kind, dice.randrange(2), 1, 1, 0, 0, 0, index - 1, 0, 0, payload)
     size = len(encode_control(control, host))
     records = bytearray()
-    count = dice.randrange(4) if kind is EntryKind.MESSAGES else 0
+    count = dice.randrange(4) if kind is EntryType.MESSAGES else 0
     for _ in range(count):
         records += message(dice, position + size + len(records))
     crc = crc32(records) ^ (dice.random() < 0.1)

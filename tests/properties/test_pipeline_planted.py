@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.evidence import History
-from pipeline.guards import GUARDS
-from pipeline.plant import IMPLIED, PLANTS, found, plant
-from pipeline.plant_world import clean
-from pipeline.results import Finding, Verdict
-from pipeline.twin_client import CLIENT_CHECKS
+from pipeline.history.results import Finding, Verdict
+from pipeline.plain.check_guards import GUARDS
+from pipeline.plain.client_checks import CLIENT_CHECKS
+from pipeline.plain.evidence import History
+from tests.planted.plant import IMPLIED, PLANTS, found, plant
+from tests.planted.plant_world import clean
 
 BAD = {Verdict.INVALID, Verdict.UNKNOWN}
 COUNTED = {"A7"}

@@ -7,8 +7,8 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting import bodies
-from remoting.bodies import Body, MessageQueue
+from remoting.bodies import registry as bodies
+from remoting.bodies.registry import Body, MessageQueue
 from remoting.errors import HeaderError
 from remoting.fastjson import dumps_object_keyed, loads
 

@@ -10,14 +10,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting import headers
 from remoting.codec import decode, encode
 from remoting.codes import LanguageCode, ResponseCode
 from remoting.command import JSON, ROCKETMQ, Command
 from remoting.connection import Connection, Reply
 from remoting.errors import FrameError, HeaderError
 from remoting.framing import FrameReader
-from remoting.headers import REQUEST_HEADERS, Header, decode_header, encode_header
+from remoting.headers import registry as headers
+from remoting.headers.registry import REQUEST_HEADERS, Header, decode_header, encode_header
 from remoting.server import RemotingServer
 
 LIMIT = 4096

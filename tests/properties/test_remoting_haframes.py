@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.classic_config import ClassicKeys
-from broker.ha_link import HaLink
-from broker.ha_server import HaServer
+from broker.master_slave.ha_link import HaLink
+from broker.master_slave.ha_server import HaServer
+from broker.settings.pair_keys import ClassicKeys
 from remoting.errors import FrameError
-from remoting.haframes import HEAD_BYTES, REPORT_BYTES, FrameReader, ReportReader, head, report
-from tests.unit.ha_master import MemoryLog, content
+from remoting.haframes import HEAD_BYTES, REPORT_BYTES, HaFrameReader, ReportReader, head, report
+from tests.parts.ha_master import MemoryLog, content
 
 BODY_MAX = 64
 LEAST, END = 1024, 5000
@@ -37,7 +37,7 @@ def pieces(stream: bytes, lengths: list[int]) -> Iterable[bytes]:
 
 def frames_of(stream: bytes, parts: Iterable[bytes]) -> tuple[list[tuple[int, bytes]], bool]:
     """Return the frames read, and whether the stream was refused; each call's memory is bounded."""
-    reader, frames = FrameReader(BODY_MAX), []
+    reader, frames = HaFrameReader(BODY_MAX), []
     for part in parts:
         try:
             frames += reader.feed(part)

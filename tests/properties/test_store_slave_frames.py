@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from remoting.record import RecordError
 from runtime.clock import ManualClock
-from store.dispatch import DELAY_LEVELS_MS, dispatched_from_record
 from store.errors import ReplicaRefused
-from store.logscan import check_record
+from store.log.dispatch import DELAY_LEVELS_MS, dispatched_from_record
+from store.log.logscan import check_record
 from store.messagestore import MessageStore
-from store.recordreader import RecordReader
-from tests.unit.slave_tools import Slave, contents, messages
-from tests.unit.store_tools import HOST, make_config, record
+from store.slave.recordreader import RecordReader
+from tests.parts.slave_tools import Slave, contents, messages
+from tests.parts.store_tools import HOST, make_config, record
 
 FILE_BYTES = 8192
 ROUNDS = 12

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from raft.types import Fate, Refusal
+from raft.protocol.types import Fate, Refusal
 from remoting.properties import encode_properties
 from store.errors import StoreWriteError
 from store.types import PendingRecord, PutStatus

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from raft.group import Member as Listed
-from raft.types import Entry, Fate
+from raft.protocol.config import Member as Listed
+from raft.protocol.types import Entry, Fate
 from tests.simulation.books import check_books
 from tests.simulation.invariant import holds
 from tests.simulation.ledger import Attempt
+from tests.simulation.losses import Losses, all_held
 from tests.simulation.member import Member, Parts
 from tests.simulation.network import Weather
 from tests.simulation.world import Shape, World
@@ -39,8 +40,11 @@ class Storm:
         self._last: list[Attempt] = []
         # The one machine whose disk was replaced and which is not a whole voter again.
         self._renewing: Member | None = None
-        # Spoiled, and not yet whole again.
+        # Whose clock is set wrong: never two, for what a majority says the time is, is the time.
+        self._set: Member | None = None
+        # Spoiled, or a part of its disk gone, and not yet whole again.
         self._rotten: Member | None = None
+        self._losses = Losses(self.world, rng)
 
     # -- the whole run
 
@@ -68,7 +72,9 @@ class Storm:
             member.fsync_s = world.shape.fsync_s
             member.disk.fuse = None
             member.disk.failing_syncs = 0
+            member.disk.full = False
             member.boot_fuse = None
+            member.clock.ahead = 0.0
             if not member.alive:
                 world.start(member)
         world.run_until("a leader serves and all have its log", self._whole, SETTLE_SECONDS)
@@ -134,7 +140,8 @@ class Storm:
         kinds: list[tuple[int, Callable[[], None]]] = [
             (6, self._kill), (4, self._power), (1, self._power_all), (4, self._pause), (3, self._cut_one_way),
             (4, self._isolate), (3, self._transfer), (2, self._fail_sync), (4, self._light_fuse), (3, self._slow_disk),
-            (2, self._cut_leader), (3, self._rot), (2, self._renew),
+            (2, self._cut_leader), (3, self._rot), (2, self._renew), (4, self._set_clock),
+            (3, self._lose_file), (3, self._take_queues), (3, self._fill_disk),
         ]  # fmt: skip
         self.rng.choices([event for _, event in kinds], [weight for weight, _ in kinds])[0]()
         self.world.after(self.fault_gap * (0.2 + self.rng.random() * 1.6), self._fault)
@@ -233,11 +240,42 @@ class Storm:
             operations = member.disk.fuse = self.rng.randint(1, 30)
             self.world.say(lambda: f"the power of {member.name} goes in {operations} operations")
 
+    def _fill_disk(self) -> None:
+        """Fill the disk of one, or of all but a new one: a member cannot begin without any room."""
+        member = self._pick()
+        if member is None:
+            return
+        members = list(self.world.members.values()) if self.rng.random() < 0.2 else [member]
+        members = [each for each in members if each is not self._renewing]
+        for each in members:
+            self.world.say(lambda each=each: f"the disk of {each.name} is full")  # type: ignore[misc]  # a bound default
+            each.disk.full = True
+            self.world.after(0.1 + self.rng.random() * 3, lambda each=each: self._drain(each))  # type: ignore[misc]
+
+    def _drain(self, member: Member) -> None:
+        self.world.say(lambda: f"the disk of {member.name} has room")
+        member.disk.full = False
+
     def _slow_disk(self) -> None:
         member = self._pick()
         if member is not None:
             member.fsync_s = self.rng.choice((0.03, 0.2, 0.6))
             self.world.after(self.rng.random() * 2, lambda: setattr(member, "fsync_s", self.world.shape.fsync_s))
+
+    def _set_clock(self) -> None:
+        """Set one machine's wall clock wrong, and right again after a while; a group of one has nobody to ask."""
+        member = self._pick() if len(self.world.members) > 1 else None
+        if member is None or self._set is not None:
+            return
+        self._set = member
+        ahead = member.clock.ahead = self.rng.choice((1, -1)) * self.rng.choice((20.0, 45.0, 3600.0, 80 * 3600.0))
+        self.world.say(lambda: f"the clock of {member.name} is set by {ahead:+.0f} s")
+        self.world.after(0.2 + self.rng.random() * 4, lambda: self._set_right(member))
+
+    def _set_right(self, member: Member) -> None:
+        self.world.say(lambda: f"the clock of {member.name} is set right")
+        member.clock.ahead = 0.0
+        self._set = None
 
     def _rot(self) -> None:
         """Spoil an entry that a member had on its disk, while its process is down."""
@@ -250,7 +288,7 @@ class Storm:
         known = [
             made
             for index, made in entries
-            if 1 < index <= floor and made.entry.position >= read_from and holds(member, made.entry)
+            if index <= floor and made.entry.position >= read_from and holds(member, made.entry)
         ]
         if not known:
             return
@@ -258,15 +296,40 @@ class Storm:
         self.world.kill(member)
         self.world.say(lambda: f"{member.name}: entry {entry.index} rots")
         member.spoil(entry.position + self.rng.randrange(len(entry.data)))
+        self.world.watch.spoiled(member, [entry])
         self._rotten = member
         self._back(member)
         self._await_health(member, entry)
 
     def _await_health(self, member: Member, entry: Entry) -> None:
         if member.alive and member.log.whole and holds(member, entry):
-            self._rotten = None
+            self._healed(member)
         else:
             self.world.after(0.1, lambda: self._await_health(member, entry))
+
+    def _lose_file(self) -> None:
+        """Take a file of the log from a member, and kill the repair now and then."""
+        member = self._pick() if len(self.world.members) > 1 else None
+        if member is None or self._rotten is not None or self._renewing is not None:
+            return
+        entries = self._losses.lose_file(member)
+        if entries:
+            self._rotten = member
+            self.world.watch.spoiled(member, entries)
+            self._losses.harry(member, lambda: all_held(member, entries), lambda: self._healed(member))
+
+    def _take_queues(self) -> None:
+        """Take queues from a member, and kill the rebuild now and then."""
+        member = self._pick()
+        if member is None or self._rotten is not None or self._renewing is not None:
+            return
+        self._rotten = member
+        self._losses.take_queues(member)
+        self._losses.harry(member, lambda: True, lambda: self._healed(member))
+
+    def _healed(self, member: Member) -> None:
+        self._rotten = None
+        self.world.watch.healed(member)
 
     # -- a new disk: remove, add, promote
 

@@ -1,9 +1,9 @@
 """What an invariant is: something that looks on at everything, and raises when what must hold does not."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from raft.messages import Message
-from raft.types import Entry, Role
+from raft.protocol.messages import RaftMessage
+from raft.protocol.types import Entry, Role
 from tests.simulation.ledger import Attempt, Ledger
 from tests.simulation.member import FILE_BYTES, Member
 
@@ -37,13 +37,19 @@ class Invariant:
     def wiped(self, member: Member) -> None:
         """A machine has an empty disk."""
 
+    def spoiled(self, member: Member, entries: Sequence[Entry]) -> None:
+        """An accident has taken entries from a disk that held them."""
+
+    def healed(self, member: Member) -> None:
+        """What an accident had taken is there again."""
+
     def committed(self, member: Member, index: int) -> None:
         """A member's commit point moves."""
 
     def role(self, member: Member, role: Role, term: int) -> None:
         """A member's role changes."""
 
-    def sent(self, member: Member, target: str, message: Message) -> None:
+    def sent(self, member: Member, target: str, message: RaftMessage) -> None:
         """A member sends a message."""
 
     def cut(self, member: Member, last: int) -> None:

@@ -3,10 +3,11 @@
 Every check is incremental: it looks at what the event touched. Breaking one raises Violation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from raft.messages import Kind, Message
-from raft.types import Entry, Role
+from raft.protocol.hello import CLOCK_APART_MS_MAX
+from raft.protocol.messages import MessageKind, RaftMessage
+from raft.protocol.types import Entry, Role
 from tests.simulation.invariant import Invariant, holds
 from tests.simulation.invariants_clients import (
     EveryAttemptHasOneFate,
@@ -15,7 +16,14 @@ from tests.simulation.invariants_clients import (
 )
 from tests.simulation.ledger import Attempt, Ledger
 from tests.simulation.member import Member
+from tests.simulation.simclock import EPOCH_MS
 
+# How long messages are kept in this world: longer than any world lives.
+KEPT_MS = 2 * 3_600_000
+# What clocks of this world may be off without having been set.
+SKEW_MS_MAX = 10_000
+# How often a leader is asked what it would delete, seconds.
+LOOK_SECONDS = 0.05
 # More than any entry: read() gives one entry a call, or as many as fit.
 READ_BYTES = 1 << 20
 
@@ -34,7 +42,12 @@ class CommittedBytesAreTheSameEverywhere(Invariant):
         at = max(self._known[member.name], member.log.base.index) + 1
         self.check(index <= member.log.last.index, f"{member.name} commits {index}, its log ends at {member.log.last}")
         while at <= index:
-            for entry in member.log.read(at, READ_BYTES):
+            found = member.log.read(at, READ_BYTES)
+            if not found:
+                # It is damaged, as just seen, and looked at again when it was mended.
+                index = at - 1
+                break
+            for entry in found:
                 if entry.index <= index:
                     self._compare(member, Entry(*entry))
                 at = entry.index + 1
@@ -64,14 +77,22 @@ class AcknowledgedIsOnAMajoritysDisk(Invariant):
         # Member → what it had said to hold: since then its disk may have been replaced, which is nobody's mistake.
         self._said: dict[str, tuple[int, int]] = {}
         self._gone: dict[str, tuple[int, int]] = {}
+        # And what an accident has taken from it.
+        self._spoiled: dict[str, set[tuple[int, int]]] = {}
 
-    def sent(self, member: Member, _target: str, message: Message) -> None:
-        if message.kind is Kind.APPEND_REPLY and message.fields["ok"]:
+    def sent(self, member: Member, _target: str, message: RaftMessage) -> None:
+        if message.kind is MessageKind.APPEND_REPLY and message.fields["ok"]:
             held = min(message.fields["match"], message.fields["durable"])
             self._said[member.name] = max(self._said.get(member.name, (0, 0)), (message.fields["term"], held))
 
     def wiped(self, member: Member) -> None:
         self._gone[member.name] = self._said.pop(member.name, (0, 0))
+
+    def spoiled(self, member: Member, entries: Sequence[Entry]) -> None:
+        self._spoiled[member.name] = {(entry.index, entry.term) for entry in entries}
+
+    def healed(self, member: Member) -> None:
+        self._spoiled.pop(member.name, None)
 
     def acknowledged(self, member: Member, attempt: Attempt) -> None:
         if attempt.meta:
@@ -88,6 +109,7 @@ class AcknowledgedIsOnAMajoritysDisk(Invariant):
         assert config is not None, "who acknowledges has a CONFIG"
         entry = known.entry
         gone = {name for name, (term, index) in self._gone.items() if term >= entry.term and index >= entry.index}
+        gone |= {name for name, taken in self._spoiled.items() if (entry.index, entry.term) in taken}
         holding = [name for name in config.voters if name in gone or holds(self.members[name], known.entry)]
         self.check(
             config.majority(holding),
@@ -161,10 +183,10 @@ class TermsAndVotesNeverGoBack(Invariant):
         )
         self._seen[member.name] = (term, vote)
 
-    def sent(self, member: Member, target: str, message: Message) -> None:
-        if message.kind is Kind.VOTE_REPLY and message.fields["granted"]:
+    def sent(self, member: Member, target: str, message: RaftMessage) -> None:
+        if message.kind is MessageKind.VOTE_REPLY and message.fields["granted"]:
             self._vote(member, message.fields["term"], target)
-        elif message.kind is Kind.VOTE:
+        elif message.kind is MessageKind.VOTE:
             self._vote(member, message.fields["term"], member.name)
 
     def _vote(self, member: Member, term: int, target: str) -> None:
@@ -215,20 +237,23 @@ class TheFloorIsNeverCut(Invariant):
 
     def __init__(self, members: Mapping[str, Member], ledger: Ledger) -> None:
         super().__init__(members, ledger)
-        # Member → the last entry that it told a leader it holds durably, as (index, term).
+        # Member → the last entry that it told a leader, or as leader counted, as durable: (index, term).
         self._told: dict[str, tuple[int, int]] = {}
 
     def wiped(self, member: Member) -> None:
         self._told.pop(member.name, None)
 
-    def sent(self, member: Member, _target: str, message: Message) -> None:
-        if message.kind is not Kind.APPEND_REPLY or not message.fields["ok"]:
+    def sent(self, member: Member, _target: str, message: RaftMessage) -> None:
+        if message.kind is MessageKind.APPEND_REPLY and message.fields["ok"]:
+            index = min(message.fields["match"], message.fields["durable"])
+            term = member.log.term(index)
+            self.check(term is not None, f"{member.name} acknowledges entry {index} and does not have it")
+        elif message.kind is MessageKind.APPEND:
+            index = member.log.durable
+            term = member.log.term(index)
+        else:
             return
-        index = min(message.fields["match"], message.fields["durable"])
-        term = member.log.term(index)
-        self.check(term is not None, f"{member.name} acknowledges entry {index} and does not have it")
-        assert term is not None
-        if index > self._told.get(member.name, (0, 0))[0]:
+        if term is not None and index > self._told.get(member.name, (0, 0))[0]:
             self._told[member.name] = (index, term)
 
     def booted(self, member: Member) -> None:
@@ -238,16 +263,52 @@ class TheFloorIsNeverCut(Invariant):
                 member.log.term(index) == term,
                 f"{member.name} starts with {member.log.last}, it had acknowledged entry {index} of term {term}",
             )
+            # No world here forgets what is old.
+            self.check(
+                member.log.base.index == 0,
+                f"{member.name} calls itself whole and begins behind entry {member.log.base.index}",
+            )
 
     def cut(self, member: Member, last: int) -> None:
-        if last < self._told.get(member.name, (0, 0))[0]:
+        told = self._told.get(member.name, (0, 0))[0]
+        if last < told:
             self._told[member.name] = (last, member.log.term(last) or 0)
-        for gone in range(last + 1, member.log.last.index + 1):
+        # What was torn by a power cut before anybody was told of it is cut with all behind it, as it is at a start: of
+        # that others may have committed some without this member.
+        until = member.log.last.index if member.log.whole else told
+        for gone in range(last + 1, until + 1):
             known = self.ledger.entries.get(gone)
             self.check(
                 known is None or known.entry.term != member.log.term(gone),
                 f"{member.name} cuts entry {gone}, which is committed",
             )
+
+
+class NothingIsStampedOrDeletedByAWrongClock(Invariant):
+    """No message is of a time that has not come, and none is given up as old that is not (R17).
+
+    It would be so for good: store times never fall in a log, so that delays wait and searches miss until that time.
+    """
+
+    def __init__(self, members: Mapping[str, Member], ledger: Ledger) -> None:
+        super().__init__(members, ledger)
+        self._seen = 0
+        self._look_at: dict[str, float] = {}
+
+    def committed(self, member: Member, _index: int) -> None:
+        # Clocks that agree may differ by the bound; those of this world run a little wrong beside.
+        latest = EPOCH_MS + member.world.now * 1000 + CLOCK_APART_MS_MAX + SKEW_MS_MAX
+        while self._seen < self.ledger.last:
+            self._seen += 1
+            stamped = self.ledger.entries[self._seen].control.timestamp
+            self.check(stamped <= latest, f"entry {self._seen} is of a time {(stamped - latest) / 1000:.0f} s too late")
+
+    def touched(self, member: Member) -> None:
+        if not member.raft.serving or member.world.now < self._look_at.get(member.name, 0.0):
+            return
+        self._look_at[member.name] = member.world.now + LOOK_SECONDS
+        old = member.expires(KEPT_MS)
+        self.check(old == 0, f"{member.name} gives {old} entries up as older than {KEPT_MS / 3_600_000:.0f} h")
 
 
 class Invariants:
@@ -269,6 +330,7 @@ class Invariants:
             CommitNeverGoesBack(members, self.ledger),
             OneLeaseAtATime(members, self.ledger),
             TheFloorIsNeverCut(members, self.ledger),
+            NothingIsStampedOrDeletedByAWrongClock(members, self.ledger),
             self.queues,
             self.attempts,
             self.readers,
@@ -285,6 +347,14 @@ class Invariants:
         for invariant in self.all:
             invariant.wiped(member)
 
+    def spoiled(self, member: Member, entries: Sequence[Entry]) -> None:
+        for invariant in self.all:
+            invariant.spoiled(member, entries)
+
+    def healed(self, member: Member) -> None:
+        for invariant in self.all:
+            invariant.healed(member)
+
     def committed(self, member: Member, index: int) -> None:
         for invariant in self.all:
             invariant.committed(member, index)
@@ -293,7 +363,7 @@ class Invariants:
         for invariant in self.all:
             invariant.role(member, role, term)
 
-    def sent(self, member: Member, target: str, message: Message) -> None:
+    def sent(self, member: Member, target: str, message: RaftMessage) -> None:
         for invariant in self.all:
             invariant.sent(member, target, message)
 

@@ -1,6 +1,6 @@
 """The invariants that clients live by: what queues hold, what readers see, what producers are told."""
 
-from raft.types import Fate
+from raft.protocol.types import Fate
 from tests.simulation.invariant import Invariant
 from tests.simulation.ledger import QUEUES, Attempt
 from tests.simulation.member import Member

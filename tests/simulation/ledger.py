@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raft.types import Entry, Fate
+from raft.protocol.types import Entry, EntryType, Fate
 from remoting.record import decode_record
 from remoting.topics import RAFT_TOPIC
-from store.controlrecord import Control, EntryKind, decode_control
+from store.controlrecord import Control, decode_control
 
 Queue = tuple[str, int]
 # All that producers write to.
@@ -73,11 +73,11 @@ class Ledger:
         before = self.entries.get(entry.index - 1)
         if before is not None and control.previous_term != before.control.term:
             return f"entry {entry.index} follows term {control.previous_term}, not {before.control.term}"
-        if control.kind is EntryKind.MESSAGES:
+        if control.kind is EntryType.MESSAGES:
             wrong = self._take_records(made, data)
             if wrong is not None:
                 return wrong
-        if control.kind is EntryKind.META:
+        if control.kind is EntryType.META:
             self.metas[control.payload] = entry.index
         self.entries[entry.index] = made
         self.last = entry.index

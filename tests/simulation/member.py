@@ -9,19 +9,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-from raft.group import GroupConfig
-from raft.hello import Hello, judge
-from raft.node import RaftNode
-from raft.settings import RaftSettings
-from raft.types import EntryRefused, Log, Role
-from raft.votefile import VoteFile
+from raft.core.node import RaftNode
+from raft.core.votefile import VoteFile
+from raft.protocol.config import GroupConfig
+from raft.protocol.hello import Hello, judge
+from raft.protocol.settings import RaftSettings
+from raft.protocol.types import Role
+from runtime.clock import SteadyClock
 from store.config import SYNC_FLUSH, StoreConfig
-from store.entrylog import EntryLog
+from store.controlrecord import decode_control
 from store.errors import StoreError
-from store.floorfile import FLOOR_NAME
+from store.events import Payloads
+from store.files.floorfile import FLOOR_NAME
 from store.messagestore import MessageStore
+from store.raftlog.entrylog import EntryLog
+from tests.parts.told import Told, nobody
+from tests.simulation.midstart import KilledInStart, killed_after
 from tests.simulation.seams import Surroundings
 from tests.simulation.simclock import SimClock
 from tests.simulation.simdisk import SimDisk
@@ -45,9 +49,19 @@ class Parts:
 
     node_class: type[RaftNode] = RaftNode
 
+    def make_clock(self, member: "Member") -> SteadyClock:
+        return SteadyClock(member.clock)
+
     def open_store(self, config: StoreConfig, member: "Member") -> MessageStore:
         return MessageStore.open(
-            config, store_host=HOST, clock=member.clock, disk=member.disk, group=True, stepped=True
+            config,
+            store_host=HOST,
+            clock=member.steady,
+            disk=member.disk,
+            group=True,
+            stepped=True,
+            payloads=Payloads(ends_group=lambda payload: GroupConfig.decode(payload).classic),
+            events=member.told.events,
         )
 
     def open_votes(self, member: "Member") -> VoteFile:
@@ -64,10 +78,10 @@ class Parts:
     def make_node(self, member: "Member") -> RaftNode:
         return self.node_class(
             member.settings,
-            cast(Log, member.log),
+            member.log,
             member.votes,
             hello=member.hello,
-            clock=member.clock,
+            clock=member.steady,
             rng=member.rng,
             send=lambda peer, message: member.world.carry(member.name, peer, message),
             events=member,
@@ -75,8 +89,9 @@ class Parts:
 
 
 class Member:
-    """A machine and its process. `raft`, `store`, `log` and `votes` are those of the present life."""
+    """A machine and its process. `raft`, `store`, `log`, `votes` and `steady` are those of the present life."""
 
+    steady: SteadyClock
     raft: RaftNode
     store: MessageStore
     log: EntryLog
@@ -103,10 +118,14 @@ class Member:
         self.power_cut = False
         # The power goes after so many operations of the next start.
         self.boot_fuse: int | None = None
+        # The next start is killed when it has put so many batches into its queues.
+        self.boot_kill: int | None = None
+        self.killed_in_start = False
         self.reset_from: str | None = None
         self._tick_token = 0
         self._tick_at = float("inf")
         self._flushing = False
+        self._working = False
 
     # -- life
 
@@ -120,24 +139,26 @@ class Member:
         self.inbox = []
         self.fatal = None
         self._tick_at = float("inf")
-        self._flushing = False
+        self._flushing = self._working = False
         parts = self.parts
+        self.steady = parts.make_clock(self)
         try:
             config = replace(STORE, storePathRootDir=str(self.disk.root))
-            self.store = parts.open_store(config, self)
+            batches, self.boot_kill = self.boot_kill, None
+            self.told = Told()
+            with killed_after(batches, self.disk):
+                self.store = parts.open_store(config, self)
             self.alive = True
             assert self.store.entries is not None, "a member's store has entries"
             self.log = self.store.entries
             self.votes = parts.open_votes(self)
             self.raft = parts.make_node(self)
-        except Exception:
-            self.power_cut = self.disk.dead
+        except Exception as error:
+            self.killed_in_start = _has_cause(error, KilledInStart)
+            self.power_cut = self.disk.dead and not self.killed_in_start
             self._abandon()
             raise
-        self.log.refused = EntryRefused
-        self.log.ends_group = lambda payload: GroupConfig.decode(payload).classic
-        self.log.on_durable = self._on_durable
-        self.store.on_fatal = self.on_fatal
+        self.told.flushed, self.told.fatal = self._on_durable, self.on_fatal
         self._watch_cuts()
         self.world.watch.booted(self)
         self.raft.start()
@@ -153,6 +174,16 @@ class Member:
 
         self.log.cut = watched  # type: ignore[method-assign]  # looked at, and done
 
+    def stop(self) -> None:
+        """End the process in good order, as far as its disk lets it."""
+        self.told.flushed = self.told.fatal = nobody
+        with suppress(OSError, StoreError):
+            self.store.close()
+        power = self.disk.dead
+        self._abandon()
+        if power:
+            self.disk.lose_power()
+
     def end(self, *, power: bool) -> None:
         """End the process at this very moment; with `power` the machine too."""
         self._abandon()
@@ -165,7 +196,7 @@ class Member:
         self.disk.die()
         store = getattr(self, "store", None)
         if store is not None:
-            store.on_fatal = store.on_flushed = None
+            self.told.fatal = nobody
             # The entries of the queues that were not written yet are memory, and go with it.
             store._queues._dirty.clear()
             with suppress(OSError, StoreError):
@@ -180,6 +211,12 @@ class Member:
         self.disk.write_back(self.disk.root / FLOOR_NAME)
         start = position - position % FILE_BYTES
         self.disk.rot(self.disk.root / "commitlog" / f"{start:020d}", position - start, 1)
+
+    def lose_file(self, number: int) -> None:
+        """Let a file of the log be gone, a while after it was synced; see spoil()."""
+        self.disk.write_back(self.disk.root / FLOOR_NAME)
+        self.disk.lose(self.disk.root / "commitlog" / f"{number * FILE_BYTES:020d}")
+        self.world.say(lambda: f"{self.name} loses file {number} of its log")
 
     @property
     def leads(self) -> bool:
@@ -207,7 +244,7 @@ class Member:
             has_log=last.index > 0,
             log_file_bytes=FILE_BYTES,
             flush_sync=True,
-            clock_ms=self.clock.now_ms(),
+            clock_ms=self.steady.wall_ms(),
             base_digest=config.base_digest if config is not None else 0,
             config_index=at,
             peer_ids=tuple(peer.id for peer in self.settings.peers),
@@ -254,6 +291,15 @@ class Member:
             self._flushing = True
             pause = self.fsync_s * (0.5 + self.rng.random())
             self.world.after(pause, self._flush, on=self)
+        if self.log.mending.busy and not self._working:
+            self._working = True
+            self.world.after(self.fsync_s * (0.5 + self.rng.random()), self._work, on=self)
+
+    def _work(self) -> None:
+        """Do what the store's worker does, and let the node know."""
+        self._working = False
+        self._run_helper()
+        self.wake()
 
     def _flush(self) -> None:
         self._flushing = False
@@ -263,6 +309,19 @@ class Member:
     def _run_helper(self) -> None:
         while self.store.step_helper():
             pass
+
+    def expires(self, age_ms: int) -> int:
+        """Return how many entries of its log it would have deleted as leader, were messages kept for so long."""
+        if not self.raft.serving or not self.raft.clocks.agreed(self.raft.config):
+            return 0
+        before = self.steady.now_ms() - age_ms
+        oldest = self.log.read(self.log.base.index + 1, 1)
+        if not oldest or decode_control(bytes(oldest[0].data)).timestamp >= before:
+            return 0
+        return sum(
+            decode_control(bytes(self.log.read(at, 1)[0].data)).timestamp < before
+            for at in range(self.log.base.index + 1, self.log.released + 1)
+        )
 
     def idle(self) -> None:
         """Do the store's upkeep."""
@@ -300,3 +359,11 @@ class Member:
 
     def reset_wanted(self, member_id: str) -> None:
         self.reset_from = member_id
+
+
+def _has_cause(error: BaseException | None, kind: type[BaseException]) -> bool:
+    while error is not None:
+        if isinstance(error, kind):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raft.messages import Kind, Message, decode, encode_head
+from raft.protocol.messages import MessageKind, RaftMessage, decode, encode_head
 from tests.simulation.member import Member
 from tests.simulation.seams import Surroundings
 
@@ -44,11 +44,11 @@ class Network:
         self.cuts: set[tuple[str, str]] = set()
         self._rising: set[tuple[str, str]] = set()
         # Tests look at messages here, and may keep one from being sent by returning False.
-        self.tap: Callable[[str, str, Message], bool] = _let_pass
+        self.tap: Callable[[str, str, RaftMessage], bool] = _let_pass
 
     # -- messages
 
-    def send(self, source: str, target: str, message: Message) -> bool:
+    def send(self, source: str, target: str, message: RaftMessage) -> bool:
         """Take a message as a transport does; False when there is no link."""
         world = self._world
         sender = self._members[source]
@@ -171,15 +171,15 @@ class Network:
             self.drop(source, target)
 
 
-def describe(message: Message) -> str:
+def describe(message: RaftMessage) -> str:
     """Return a message in a line."""
     fields = dict(message.fields)
-    if message.kind is Kind.APPEND and "entries" in fields:
+    if message.kind is MessageKind.APPEND and "entries" in fields:
         entries = fields["entries"]
         fields["entries"] = [entry[:2] for entry in entries] if len(entries) < 4 else f"{len(entries)} entries"
     text = " ".join(f"{name}={value}" for name, value in fields.items())
     return f"{message.kind.name} {text}"
 
 
-def _let_pass(_source: str, _target: str, _message: Message) -> bool:
+def _let_pass(_source: str, _target: str, _message: RaftMessage) -> bool:
     return True

@@ -3,20 +3,22 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from raft.bootstrap import Decision, Move, decide
-from raft.core import Core
-from raft.follower import Follower
-from raft.group import GroupConfig
-from raft.hello import Hello
-from raft.lease import Lease
-from raft.messages import Kind, Message
-from raft.node import RaftNode
-from raft.prevote import PreVote
-from raft.types import Entry, Fate
-from raft.votefile import VoteFile
+from raft.core.bootstrap import BootstrapDecision, Move, decide
+from raft.core.clocks import Clocks
+from raft.core.core import Core
+from raft.core.follower import Follower
+from raft.core.lease import Lease
+from raft.core.node import RaftNode
+from raft.core.prevote import PreVote
+from raft.core.votefile import VoteFile
+from raft.protocol.config import GroupConfig
+from raft.protocol.hello import Hello
+from raft.protocol.messages import MessageKind, RaftMessage
+from raft.protocol.types import Entry, Fate
+from runtime.clock import SteadyClock
 from store.config import StoreConfig
-from store.grouprecovery import GroupRecovery
 from store.messagestore import MessageStore
+from store.recovery.raft_recovery import GroupRecovery
 from tests.simulation.member import Member, Parts
 
 
@@ -56,6 +58,26 @@ class _AloneCore(Core):
 
 
 ack_before_quorum = with_core(_AloneCore)
+
+
+# -- clocks
+
+
+class _LinkClocks(Clocks):
+    """Clocks are judged when a link is made, and never again."""
+
+    def look(self, config: GroupConfig | None, *, now: bool = False) -> None:
+        if self._looked_at == float("-inf"):
+            super().look(config, now=now)
+
+
+class _LinkCore(Core):
+    clocks_class = _LinkClocks
+
+
+class compare_clocks_at_the_link_only(with_core(_LinkCore)):  # type: ignore[misc]  # noqa: N801  # made by a function
+    def make_clock(self, member: Member) -> SteadyClock:
+        return SteadyClock(member.clock, jump_ms_max=1 << 60, step_ms_max=1 << 60)
 
 
 # -- votes
@@ -221,16 +243,16 @@ acknowledge_when_deposed = _tells_when_deposed(Fate.COMMITTED)
 overwritten_when_deposed = _tells_when_deposed(Fate.OVERWRITTEN)
 
 
-Taking = Callable[[str, str, Message], bool]
+Taking = Callable[[str, str, RaftMessage], bool]
 
 
 def appends_above(index: int, source: str, target: str) -> Taking:
     """Return what chooses appends on one link that carry entries above an index."""
 
-    def wanted(one: str, other: str, message: Message) -> bool:
+    def wanted(one: str, other: str, message: RaftMessage) -> bool:
         return (
             (one, other) == (source, target)
-            and message.kind is Kind.APPEND
+            and message.kind is MessageKind.APPEND
             and any(row[0] > index for row in message.fields["entries"])
         )
 
@@ -249,9 +271,11 @@ class cut_below_the_floor(Parts):  # noqa: N801  # named like the other bugs
             GroupRecovery._behind_damage = honest  # type: ignore[method-assign]  # given back
 
 
-def begin_without_those_who_have_the_data(own: Hello, others: Mapping[str, Hello | None], self_id: str) -> Decision:
-    """Stand in for raft.bootstrap.decide: a majority of empty stores begins a group."""
+def begin_without_those_who_have_the_data(
+    own: Hello, others: Mapping[str, Hello | None], self_id: str
+) -> BootstrapDecision:
+    """Stand in for raft.core.bootstrap.decide: a majority of empty stores begins a group."""
     empty = {name for name, hello in others.items() if hello is not None and hello.empty} | {self_id}
     if own.empty and None not in others.values() and len(empty) > len(others) // 2 and min(empty) == self_id:
-        return Decision(Move.FORM, "most stores are empty")
+        return BootstrapDecision(Move.FORM, "most stores are empty")
     return decide(own, others, self_id)

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from raft.group import Member as Listed
-from raft.messages import Kind, Message
-from raft.types import Fate, OnFate, Refusal
+from raft.protocol.config import Member as Listed
+from raft.protocol.messages import MessageKind, RaftMessage
+from raft.protocol.types import Fate, OnFate, Refusal
 from tests.simulation.books import check_books
 from tests.simulation.faults import SETTLE_SECONDS
 from tests.simulation.ledger import Attempt
@@ -105,11 +105,11 @@ class Script:
     def heal(self) -> None:
         self.world.network.heal()
 
-    def drop(self, wanted: Callable[[str, str, Message], bool]) -> None:
+    def drop(self, wanted: Callable[[str, str, RaftMessage], bool]) -> None:
         """Lose every message that is wanted lost, from now on."""
         self.world.network.tap = lambda source, target, message: not wanted(source, target, message)
 
-    def drop_kind(self, *kinds: Kind, source: str | None = None, target: str | None = None) -> None:
+    def drop_kind(self, *kinds: MessageKind, source: str | None = None, target: str | None = None) -> None:
         """Lose messages of some kinds, of one sender or to one receiver."""
         self.drop(
             lambda one, other, message: message.kind in kinds and source in {None, one} and target in {None, other}

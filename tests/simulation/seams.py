@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from raft.messages import Message
-from raft.types import Role
+from raft.protocol.messages import RaftMessage
+from raft.protocol.types import Role
 
 
 class Watch(Protocol):
@@ -22,7 +22,7 @@ class Watch(Protocol):
         """A member's role changes."""
         ...
 
-    def sent(self, member: Any, target: str, message: Message) -> None:
+    def sent(self, member: Any, target: str, message: RaftMessage) -> None:
         """A member sends a message."""
         ...
 
@@ -48,7 +48,7 @@ class Surroundings(Protocol):
         """Have something happen in a while; with `on` in that member's present life only."""
         ...
 
-    def carry(self, source: str, target: str, message: Message) -> bool:
+    def carry(self, source: str, target: str, message: RaftMessage) -> bool:
         """Send a message; False when there is no link."""
         ...
 

@@ -14,10 +14,12 @@ class SimClock:
         self._true_time = true_time
         self.offset = offset
         self.rate = rate
+        # Seconds by which somebody has set the wall clock.
+        self.ahead = 0.0
 
     def now_ms(self) -> int:
         """Return the wall time, ms."""
-        return EPOCH_MS + round((self._true_time() * self.rate + self.offset) * 1000)
+        return EPOCH_MS + round((self._true_time() * self.rate + self.offset + self.ahead) * 1000)
 
     def monotonic(self) -> float:
         """Return seconds since some moment of this machine."""

@@ -11,8 +11,8 @@ import random
 import shutil
 from pathlib import Path
 
-from runtime.durable import replace_file
-from store.disk import Disk
+from runtime.durable import replace_reserved
+from store.files.disk import Disk
 
 SECTOR = 512
 DERIVED = ("consumequeue", "index")
@@ -33,6 +33,8 @@ class SimDisk(Disk):
         self.root = root
         self.fuse: int | None = None
         self.failing_syncs = 0
+        # Nothing gets room that has none yet. No process may end for that.
+        self.full = False
         # It has failed in the life of this process, which may therefore end.
         self.failed = False
         # A planted bug: syncs are not asked for.
@@ -51,6 +53,8 @@ class SimDisk(Disk):
         # Removed, but the removal is not durable: what would be there again.
         self._ghosts: dict[Path, bytes] = {}
         self._derived: dict[Path, bytes] = {}
+        # File → up to where it has room. What is removed gives its room to nobody else.
+        self._room: dict[Path, int] = {}
         # In the device's cache, which the next fdatasync of any file empties: (file, offset, bytes).
         self._handed: list[tuple[Path, int, bytes]] = []
         root.mkdir(parents=True, exist_ok=True)
@@ -84,8 +88,22 @@ class SimDisk(Disk):
             os.pwrite(fd, data[:half], offset)
             self._dirty.setdefault(path, []).append((offset, half))
             raise
+        room = self._room.get(path, 0)
+        if self.full and offset + len(data) > room:
+            data, lacking = data[: max(0, room - offset)], OSError(errno.ENOSPC, "the disk is full", str(path))
+        else:
+            self._room[path], lacking = max(room, offset + len(data)), None
         super().pwrite(fd, data, offset)
         self._dirty.setdefault(path, []).append((offset, len(data)))
+        if lacking is not None:
+            raise lacking
+
+    def allocate(self, fd: int, offset: int, length: int) -> None:
+        self._check()
+        path = self._paths[fd]
+        if self.full and offset + length > self._room.get(path, 0):
+            raise OSError(errno.ENOSPC, "the disk is full", str(path))
+        self._room[path] = max(self._room.get(path, 0), offset + length)
 
     def fdatasync(self, fd: int) -> None:
         self._count()
@@ -146,14 +164,20 @@ class SimDisk(Disk):
     def used_ratio(self, _folder: Path) -> float:
         return 0.1
 
+    def reserve(self, path: Path, size: int) -> None:
+        if not self.full:
+            super().reserve(path, size)
+
     def replace(self, path: Path, content: bytes) -> None:
-        """Replace a small file, as runtime.durable.replace_file does; it is durable when this returns."""
+        """Replace a small file, as runtime.durable.replace_reserved does; it is durable when this returns."""
         self._count()
         if self.failing_syncs:
             self.failing_syncs -= 1
             self.failed = True
             raise OSError(errno.EIO, "the disk does not take it", str(path))
-        replace_file(path, content)
+        if self.full and not path.with_name(path.name + ".tmp").exists():
+            raise OSError(errno.ENOSPC, "the disk is full", str(path))
+        replace_reserved(path, content)
 
     # -- what the world asks
 
@@ -220,6 +244,27 @@ class SimDisk(Disk):
         finally:
             os.close(fd)
 
+    def lose(self, path: Path) -> None:
+        """Let a file be gone, with whatever of it was durable."""
+        path.unlink()
+        self._names.discard(path)
+        self._lost.discard(path)
+        self._durable.pop(path, None)
+        self._dirty.pop(path, None)
+        self._ghosts.pop(path, None)
+        self._derived.pop(path, None)
+
+    def folders(self, name: str) -> list[str]:
+        """Return the names of the folders in a folder."""
+        folder = self.root / name
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+    def take_away(self, name: str) -> None:
+        """Let a folder of what is derived be gone."""
+        for path in [path for path in (self.root / name).rglob("*") if path.is_file()]:
+            self.lose(path)
+        remove_tree(self.root / name)
+
     def wipe(self) -> None:
         """Put an empty disk in its place."""
         assert self.dead, "the process must be gone first"
@@ -230,6 +275,8 @@ class SimDisk(Disk):
         self._lost.clear()
         self._handed.clear()
         self._names.clear()
+        self._room.clear()
+        self.full = False
 
     # -- inside
 

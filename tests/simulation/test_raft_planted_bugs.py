@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from raft.messages import Kind, Message
-from raft.types import Fate
+from raft.protocol.messages import MessageKind, RaftMessage
+from raft.protocol.types import Fate
 from tests.simulation import planted
 from tests.simulation.member import Parts
 from tests.simulation.script import BIG, Schedule, Script, play
@@ -75,7 +75,7 @@ def test_a_deposed_leader_that_acknowledges_is_caught() -> None:
 def a_leader_dies_with_entries_on_their_way(script: Script) -> None:
     """n1 and n2 hold an entry whose acknowledgement n0 never gets; it steps down, the entry lives."""
     script.begin()
-    script.drop_kind(Kind.APPEND_REPLY, target="n0")
+    script.drop_kind(MessageKind.APPEND_REPLY, target="n0")
     script.send("n0")
     script.run(0.05)
     script.isolate("n0")
@@ -168,10 +168,10 @@ def test_R6_a_vote_of_a_wiped_disk_is_caught() -> None:
 def an_append_comes_twice(script: Script) -> None:
     """n1 gets an append again, long after it acknowledged it and before it knows that it is committed."""
     script.begin()
-    seen: list[Message] = []
+    seen: list[RaftMessage] = []
 
-    def keep_one(source: str, target: str, message: Message) -> bool:
-        if (source, target, message.kind) != ("n0", "n1", Kind.APPEND):
+    def keep_one(source: str, target: str, message: RaftMessage) -> bool:
+        if (source, target, message.kind) != ("n0", "n1", MessageKind.APPEND):
             return False
         if seen:
             return True
@@ -200,7 +200,7 @@ def figure_eight(script: Script) -> None:
     script.kill("n0")
     script.heal()
     # The next leader's no-op stays with it alone.
-    script.drop_kind(Kind.APPEND)
+    script.drop_kind(MessageKind.APPEND)
     script.until("n1 or n2 leads", lambda: script.member("n1").leads or script.member("n2").leads)
     second, third = ("n1", "n2") if script.member("n1").leads else ("n2", "n1")
     script.run(0.05)
@@ -293,6 +293,34 @@ def test_R4_two_members_repair_each_other() -> None:
     play(each_lacks_what_the_other_has)
 
 
+# -- clocks
+
+
+def the_clock_of_the_leader_is_set(script: Script) -> None:
+    """n0 leads, and writes on, while its wall clock is 80 h ahead; then it is right again."""
+    script.begin()
+    script.write("n0")
+    script.member("n0").clock.ahead = 80 * 3600.0
+    script.send("n0")
+    for _ in range(20):
+        script.run(0.1)
+        leader = script.world.leader()
+        if leader is not None:
+            script.send(leader.name)
+    assert script.member("n0").raft.clocks.apart or script.member("n0").leads
+    script.member("n0").clock.ahead = 0.0
+    script.run(2.0)
+    assert script.member("n0").raft.clocks.apart == ""
+
+
+def test_R17_comparing_clocks_at_the_link_only_is_caught() -> None:
+    catch(
+        the_clock_of_the_leader_is_set,
+        planted.compare_clocks_at_the_link_only,
+        "NothingIsStampedOrDeletedByAWrongClock",
+    )
+
+
 # -- the beginning
 
 
@@ -311,8 +339,8 @@ def two_empty_stores_meet_the_one_with_the_data(script: Script, plant: Callable[
 
 def test_R1_empty_stores_that_outvote_the_data_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted_schedule(script: Script) -> None:
-        bug = planted.begin_without_those_who_have_the_data
-        two_empty_stores_meet_the_one_with_the_data(script, lambda: monkeypatch.setattr("raft.founding.decide", bug))
+        bug = "raft.core.bootstrapper.decide", planted.begin_without_those_who_have_the_data
+        two_empty_stores_meet_the_one_with_the_data(script, lambda: monkeypatch.setattr(*bug))
 
     play(two_empty_stores_meet_the_one_with_the_data, planted.link_everybody(), finish=False)
     with pytest.raises(Failure, match=r"LeadersHaveAllThatIsCommitted|TermsAndVotesNeverGoBack"):
@@ -325,10 +353,10 @@ def test_R1_empty_stores_that_outvote_the_data_are_caught(monkeypatch: pytest.Mo
 def answers_wait_in_the_socket(script: Script) -> None:
     """n0 is stopped while answers are on their way to it, and goes on when another one leads."""
     script.begin()
-    answered: list[Message] = []
+    answered: list[RaftMessage] = []
 
-    def watch(source: str, target: str, message: Message) -> bool:
-        if (message.kind, target) == (Kind.APPEND_REPLY, "n0"):
+    def watch(source: str, target: str, message: RaftMessage) -> bool:
+        if (message.kind, target) == (MessageKind.APPEND_REPLY, "n0"):
             answered.append(message)
         return False
 

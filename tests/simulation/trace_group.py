@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from raft.group import GroupConfig, Member
-from raft.hello import clock_apart, judge
-from raft.messages import Kind, Message, decode, encode_head
-from raft.types import EntryType, Fate, Mark, Refusal
+from raft.protocol.config import GroupConfig, Member
+from raft.protocol.hello import judge
+from raft.protocol.messages import MessageKind, RaftMessage, decode, encode_head
+from raft.protocol.types import EntryType, Fate, Mark, Refusal
 from runtime.clock import ManualClock
+from tests.parts.raft_memory_log import MemoryLog
 from tests.simulation.trace_member import TracedNode, mark, words
-from tests.unit.raft_memory_log import MemoryLog
 
 GROUP_ID = b"G" * 16
 # Ticks at once, messages in one delivery: beyond it the group spins.
@@ -33,7 +33,7 @@ class TraceGroup:
         self.clock = ManualClock()
         self.beginners: tuple[str, ...] = ()
         self.members: dict[str, TracedNode] = {}
-        self.flying: list[tuple[str, str, Message]] = []
+        self.flying: list[tuple[str, str, RaftMessage]] = []
         self.links: set[tuple[str, str]] = set()
         self.cuts: set[tuple[str, str]] = set()
         self.story: list[str] = []
@@ -73,13 +73,14 @@ class TraceGroup:
 
     # -- the network
 
-    def send(self, sender: str, receiver: str, message: Message) -> bool:
+    def send(self, sender: str, receiver: str, message: RaftMessage) -> bool:
         """Take a message off a member's hands; False when there is no link."""
         if (sender, receiver) not in self.links:
             return False
         lost = (sender, receiver) in self.cuts
-        if message.kind is not Kind.HELLO:
+        if message.kind not in {MessageKind.HELLO, MessageKind.CLOCK, MessageKind.CLOCK_REPLY}:
             # Hellos travel like all others and decide whom a member trusts; there are many, and they say nothing new.
+            # Nor do clocks that are all the same.
             self.say(f"{sender} -> {receiver} {words(message)}{' (lost)' if lost else ''}")
         if not lost:
             self.flying.append((sender, receiver, message))
@@ -93,9 +94,6 @@ class TraceGroup:
             return
         self.links |= {(a.name, b.name), (b.name, a.name)}
         hellos = a.hello(), b.hello()
-        apart = clock_apart(*hellos)
-        if apart is not None:
-            self.say(apart)
         a.raft.connected(b.name, hellos[1])
         b.raft.connected(a.name, hellos[0])
 
@@ -109,7 +107,7 @@ class TraceGroup:
                 if node is not None:
                     node.disconnected(other)
 
-    def carry(self, message: tuple[str, str, Message]) -> None:
+    def carry(self, message: tuple[str, str, RaftMessage]) -> None:
         """Bring one message to its receiver, as bytes; what follows at once is settle()'s."""
         self.flying.remove(message)
         sender, receiver, sent = message

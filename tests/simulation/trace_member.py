@@ -4,15 +4,15 @@ import random
 from pathlib import Path
 from typing import Protocol
 
-from raft.group import GroupConfig
-from raft.hello import Hello
-from raft.messages import Kind, Message
-from raft.node import RaftNode
-from raft.settings import Peer, RaftSettings
-from raft.types import Role
-from raft.votefile import VoteFile
+from raft.core.node import RaftNode
+from raft.core.votefile import VoteFile
+from raft.protocol.config import GroupConfig
+from raft.protocol.hello import Hello
+from raft.protocol.messages import MessageKind, RaftMessage
+from raft.protocol.settings import Peer, RaftSettings
+from raft.protocol.types import Role
 from runtime.clock import ManualClock
-from tests.unit.raft_memory_log import MemoryLog
+from tests.parts.raft_memory_log import MemoryLog
 
 
 class Surroundings(Protocol):
@@ -26,7 +26,7 @@ class Surroundings(Protocol):
         """Tell what happens."""
         ...
 
-    def send(self, sender: str, receiver: str, message: Message) -> bool:
+    def send(self, sender: str, receiver: str, message: RaftMessage) -> bool:
         """Take a message off a member's hands; False when there is no link."""
         ...
 
@@ -47,31 +47,31 @@ def mark(index: int, term: int) -> str:
     return f"{index}/{term}"
 
 
-def words(message: Message) -> str:
+def words(message: RaftMessage) -> str:
     """A message in a few words; sequence numbers and rounds are left out, they only echo."""
     f = message.fields
     match message.kind:
-        case Kind.APPEND:
+        case MessageKind.APPEND:
             entries = " ".join(mark(row[0], row[1]) for row in f["entries"])
             said = f"term {f['term']} after {mark(f['prev_index'], f['prev_term'])} commit {f['commit']} [{entries}]"
-        case Kind.APPEND_REPLY if f["ok"]:
+        case MessageKind.APPEND_REPLY if f["ok"]:
             said = f"term {f['term']} match {f['match']} durable {f['durable']}"
-        case Kind.APPEND_REPLY:
+        case MessageKind.APPEND_REPLY:
             said = f"term {f['term']} no, try {mark(f['hint_index'], f['hint_term'])}"
-        case Kind.PRE_VOTE | Kind.VOTE:
+        case MessageKind.PRE_VOTE | MessageKind.VOTE:
             said = f"term {f['term']} last {mark(f['last_index'], f['last_term'])}"
             said += " by transfer" if f.get("transfer") else ""
-        case Kind.PRE_VOTE_REPLY:
+        case MessageKind.PRE_VOTE_REPLY:
             said = f"term {f['term']} " + ("yes" if f["granted"] else f"no: {f['why']}")
-        case Kind.VOTE_REPLY:
+        case MessageKind.VOTE_REPLY:
             said = f"term {f['term']} " + ("yes" if f["granted"] else "no")
-        case Kind.ADOPT:
+        case MessageKind.ADOPT:
             said = f"entry {mark(f['entries'][0][0], f['entries'][0][1])}"
-        case Kind.ADOPT_REPLY:
+        case MessageKind.ADOPT_REPLY:
             said = "yes" if f["ok"] else f"no: {f['why']}"
-        case Kind.BEHIND:
+        case MessageKind.BEHIND:
             said = f"term {f['term']} base {mark(f['base_index'], f['base_term'])}"
-        case Kind.TIMEOUT_NOW:
+        case MessageKind.TIMEOUT_NOW:
             said = f"term {f['term']}"
         case _:
             said = " ".join(f"{name} {value}" for name, value in f.items() if not isinstance(value, bytes | list))
@@ -152,7 +152,7 @@ class TracedNode:
         assert self.node is not None, f"{self.name} does not run"
         return self.node
 
-    def send(self, peer: str, message: Message) -> bool:
+    def send(self, peer: str, message: RaftMessage) -> bool:
         return self.group.send(self.name, peer, message)
 
     @property

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from raft.messages import Message
-from raft.settings import Peer, RaftSettings
+from raft.protocol.messages import RaftMessage
+from raft.protocol.settings import Peer, RaftSettings
 from store.errors import StoreError
 from tests.simulation.clients import Clients
 from tests.simulation.invariant import Violation
@@ -160,7 +160,7 @@ class World:
             member.settle()
             self.watch.touched(member)
 
-    def carry(self, source: str, target: str, message: Message) -> bool:
+    def carry(self, source: str, target: str, message: RaftMessage) -> bool:
         """Send a message; False when there is no link."""
         return self.network.send(source, target, message)
 
@@ -185,7 +185,7 @@ class World:
             member.boot()
         except Exception as error:
             cut = member.power_cut
-            if not member.disk.failed and not cut:
+            if not member.disk.failed and not cut and not member.killed_in_start:
                 raise
             self.say(lambda error=error: f"{member.name} cannot start: {error!r}")  # type: ignore[misc]  # a bound default
             if cut:
@@ -203,6 +203,13 @@ class World:
         if member.alive:
             self.say(lambda: f"{member.name} is killed")
             member.end(power=False)
+            self.network.gone(member.name, noticed=True)
+
+    def stop(self, member: Member) -> None:
+        """Stop the process in good order; its machine goes on."""
+        if member.alive:
+            self.say(lambda: f"{member.name} stops in good order")
+            member.stop()
             self.network.gone(member.name, noticed=True)
 
     def power(self, *members: Member) -> None:

@@ -6,9 +6,9 @@ from unittest import mock
 
 import orjson
 
-from pipeline import catalogue
-from pipeline.evidence import History
-from pipeline.results import WITNESSES_MAX, Finding
+from pipeline.history import catalogue
+from pipeline.history.results import WITNESSES_MAX, Finding
+from pipeline.plain.evidence import History
 
 
 def plain(witness: Mapping[str, Any]) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.artefacts import Vote, encode_vote, read_artefact
-from pipeline.history import UNKNOWN, Act, Fault, Kind, Op
-from pipeline.plant_stores import GROUP, MEMBERS, RAFT, TOPIC, Cluster, build, copied, write_offsets
-from pipeline.promises import Promises
-from pipeline.replicas import Replicas
-from store.floorfile import VOTE_NAME
+from pipeline.history.promises import Promises
+from pipeline.history.rows import UNKNOWN, Act, Fault, Kind, Op
+from pipeline.logs.member_files import Vote, encode_vote, read_artefact
+from pipeline.plain.replicas import Replicas
+from store.files.floorfile import VOTE_NAME
+from tests.planted.plant_stores import GROUP, MEMBERS, RAFT, TOPIC, Cluster, build, copied, write_offsets
 
 TEMPLATES = 4
 Damage = Callable[[Cluster, random.Random], None]

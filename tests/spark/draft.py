@@ -2,9 +2,9 @@
 
 import random
 
-from pipeline.evidence import History, MergedLog
-from pipeline.history import Act, Op
-from pipeline.promises import Promises
+from pipeline.history.promises import Promises
+from pipeline.history.rows import Act, Beat, Op
+from pipeline.plain.evidence import History, MergedLog
 
 MS = 1_000_000
 
@@ -19,6 +19,7 @@ class Draft:
         self.reads = list(whole.reads)
         self.faults = list(whole.faults)
         self.looks = list(whole.looks)
+        self.beats: list[Beat] = []
         self.held = list(whole.merged.messages)
         self.complete = True
         self.is_merged = True
@@ -27,7 +28,7 @@ class Draft:
     def history(self, promises: Promises) -> History:
         """Return what became of it."""
         merged = MergedLog(self.held, complete=self.complete) if self.is_merged else None
-        return History(self.ops, self.reads, self.faults, self.looks, promises, merged)
+        return History(self.ops, self.reads, self.faults, self.looks, promises, merged, self.beats)
 
     def split(self) -> None:
         """Make the second queue of each topic the first one of another broker group."""

@@ -5,9 +5,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pipeline.evidence import History
-from pipeline.plant_world import MEMBERS, PROMISES, clean
-from pipeline.promises import DUPLICATES_ANY, DUPLICATES_NEVER, Promises
+from pipeline.history.promises import DUPLICATES_ANY, DUPLICATES_NEVER, Promises
+from pipeline.plain.evidence import History
+from tests.planted.plant_world import MEMBERS, PROMISES, clean
 from tests.spark.draft import Draft
 from tests.spark.wrongs import MALFORMED, WRONGS
 
@@ -16,7 +16,10 @@ COUNT = int(os.environ.get("RAFTMQ_HISTORIES", "400"))
 _GROUPS = {"g": MEMBERS, "h": ("m0", "m1", "m2")}
 PROMISED: tuple[Promises, ...] = (
     replace(PROMISES, sessions_judged=True),
-    replace(PROMISES, retention=True, leader_change_on=("kill", "pause"), faults_min=2, acknowledged_min=16),
+    replace(
+        PROMISES, retention=True, stable_reads=False, leader_change_on=("kill", "pause"), faults_min=2,
+        acknowledged_min=16,
+    ),
     replace(PROMISES, group_members=_GROUPS, duplicates=DUPLICATES_NEVER, isolated_transactions=False),
     replace(PROMISES, may_lose_after_power_loss=True, retention=True, info_share_max=0.05, group_members=_GROUPS),
     replace(

@@ -7,30 +7,30 @@ from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
-from pipeline.plant_log import PLANTS, plant
-from pipeline.plant_stores import MEMBERS, PAIR, RAFT
-from pipeline.promises import promises_of
-from pipeline.replicas import Replicas as PlainReplicas
-from pipeline.results import Finding
-from pipeline.spark.evidence import Evidence
-from pipeline.spark.logs import Case, Logs
-from pipeline.spark.replicas import Replicas
-from pipeline.spark.world import World
-from pipeline.twin_log import LOG_CHECKS
+from pipeline.history.promises import promises_of
+from pipeline.history.results import Finding
+from pipeline.plain.log_checks import LOG_CHECKS
+from pipeline.plain.replicas import Replicas as PlainReplicas
+from pipeline.spark.checker.evidence import Evidence
+from pipeline.spark.checker.logs import Case, Logs
+from pipeline.spark.checker.replicas import WorldReplicas
+from pipeline.spark.checker.world import World
+from tests.planted.plant_log import PLANTS, plant
+from tests.planted.plant_stores import MEMBERS, PAIR, RAFT
 from tests.spark.compare import assert_same, plain
 from tests.spark.damages import Clusters, replicas_of
 
 COUNT = int(os.environ.get("RAFTMQ_CLUSTERS", "128"))
 """How many damaged clusters of each kind each check is held against its twin over: with fewer some never show."""
-Check = Callable[[Replicas], dict[int, Finding]]
+Check = Callable[[WorldReplicas], dict[int, Finding]]
 TWINS = {twin.__name__: twin for twin in LOG_CHECKS}
 
 
-def in_spark(spark: SparkSession, cases: Sequence[PlainReplicas]) -> Replicas:
+def in_spark(spark: SparkSession, cases: Sequence[PlainReplicas]) -> WorldReplicas:
     """Return the same evidence as frames."""
     world = World.of_histories(spark, [case.history for case in cases])
     rows = [Case(run, case.artefacts, case.earlier) for run, case in enumerate(cases)]
-    return Replicas(Evidence(world), Logs.of_artefacts(spark, rows, world.promises))
+    return WorldReplicas(Evidence(world), Logs.of_artefacts(spark, rows, world.promises))
 
 
 def damaged(root: Path, kind: str, count: int = COUNT) -> list[PlainReplicas]:

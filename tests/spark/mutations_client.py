@@ -8,14 +8,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipeline.evidence import History
-from pipeline.history import UNKNOWN, Act, Fault, Kind
-from pipeline.plant import Planted, found, plant
-from pipeline.plant_world import LATER, LEDGER, MEMBERS, clean
-from pipeline.promises import Promises
-from pipeline.results import Finding
-from pipeline.spark.evidence import Evidence
-from pipeline.spark.world import World
+from pipeline.history.promises import Promises
+from pipeline.history.results import Finding
+from pipeline.history.rows import UNKNOWN, Act, Beat, Fault, Kind
+from pipeline.plain.evidence import History
+from pipeline.spark.checker.evidence import Evidence
+from pipeline.spark.checker.world import World
+from tests.planted.plant import Planted, found, plant
+from tests.planted.plant_world import LATER, LEDGER, MEMBERS, clean
 from tests.spark.compare import assert_same
 from tests.spark.draft import MS, Draft
 from tests.spark.histories import COUNT, PROMISED
@@ -158,6 +158,11 @@ def _silence(draft: Draft) -> None:
     draft.ops = [op._replace(invoked=later(op.invoked), completed=later(op.completed)) for op in draft.ops]
     draft.faults = [fault._replace(began=later(fault.began), ended=later(fault.ended)) for fault in draft.faults]
     draft.looks = [look._replace(at=later(look.at)) for look in draft.looks]
+    if rng.random() < 0.5:
+        # Through some of it the harness slept; each time anew, so that there may be several such times.
+        slept = at + rng.randrange(length), rng.choice((_S // 2, 2 * _S, length))
+        draft.beats = [Beat(later(beat.at)) for beat in draft.beats]
+        draft.beats += [Beat(slept[0]), Beat(slept[0] + slept[1])]
     if rng.random() < 0.3:
         draft.faults.append(Fault(9, rng.choice(("kill", "pause")), "n0", "", at, at + rng.randrange(length)))
     for counter in range(length // step if first is not None else 0):

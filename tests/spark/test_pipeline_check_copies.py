@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.spark.check_copies import COPIES_CHECKS
-from pipeline.twin_client_copies import check_a4, check_a5, check_a6, check_a7, check_a8, check_a9
+from pipeline.plain.check_copies import check_a4, check_a5, check_a6, check_a7, check_a8, check_a9
+from pipeline.spark.checker.check_copies import COPIES_CHECKS
 from tests.spark.against import hold_against
 from tests.spark.histories import COUNT
 

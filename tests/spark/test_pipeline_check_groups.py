@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.spark.check_groups import GROUP_CHECKS
-from pipeline.twin_client_groups import check_a16, check_a17, check_a19, check_a20
+from pipeline.plain.check_groups import check_a16, check_a17, check_a19, check_a20
+from pipeline.spark.checker.check_groups import GROUP_CHECKS
 from tests.spark.histories import COUNT
 from tests.spark.mutations_client import hold_against_twins
 

@@ -3,11 +3,11 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.guards import GUARDS, check_v7
-from pipeline.spark.check_guards import GUARD_CHECKS
-from pipeline.spark.check_guards import check_v7 as plan_v7
-from pipeline.spark.evidence import Evidence
-from pipeline.spark.world import World
+from pipeline.plain.check_guards import GUARDS, check_v7
+from pipeline.spark.checker.check_guards import GUARD_CHECKS
+from pipeline.spark.checker.check_guards import check_v7 as plan_v7
+from pipeline.spark.checker.evidence import Evidence
+from pipeline.spark.checker.world import World
 from tests.spark.against import hold_against
 from tests.spark.compare import assert_same
 from tests.spark.histories import COUNT, PROMISED, history

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.spark.check_log_derived import DERIVED_CHECKS
+from pipeline.spark.checker.check_log_derived import DERIVED_CHECKS
 from tests.spark.logcases import COUNT, assert_like_twins, assert_planted
 
 

@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.spark.check_loss import LOSS_CHECKS
-from pipeline.twin_client_loss import check_a1, check_a2, check_a3, check_a13
+from pipeline.plain.check_loss import check_a1, check_a2, check_a3, check_a13
+from pipeline.spark.checker.check_loss import LOSS_CHECKS
 from tests.spark.against import hold_against
 from tests.spark.histories import COUNT
 

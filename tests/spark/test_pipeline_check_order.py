@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.spark.check_order import ORDER_CHECKS
-from pipeline.twin_client_order import check_a10, check_a11, check_a12, check_a14, check_a15, check_a22, check_a23
+from pipeline.plain.check_order import check_a10, check_a11, check_a12, check_a14, check_a15, check_a22, check_a23
+from pipeline.spark.checker.check_order import ORDER_CHECKS
 from tests.spark.histories import COUNT
 from tests.spark.mutations_client import hold_against_twins
 

@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.spark.check_service import SERVICE_CHECKS
-from pipeline.twin_client_service import check_a24, check_a25
+from pipeline.plain.check_service import check_a24, check_a25
+from pipeline.spark.checker.check_service import SERVICE_CHECKS
 from tests.spark.histories import COUNT
 from tests.spark.mutations_client import hold_against_twins
 

@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.spark.check_transactions import TRANSACTION_CHECKS
-from pipeline.twin_client_transactions import check_a18, check_a21
+from pipeline.plain.check_transactions import check_a18, check_a21
+from pipeline.spark.checker.check_transactions import TRANSACTION_CHECKS
 from tests.spark.histories import COUNT
 from tests.spark.mutations_client import hold_against_twins
 

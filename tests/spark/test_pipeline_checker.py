@@ -9,15 +9,17 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from pipeline.history import Fault, Kind, Look, Op, Read
-from pipeline.parquet import write_rows
-from pipeline.plant_log import plant
-from pipeline.plant_stores import RAFT, Cluster
-from pipeline.results import Results, Verdict
-from pipeline.run import DATA, EARLIER, INFO, RunFolder
-from pipeline.spark.checker import check_run, check_stores
-from pipeline.twin import judge
+from pipeline.history.folder import DATA, EARLIER, INFO, RunFolder
+from pipeline.history.parquet import write_rows
+from pipeline.history.results import Results, Verdict
+from pipeline.history.rows import Fault, Kind, Look, Op, Read
+from pipeline.plain import checker as twin
+from pipeline.plain.checker import judge
+from pipeline.spark.checker import checker
+from pipeline.spark.checker.checker import check_run, check_stores
 from raftmq.cli.main import app
+from tests.planted.plant_log import plant
+from tests.planted.plant_stores import RAFT, Cluster
 from tests.spark.compare import plain
 
 
@@ -58,12 +60,30 @@ def described(results: Results) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_run_has_the_findings_and_figures_of_the_plain_checker(
+    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files go the whole way; of the checks of clients, which test_pipeline_parity.py holds one by one, only some."""
+    some = {"check_a1", "check_a5", "check_a20", "check_a25"}
+    for module in (checker, twin):
+        checks = [check for check in vars(module)["CLIENT_CHECKS"] if check.__name__ in some]
+        assert len(checks) == len(some)
+        monkeypatch.setattr(module, "CLIENT_CHECKS", checks)
+    _assert_like_plain(folder)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("small", [True, False])
+def test_a_run_has_all_findings_of_the_plain_checker(
     spark: SparkSession, folder: Path, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not small:
-        monkeypatch.setattr("pipeline.spark.checker.SMALL_ROWS", 0)
+        monkeypatch.setattr("pipeline.spark.checker.checker.SMALL_ROWS", 0)
+    _assert_like_plain(folder)
+
+
+def _assert_like_plain(folder: Path) -> None:
     told: list[str] = []
     found, expected = check_run(RunFolder(folder), progress=told.append), judge(RunFolder(folder))
     assert described(found) == described(expected)
@@ -90,7 +110,7 @@ def test_of_a_large_run_the_size_of_files_has_nothing_sent_to_all_tasks(
         raise Stopped
 
     for name in large:
-        monkeypatch.setattr(f"pipeline.spark.checker.{name}", 0)
+        monkeypatch.setattr(f"pipeline.spark.checker.checker.{name}", 0)
     with pytest.raises(Stopped):
         check_run(RunFolder(folder), progress=stop)
     assert seen == ["-1" if large else before]

@@ -10,14 +10,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.artefact_log import read_log
-from pipeline.artefact_queues import compare_index
-from pipeline.artefacts import CHUNK_BYTES, read_artefact
-from pipeline.history import UNKNOWN
-from pipeline.plant_stores import LOG_FILE_BYTES, PAIR, RAFT, TOPIC, Cluster, build
+from pipeline.history.rows import UNKNOWN
+from pipeline.logs.log import read_log
+from pipeline.logs.member_files import CHUNK_BYTES, read_artefact
+from pipeline.logs.queues import compare_index
 from remoting.message import MessageExt
-from store.indexhash import key_hash
-from store.inspect import StoreFolder
+from store.derived.indexhash import key_hash
+from store.recovery.inspect import StoreFolder
+from tests.planted.plant_stores import LOG_FILE_BYTES, PAIR, RAFT, TOPIC, Cluster, build
 
 # The first one starts Spark.
 pytestmark = pytest.mark.timeout(300)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.plant_stores import PAIR, RAFT
+from tests.planted.plant_stores import PAIR, RAFT
 from tests.spark.logcases import COUNT, damaged, in_spark
 
 

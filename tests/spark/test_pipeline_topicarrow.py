@@ -8,8 +8,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from client.api import decode_messages
 from client.compression import Codec, compress, compressed_flag
-from pipeline.spark.topicarrow import PullBodyError, Records, record_starts
-from pipeline.spark.topicsource import TopicDataSource
+from pipeline.spark.topic.arrow import PullBodyError, PulledRecords, record_starts
+from pipeline.spark.topic.source import TopicDataSource
 from remoting.message import MessageExt
 from remoting.record import encode_record
 
@@ -19,7 +19,7 @@ V4, V6 = bytes([10, 0, 0, 7, 0, 0, 0, 99]), bytes(range(20))
 
 def valid(data: bytes, topic: str = "T", tags: frozenset[str] = frozenset()) -> pa.RecordBatch:
     constants = {"topic": topic, "queueId": 3, "brokerName": "broker-a"}
-    batch = Records(data).batch(SCHEMA, None, constants, tags)
+    batch = PulledRecords(data).batch(SCHEMA, None, constants, tags)
     batch.validate(full=True)
     assert batch.schema == SCHEMA
     return batch
@@ -130,12 +130,12 @@ def test_only_wanted_tags_and_rows_are_kept() -> None:
     data += record(3)
     assert [row["tags"] for row in rows(data, tags=frozenset({"a", "c"}))] == ["a", "c"]
     narrow = pa.schema([SCHEMA.field("queueOffset")])
-    batch = Records(data).batch(narrow, [True, True, False, False], {}, frozenset({"b", "c"}))
+    batch = PulledRecords(data).batch(narrow, [True, True, False, False], {}, frozenset({"b", "c"}))
     assert batch.to_pylist() == [{"queueOffset": 1}]
 
 
 def test_nothing_is_no_rows() -> None:
-    assert len(Records(b"")) == 0
+    assert len(PulledRecords(b"")) == 0
     assert len(record_starts(b"")) == 0
 
 
@@ -144,7 +144,7 @@ def test_damaged_answers_are_refused_whatever_byte_it_is() -> None:
     for cut in range(1, len(good)):
         if cut != len(good) - len(record(2)):
             with pytest.raises(PullBodyError):
-                Records(good[:cut])
+                PulledRecords(good[:cut])
     random_ = random.Random(11)
     refused = 0
     for _ in range(2000):

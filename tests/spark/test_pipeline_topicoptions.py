@@ -2,9 +2,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from pipeline.spark.topicbatch import QueueRange, split_ranges
-from pipeline.spark.topicoptions import COLUMNS, Bound, OptionError, topic_options
-from pipeline.spark.topicstream import limited, read, written
+from pipeline.spark.topic.batch import QueueRange, split_ranges
+from pipeline.spark.topic.options import COLUMNS, Bound, OptionError, topic_options
+from pipeline.spark.topic.stream import limited, read, written
 
 LEAST = {"namesrv": "127.0.0.1:9876", "topic": "T"}
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from client.routes import TopicRoute
-from pipeline.spark.topicclient import TopicError
-from pipeline.spark.topicoptions import topic_options
-from pipeline.spark.topicpull import DataLoss, RangePuller
-from remoting.bodies import MessageQueue
+from pipeline.spark.topic.client import TopicError
+from pipeline.spark.topic.options import topic_options
+from pipeline.spark.topic.pull import DataLoss, RangePuller
+from remoting.bodies.registry import MessageQueue
 from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.errors import ConnectionLost
-from remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from remoting.headers.registry import PullMessageRequestHeader, PullMessageResponseHeader
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 ROUTE = TopicRoute("T", (QUEUE,), (QUEUE,), {"broker-a": {0: "127.0.0.1:1"}})

@@ -8,11 +8,11 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from chaos.local import LocalCluster
+from chaos.host.local import LocalCluster
 from client.message import Message
-from pipeline.spark.topicclient import TopicError
-from pipeline.spark.topicoptions import OptionError, topic_options
-from pipeline.spark.topicsink import BATCH_MESSAGES, TopicWriter, messages_of, send_rows
+from pipeline.spark.topic.client import TopicError
+from pipeline.spark.topic.options import OptionError, topic_options
+from pipeline.spark.topic.sink import BATCH_MESSAGES, TopicWriter, messages_of, send_rows
 from raftmq import sync
 from remoting.javahash import java_hash
 from remoting.message import MessageExt

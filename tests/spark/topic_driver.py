@@ -9,13 +9,15 @@ from pathlib import Path
 from pipeline.spark.session import spark_session
 from tests.spark.topics import stream
 
-# Small micro-batches, so that a backlog takes many of them.
+# Small micro-batches, so that a backlog takes many of them; once, all that is there is one.
 OFFSETS_PER_TRIGGER = 100
+OFFSETS_ONCE = 1_000_000
 
 
 def main(namesrv: str, topic: str, folder: Path, *, once: bool) -> None:
     spark = spark_session("driver", cores=2, memory_mb=768, quick=True)
-    frame = stream(spark, namesrv, topic, columns="queueId,queueOffset,body", maxOffsetsPerTrigger=OFFSETS_PER_TRIGGER)
+    most = OFFSETS_ONCE if once else OFFSETS_PER_TRIGGER
+    frame = stream(spark, namesrv, topic, columns="queueId,queueOffset,body", maxOffsetsPerTrigger=most)
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="50 milliseconds")
     writer.start(str(folder / "out")).awaitTermination()

@@ -7,10 +7,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 
-from chaos.local import LocalCluster
+from chaos.host.local import LocalCluster
 from client.message import Message
 from raftmq import sync
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
 
 # Small files, and a machine whose disk may be nearly full.

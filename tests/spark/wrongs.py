@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from pipeline.history import UNKNOWN, Act, Fault, Kind, Look, Op
-from pipeline.plant_world import MEMBERS
+from pipeline.history.rows import UNKNOWN, Act, Fault, Kind, Look, Op
+from tests.planted.plant_world import MEMBERS
 from tests.spark.draft import MS, Draft
 
 # Attempts from here on are nobody else's.

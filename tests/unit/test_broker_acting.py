@@ -1,13 +1,13 @@
-"""broker/acting.py: which slave grants locks while there is no master, and from when on."""
+"""broker/master_slave/acting_master.py: which slave grants locks while there is no master, and from when on."""
 
-from broker.acting import Acting
-from broker.config import LiveConfig, load_broker_config
-from broker.locks import TRUSTED_SECONDS
-from remoting.bodies import BrokerMemberGroup, BrokerMemberGroupBody
+from broker.master_slave.acting_master import Acting
+from broker.queue_locks import TRUSTED_SECONDS
+from broker.settings.config import LiveConfig, load_broker_config
+from remoting.bodies.registry import BrokerMemberGroup, BrokerMemberGroupBody
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Body, Command
 from remoting.errors import ConnectError
-from remoting.headers import Header
+from remoting.headers.registry import Header
 from runtime.clock import ManualClock
 
 

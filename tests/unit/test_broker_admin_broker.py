@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin_broker import AdminBroker
-from broker.runtime_info import Backlog, RuntimeInfo
-from remoting.bodies import BrokerStatsData, DataVersion, KVTable
+from broker.admin.broker import AdminBroker
+from broker.admin.runtime_info import Backlog, RuntimeInfo
+from remoting.bodies.registry import BrokerStatsData, DataVersion, KVTable
 from remoting.codes import RequestCode, ResponseCode
-from remoting.headers import ViewBrokerStatsDataRequestHeader
+from remoting.headers.registry import ViewBrokerStatsDataRequestHeader
 from runtime.config import parse_properties
-from tests.unit.broker_parts import Parts, broker_parts
+from runtime.version import RELEASE
+from tests.parts.broker_parts import Parts, broker_parts
 
 CONF = "# the broker\nbrokerName = broker-a\nunknownKey=stays\nfileReservedTime=72\n"
 
@@ -33,15 +34,18 @@ async def update(parts: Parts, text: str) -> tuple[int, str]:
 
 
 async def test_a_change_takes_effect_and_is_written_without_disturbing_the_file(parts: Parts, tmp_path: Path) -> None:
-    changed: list[frozenset[str]] = []
-    parts.config.on_change = changed.append
     assert await update(parts, "fileReservedTime=48\nautoCreateTopicEnable=false\n") == (0, "")
     assert parts.config.store.fileReservedTime == 48
     assert not parts.config.broker.autoCreateTopicEnable
-    assert changed == [frozenset({"fileReservedTime", "autoCreateTopicEnable"})]
+    assert parts.config_changes == [frozenset({"fileReservedTime", "autoCreateTopicEnable"})]
     assert (tmp_path / "broker.conf").read_text() == (
         "# the broker\nbrokerName = broker-a\nunknownKey=stays\nfileReservedTime=48\nautoCreateTopicEnable=false\n"
     )
+
+
+async def test_R18_the_scrub_goes_at_a_changed_rate_without_a_restart(parts: Parts) -> None:
+    assert await update(parts, "scrubBytesPerSecond=1000") == (0, "")
+    assert parts.config.store.scrubBytesPerSecond == 1000
 
 
 async def test_unknown_keys_are_ignored_and_named_in_the_log(
@@ -51,6 +55,26 @@ async def test_unknown_keys_are_ignored_and_named_in_the_log(
     assert (await update(parts, "noSuchKey=1"))[0] == ResponseCode.SUCCESS
     assert "noSuchKey" in caplog.text
     assert "noSuchKey" not in (tmp_path / "broker.conf").read_text()
+    assert parts.config.store.fileReservedTime == 24
+
+
+async def test_keys_of_what_is_not_there_are_refused_by_name_and_nothing_is_changed(
+    parts: Parts, tmp_path: Path
+) -> None:
+    code, remark = await update(parts, "fileReservedTime=24\ntransactionCheckMax=5\ndefaultMessageRequestMode=POP")
+    assert code == ResponseCode.INVALID_PARAMETER
+    assert "transactionCheckMax=5" in remark
+    assert "defaultMessageRequestMode=POP" in remark
+    assert parts.config.store.fileReservedTime == 72
+    assert (tmp_path / "broker.conf").read_text() == CONF
+
+
+async def test_rocketmqs_keys_without_effect_are_taken_and_kept_in_the_file(parts: Parts, tmp_path: Path) -> None:
+    code, remark = await update(parts, "sendMessageThreadPoolNums=8\nfileReservedTime=24\ntransactionCheckMax=15")
+    assert code == ResponseCode.SUCCESS
+    assert remark == "sendMessageThreadPoolNums, transactionCheckMax: has no effect on this broker"
+    written = parse_properties((tmp_path / "broker.conf").read_text())
+    assert (written["sendMessageThreadPoolNums"], written["fileReservedTime"]) == ("8", "24")
     assert parts.config.store.fileReservedTime == 24
 
 
@@ -79,8 +103,20 @@ async def test_the_black_list_can_be_longer(tmp_path: Path) -> None:
         "mappedFileSizeCommitLog=4096",
         "fileReservedTime=soon",
         "brokerRole=SLAVE",
-        "flushDiskType=NEVER",
+        "flushDiskType=SYNC_FLUSH",
         "deleteWhen=25",
+        "bindAddress=10.9.9.9",
+        "listenPort=10999",
+        "httpBindAddress=0.0.0.0",
+        "brokerIP1=10.9.9.9",
+        "haMasterAddress=10.9.9.9:10912",
+        "raftSecretFile=/tmp/mine",
+        "raftTlsCaFile=/tmp/mine",
+        "dLegerPeers=n0-10.9.9.9:40911",
+        "enableDLegerCommitLog=true",
+        "fileReservedTime=0",
+        "fileReservedTime=00",
+        "fileReservedTime=-1",
     ],
 )
 async def test_what_cannot_be_changed(parts: Parts, tmp_path: Path, text: str) -> None:
@@ -92,22 +128,30 @@ async def test_what_cannot_be_changed(parts: Parts, tmp_path: Path, text: str) -
     assert (tmp_path / "broker.conf").read_text() == CONF
 
 
+async def test_everything_is_deleted_at_once_only_when_it_is_meant(parts: Parts, tmp_path: Path) -> None:
+    code, remark = await update(parts, "fileReservedTime=0")
+    assert (code, "add force=true" in remark) == (ResponseCode.INVALID_PARAMETER, True)
+    assert await update(parts, "fileReservedTime=0\nforce=true") == (0, "")
+    assert parts.config.store.fileReservedTime == 0
+    assert "force" not in (tmp_path / "broker.conf").read_text()
+
+
 async def test_what_counts_at_a_start_only_is_written_for_it(parts: Parts, tmp_path: Path) -> None:
-    code, remark = await update(parts, "flushDiskType=SYNC_FLUSH\nfileReservedTime=24")
+    code, remark = await update(parts, "maxMessageSize=1000000\nfileReservedTime=24")
     assert code == ResponseCode.SUCCESS
-    assert remark == "flushDiskType: takes effect at the next start of the broker"
-    assert parts.config.store.flushDiskType == "ASYNC_FLUSH"
+    assert remark == "maxMessageSize: takes effect at the next start of the broker"
+    assert parts.config.store.maxMessageSize == 4 * 1024 * 1024
     assert parts.config.store.fileReservedTime == 24
-    assert "flushDiskType=SYNC_FLUSH" in (tmp_path / "broker.conf").read_text()
+    assert "maxMessageSize=1000000" in (tmp_path / "broker.conf").read_text()
 
 
 async def test_without_a_file_nothing_waits_for_a_start(tmp_path: Path) -> None:
     async with broker_parts(tmp_path) as parts:
         info = RuntimeInfo(parts.config, parts.store, parts.stats, parts.clock, lambda: Backlog(0, 0), dict)
         parts.handlers = AdminBroker(parts.config, parts.store, parts.stats, info, parts.clock).table()
-        code, remark = await update(parts, "flushDiskType=SYNC_FLUSH\nfileReservedTime=24")
+        code, remark = await update(parts, "maxMessageSize=1000000\nfileReservedTime=24")
         assert code == ResponseCode.INVALID_PARAMETER
-        assert "flushDiskType" in remark
+        assert "maxMessageSize" in remark
         assert parts.config.store.fileReservedTime == 72, "all or nothing"
         assert (await update(parts, "fileReservedTime=24"))[0] == ResponseCode.SUCCESS
 
@@ -127,7 +171,7 @@ async def test_a_file_that_cannot_be_written_is_told(parts: Parts, monkeypatch: 
     def full(path: Path, values: dict[str, str]) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("broker.admin_broker.edit_file", full)
+    monkeypatch.setattr("broker.admin.broker.edit_file", full)
     code, remark = await update(parts, "fileReservedTime=24")
     assert code == ResponseCode.SYSTEM_ERROR
     assert "No space left" in remark
@@ -217,6 +261,7 @@ async def test_runtime_info_has_every_key_that_tools_read(parts: Parts) -> None:
     for name in ("timerReadBehind", "pageCacheLockTimeMills", "sendThreadPoolQueueHeadWaitTimeMills"):
         assert int(table[name]) == 0
     assert table["parkedPulls"] == "7"
+    assert table["raftmqVersion"] == RELEASE
 
 
 async def test_stats_data(parts: Parts) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin_clients import AdminClients
-from remoting.bodies import (
+from broker.admin.clients import AdminClients
+from remoting.bodies.registry import (
     ConsumerConnection,
     ConsumerStatusBody,
     MessageQueue,
@@ -16,7 +16,7 @@ from remoting.bodies import (
 from remoting.codes import LanguageCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import ConnectionLost, InvokeTimeout
-from remoting.headers import (
+from remoting.headers.registry import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -25,7 +25,7 @@ from remoting.headers import (
 )
 from remoting.msgid import offset_msg_id
 from remoting.record import decode_record
-from tests.unit.broker_parts import HOST, Parts, Peer, broker_parts
+from tests.parts.broker_parts import HOST, Parts, Peer, broker_parts
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_producer_connections(parts: Parts) -> None:
     assert [(client.clientId, client.language) for client in body.connectionSet] == [("ip@1", "OTHER")]
     table = ProducerTableInfo.decode((await parts.ask(RequestCode.GET_ALL_PRODUCER_INFO)).body)
     (info,) = table.data["P_g"]
-    assert (info.clientId, info.remoteIP, info.lastUpdateTimestamp) == ("ip@1", "10.0.0.9", parts.clock.now_ms())
+    assert (info.clientId, info.remoteIP, info.lastUpdateTimestamp) == ("ip@1", "/10.0.0.9:40000", parts.clock.now_ms())
 
 
 def running(client_id: str = "c") -> GetConsumerRunningInfoRequestHeader:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin_groups import AdminGroups
-from remoting.bodies import (
+from broker.admin.groups import AdminGroups
+from remoting.bodies.registry import (
     GroupForbidden,
     QuerySubscriptionBody,
     SubscriptionGroupConfig,
@@ -16,20 +16,20 @@ from remoting.bodies import (
     TopicList,
 )
 from remoting.codes import RequestCode, ResponseCode
-from remoting.headers import (
+from remoting.headers.registry import (
     DeleteSubscriptionGroupRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
     QuerySubscriptionByConsumerRequestHeader,
     QueryTopicsByConsumerRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
-from tests.unit.broker_parts import Parts, Peer, broker_parts
+from tests.parts.broker_parts import ADDRESS, Parts, Peer, broker_parts
 
 
 @pytest.fixture
 async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     async with broker_parts(tmp_path) as made:
-        made.handlers = AdminGroups(made.groups, made.offsets, made.clients, made.stats, made.persist).table()
+        made.handlers = AdminGroups(made.groups, made.offsets, made.clients, made.stats, ADDRESS, made.persist).table()
         yield made
 
 
@@ -99,7 +99,19 @@ async def test_one_group(parts: Parts) -> None:
     header = GetSubscriptionGroupConfigRequestHeader(group="TOOLS_CONSUMER")
     answer = await parts.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
     assert SubscriptionGroupConfig.decode(answer.body) == parts.groups.get("TOOLS_CONSUMER")
+
+
+async def test_a_group_that_is_asked_for_is_made_as_for_a_consumer(parts: Parts, tmp_path: Path) -> None:
     header = GetSubscriptionGroupConfigRequestHeader(group="none")
+    answer = await parts.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+    assert answer.code == ResponseCode.SUCCESS
+    assert SubscriptionGroupConfig.decode(answer.body) == SubscriptionGroupConfig("none") == parts.groups.get("none")
+    assert "none" in groups_on_disk(tmp_path)
+    header = GetSubscriptionGroupConfigRequestHeader(group="no name")
+    answer = await parts.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    parts.config.update({"autoCreateSubscriptionGroup": "false"})
+    header = GetSubscriptionGroupConfigRequestHeader(group="other")
     answer = await parts.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
@@ -126,7 +138,7 @@ async def test_topics_and_subscription_of_a_group(parts: Parts) -> None:
     parts.offsets.assign("g", "T", 0, 1)
     parts.offsets.assign("g", "U", 0, 1)
     answer = await parts.ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumerRequestHeader(group="g"))
-    assert TopicList.decode(answer.body).topicList == ["T", "U"]
+    assert TopicList.decode(answer.body) == TopicList(ADDRESS, ["T", "U"])
     parts.join(Peer(), "c", "g", "T")
     header = QuerySubscriptionByConsumerRequestHeader(group="g", topic="T")
     body = QuerySubscriptionBody.decode((await parts.ask(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, header)).body)

@@ -5,14 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin_messages import AdminMessages
-from remoting.bodies import QueryConsumeQueueBody
+from broker.admin.messages import AdminMessages
+from remoting.bodies.registry import QueryConsumeQueueBody
 from remoting.codes import RequestCode, ResponseCode
-from remoting.headers import QueryConsumeQueueRequestHeader, QueryMessageRequestHeader, ViewMessageRequestHeader
+from remoting.headers.registry import (
+    QueryConsumeQueueRequestHeader,
+    QueryMessageRequestHeader,
+    ViewMessageRequestHeader,
+)
 from remoting.javahash import java_hash
 from remoting.message import MessageExt
 from remoting.record import decode_records
-from tests.unit.broker_parts import Parts, Peer, broker_parts
+from tests.parts.broker_parts import Parts, Peer, broker_parts
 
 FOREVER = 2**62
 

@@ -1,13 +1,14 @@
 """Codes 29 to 32, 43, 208, 222, 303, 308, 314, 317."""
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from broker.admin_offsets import AdminOffsets
-from broker.admin_positions import AdminPositions
-from remoting.bodies import (
+from broker.admin.offsets import AdminOffsets
+from broker.admin.positions import AdminPositions
+from remoting.bodies.registry import (
     ConsumerOffsetTable,
     ConsumeStats,
     ConsumeStatsList,
@@ -20,7 +21,7 @@ from remoting.bodies import (
     TopicConfig,
 )
 from remoting.codes import LanguageCode, RequestCode, ResponseCode
-from remoting.headers import (
+from remoting.headers.registry import (
     CloneGroupOffsetRequestHeader,
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
@@ -32,7 +33,7 @@ from remoting.headers import (
     ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
 )
-from tests.unit.broker_parts import ADDRESS, Parts, Peer, broker_parts
+from tests.parts.broker_parts import ADDRESS, Parts, Peer, broker_parts
 
 Q0, Q1 = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 
@@ -40,18 +41,7 @@ Q0, Q1 = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 @pytest.fixture
 async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     async with broker_parts(tmp_path) as made:
-        offsets = AdminOffsets(
-            made.config,
-            made.topics,
-            made.groups,
-            made.offsets,
-            made.clients,
-            made.stats,
-            made.store,
-            made.clock,
-            ADDRESS,
-            made.persist,
-        )
+        offsets = AdminOffsets(made.context(address=ADDRESS), made.tables, made.persist)
         made.handlers = {**offsets.table(), **AdminPositions(made.store).table()}
         made.topics.update(TopicConfig("T", 2, 2))
         made.groups.update(SubscriptionGroupConfig("g"))
@@ -225,6 +215,11 @@ async def test_time_span(parts: Parts) -> None:
     assert first.messageQueue == Q0
     assert (first.minTimeStamp, first.maxTimeStamp, first.consumeTimeStamp) == (times[0], times[2], times[0])
     assert first.delayTime == parts.clock.now_ms() - times[1]
+    texts = (first.minTimeStampStr, first.maxTimeStampStr, first.consumeTimeStampStr)
+    for text, moment in zip(texts, (times[0], times[2], times[0]), strict=True):
+        shown = datetime.strptime(f"{text}000", "%Y-%m-%d %H:%M:%S,%f").astimezone()
+        assert shown.timestamp() * 1000 == pytest.approx(moment, abs=0.5)
+    assert second.minTimeStampStr[-4:] == ",999", "RocketMQ shows the millisecond before 1970"
     assert (second.minTimeStamp, second.maxTimeStamp, second.delayTime) == (-1, -1, 0)
 
 
@@ -247,9 +242,18 @@ async def test_clone(parts: Parts) -> None:
     assert (await parts.ask(RequestCode.CLONE_GROUP_OFFSET, header)).code == ResponseCode.SUCCESS
     assert parts.offsets.query("copy", "T", 0) == 2
     assert parts.persisted == 1
-    header = CloneGroupOffsetRequestHeader(srcGroup="g", destGroup="none")
+
+
+async def test_offsets_are_cloned_to_a_group_that_is_new(parts: Parts) -> None:
+    parts.offsets.assign("g", "T", 0, 2)
+    header = CloneGroupOffsetRequestHeader(srcGroup="g", destGroup="new")
+    assert (await parts.ask(RequestCode.CLONE_GROUP_OFFSET, header)).code == ResponseCode.SUCCESS
+    assert parts.offsets.query("new", "T", 0) == 2
+    assert parts.groups.get("new") is not None, "offsets are bounded by the groups that there are"
+    header = CloneGroupOffsetRequestHeader(srcGroup="g", destGroup="no name")
     answer = await parts.ask(RequestCode.CLONE_GROUP_OFFSET, header)
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert parts.offsets.query("no name", "T", 0) == -1
 
 
 async def test_the_whole_table(parts: Parts) -> None:

@@ -1,4 +1,4 @@
-"""broker/classic_admin.py: what a master and a slave tell of themselves and of their logs."""
+"""broker/master_slave/admin.py: what a master and a slave tell of themselves and of their logs."""
 
 import asyncio
 import hashlib
@@ -10,9 +10,9 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from broker import classic_admin
-from broker.classic_admin import ClassicAdmin
-from remoting.bodies import HAClientInfo, HAConnectionInfo, HARuntimeInfo
+from broker.master_slave import admin as classic_admin
+from broker.master_slave.admin import PairHandlers
+from remoting.bodies.registry import HAClientInfo, HAConnectionInfo, HARuntimeInfo
 from remoting.codes import ClassicCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
@@ -44,7 +44,7 @@ class Desk:
         self.log = Log()
         info = HARuntimeInfo(master=True, masterCommitLogMaxOffset=2048, inSyncSlaveNums=1)
         info.haConnectionInfo = [HAConnectionInfo("10.0.0.2:4711", 2000, 48, True, 77, 2048)]
-        self.admin = ClassicAdmin(self.log, threads, "cafe", lambda: {"role": "SLAVE"}, lambda: info)
+        self.admin = PairHandlers(self.log, threads, "cafe", lambda: {"role": "SLAVE"}, lambda: info)
 
     async def digests(self, ranges: object, **more: object) -> list[str | None]:
         request = Command(code=int(ClassicCode.DIGEST), body=orjson.dumps({"ranges": ranges, **more}))

@@ -1,11 +1,11 @@
-"""broker/classic_gate.py: what a slave and a fenced master refuse, with which code and words."""
+"""broker/master_slave/gate.py: what a slave and a fenced master refuse, with which code and words."""
 
 from typing import cast
 
 import pytest
 
-from broker.classic_gate import CHANGES, COMMITS, LOCKS, WRITES, ClassicGate
-from broker.classic_role import ClassicRole
+from broker.master_slave.gate import CHANGES, COMMITS, LOCKS, WRITES, ClassicGate
+from broker.master_slave.role import ClassicRole
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError

@@ -1,8 +1,8 @@
-"""broker/classic_role.py: who leads a classic pair, since when, and who is told."""
+"""broker/master_slave/role.py: who leads a classic pair, since when, and who is told."""
 
 import pytest
 
-from broker.classic_role import ClassicRole
+from broker.master_slave.role import ClassicRole
 from broker.role import BrokerRole
 
 

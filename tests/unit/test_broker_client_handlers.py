@@ -1,4 +1,4 @@
-"""broker/client_handlers.py: what a member of a group that follows takes note of, and what only a leader makes."""
+"""client_handlers.py: what a member of a group that follows takes note of, and what only a leader makes."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -6,10 +6,11 @@ from typing import cast
 
 import pytest
 
-from broker.client_handlers import ClientHandlers
-from broker.locks import LockTable
+from broker.admin.client_handlers import ClientHandlers
+from broker.messages.tag_filter import EXPRESSION_CHARS_MAX
+from broker.queue_locks import LockTable
 from remoting import topics as names
-from remoting.bodies import (
+from remoting.bodies.registry import (
     ConsumerData,
     HeartbeatData,
     LockBatchBody,
@@ -21,7 +22,7 @@ from remoting.codes import RequestCode
 from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.server import Connection
-from tests.unit.broker_parts import Parts, Peer, broker_parts
+from tests.parts.broker_parts import Parts, Peer, broker_parts
 
 Q0 = MessageQueue("T", "broker-a", 0)
 
@@ -71,6 +72,14 @@ class Setting:
 async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
     async with broker_parts(tmp_path) as parts:
         yield Setting(parts)
+
+
+async def test_an_expression_longer_than_one_may_be_is_refused_with_the_heartbeat(setting: Setting) -> None:
+    wanted = SubscriptionData(topic="T", subString="a" * (EXPRESSION_CHARS_MAX + 1))
+    data = HeartbeatData(clientID="c", consumerDataSet=[ConsumerData(groupName="G", subscriptionDataSet=[wanted])])
+    with pytest.raises(CommandError, match="group G, topic T: an expression has at most 4096 characters, not 4097"):
+        setting.ask(RequestCode.HEART_BEAT, data.encode())
+    assert setting.parts.clients.consumer_group("G") is None
 
 
 async def test_a_follower_knows_the_consumers_and_makes_nothing(setting: Setting) -> None:

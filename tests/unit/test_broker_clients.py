@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from broker.clients import GROUPS_PER_CLIENT_MAX, ClientTable
-from remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from remoting.bodies.registry import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from remoting.codes import LanguageCode, RequestCode
 from remoting.command import Command
 from remoting.errors import CommandError, ConnectionLost
@@ -78,6 +78,10 @@ def test_a_heartbeat_makes_a_member() -> None:
     assert setting.table.consumer_ids("G") == ["one"]
     assert [member.client_id for member in setting.table.producers("P")] == ["one"]
     assert setting.table.groups_subscribed_to("T") == ["G"]
+    assert (setting.table.client_id(peer), setting.table.client_id(Peer())) == ("one", None)
+    assert setting.table.consumes(peer, "G")
+    assert not setting.table.consumes(peer, "H")
+    assert not setting.table.consumes(Peer(), "G")
     member = setting.table.find("G", "one")
     assert member is not None
     assert (member.language, member.version) == (JAVA, 479)

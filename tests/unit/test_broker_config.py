@@ -1,11 +1,11 @@
-"""broker/config.py: RocketMQ's keys, honest refusals, and changes while the broker runs."""
+"""broker/settings/config.py: RocketMQ's keys, honest refusals, and changes while the broker runs."""
 
 from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig, LiveConfig, load_broker_config, outgoing_ip
-from broker.raft_config import (
+from broker.settings.config import BrokerConfig, LiveConfig, load_broker_config, outgoing_ip
+from broker.settings.raft_keys import (
     broker_id_of,
     check_folder,
     group_settings,
@@ -88,9 +88,8 @@ def test_the_registration_period_is_clamped() -> None:
 
 def test_a_change_while_running_is_told_once() -> None:
     broker, store, _ = load_broker_config({})
-    live = LiveConfig(broker, store)
     told: list[frozenset[str]] = []
-    live.on_change = told.append
+    live = LiveConfig(broker, store, told.append)
     assert live.update({"brokerPermission": "4", "fileReservedTime": "48", "nonsense": "1"}) == ["nonsense"]
     assert (live.broker.brokerPermission, live.store.fileReservedTime) == (4, 48)
     assert told == [frozenset({"brokerPermission", "fileReservedTime"})]

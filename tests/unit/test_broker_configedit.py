@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.configedit import edit_file, edit_properties
+from broker.settings.config_edit import edit_file, edit_properties
 from runtime.config import parse_properties
 
 NAMES = st.text("abcXYZ.", min_size=1, max_size=6)

@@ -1,12 +1,23 @@
-"""broker/configfile.py: which stamp a table has that was loaded from which file."""
+"""broker/metadata/table_file.py: which stamp a table has that was loaded from which file."""
 
+import asyncio
+import errno
 import json
 from pathlib import Path
 
 import pytest
 
-from broker.configfile import ConfigFile, MetadataError, Stamp, stamp_part, stamped, table_text
+from broker.metadata import table_file as configfile
+from broker.metadata.operations import LocalMeta, without_room
+from broker.metadata.table_file import ConfigFile, MetadataError, Stamp, stamp_part, stamped, table_text
+from broker.metadata.topics import TopicTable
+from broker.settings.config import BrokerConfig, LiveConfig
 from remoting import fastjson
+from remoting.bodies.registry import TopicConfig
+from runtime.clock import ManualClock
+from runtime.durable import replace_file
+from store.config import StoreConfig
+from store.errors import is_full
 
 
 def make(path: Path, stamp: Stamp | None = None) -> ConfigFile:
@@ -94,3 +105,57 @@ def test_neither_file_can_be_used(tmp_path: Path) -> None:
     path.write_bytes(b"{")
     with pytest.raises(MetadataError, match=r"table\.json"):
         make(path).load(fastjson.loads)
+
+
+async def test_a_writing_without_room_is_told_tried_again_and_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configfile, "FULL_PAUSE", 0.001)
+    tries, full = 0, True
+
+    def refusing(path: Path, content: bytes) -> None:
+        nonlocal tries
+        tries += 1
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        replace_file(path, content)
+
+    meta = LocalMeta()
+    topics = TopicTable(tmp_path / "topics.json", LiveConfig(BrokerConfig(), StoreConfig()), ManualClock(), meta)
+    assert without_room(meta) is None
+    monkeypatch.setattr(configfile, "replace_file", refusing)
+    topics.update(TopicConfig("T"))
+    with pytest.raises(OSError, match="No space left"):
+        await topics.save()
+    found = without_room(meta)
+    assert found is not None
+    assert is_full(found)
+    async with asyncio.timeout(5):
+        while tries < 5:
+            await asyncio.sleep(0.001)
+    full = False
+    async with asyncio.timeout(5):
+        while without_room(meta) is not None:
+            await asyncio.sleep(0.001)
+    await topics.save()
+    assert "T" in json.loads((tmp_path / "topics.json").read_bytes())["topicConfigTable"]
+    await topics.close()
+
+
+@pytest.mark.parametrize("stamp", [None, Stamp("ab", 9, 7)])
+async def test_at_a_stop_only_what_a_group_s_log_has_too_may_find_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: Stamp | None
+) -> None:
+    def refusing(_path: Path, _content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = make(tmp_path / "table.json")
+    file.stamped_by(lambda: stamp)
+    file.touch()
+    monkeypatch.setattr(configfile, "replace_file", refusing)
+    if stamp is None:
+        with pytest.raises(OSError, match=r"No space left on device: .*table\.json"):
+            await file.close()
+    else:
+        await file.close()
+        assert file.dirty

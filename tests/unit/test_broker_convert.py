@@ -1,4 +1,4 @@
-"""broker/convert*.py and broker/beginning.py: what is decided, in which order, and what is refused (R16, R2)."""
+"""to_raft.py, to_classic.py and join_intent.py: what is decided, in which order, and what is refused (R16, R2)."""
 
 import asyncio
 import socket
@@ -9,25 +9,26 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from broker import convert, override
-from broker.beginning import Said, putting_aside, what_was_said
-from broker.classic_role import ClassicRole
-from broker.config import BrokerConfig, LiveConfig
-from broker.convert import PairConversion, forget_group
-from broker.reborn import RestartAction
-from chaos.processes import free_ports
-from raft.group import GroupConfig, Member
-from raft.reset import Marker, write_marker
+from broker.master_slave import to_raft as convert
+from broker.master_slave.role import ClassicRole
+from broker.master_slave.to_raft import PairConversion, forget_group
+from broker.raft_group.join_intent import Said, putting_aside, what_was_said
+from broker.settings import decision as override
+from broker.settings.config import BrokerConfig, LiveConfig
+from broker.settings.restart import RestartAction
+from chaos.host.processes import free_ports
+from raft.protocol.config import GroupConfig, Member
+from raft.protocol.types import EntryType
+from raft.snapshot.protocol import Marker, write_marker
 from remoting.client import RemotingClient
 from remoting.codes import ClassicCode, RaftCode
 from remoting.command import Command
 from remoting.errors import CommandError
-from store.controlrecord import EntryKind
 from store.errors import StoreDamaged
 from store.messagestore import MessageStore
-from tests.unit.conversions import GROUP_ID, LEADER, NOBODY, PEERS, Net, held
-from tests.unit.entry_tools import open_node
-from tests.unit.store_tools import HOST, make_config, record
+from tests.parts.conversions import GROUP_ID, LEADER, NOBODY, PEERS, Net, held
+from tests.parts.entry_tools import open_node
+from tests.parts.store_tools import HOST, make_config, record
 
 
 class Pair:
@@ -156,6 +157,20 @@ async def test_a_fenced_master_founds_nothing(pair: Pair, peers: str) -> None:
     assert (pair.decided, pair.restarts, pair.done) == (None, [], [])
 
 
+async def test_R15_a_master_that_is_deposed_while_it_comes_to_rest_founds_nothing(
+    pair: Pair, peers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def deposed(_timeout_seconds: float) -> bool:
+        pair.role.fence("another was promoted")
+        return True
+
+    monkeypatch.setattr(pair, "drain", deposed)
+    with pytest.raises(CommandError, match="it was deposed meanwhile"):
+        await pair.order(peers, "n0")
+    assert pair.decided is None
+    assert "goes on as it was" in (await pair.restarted()).why
+
+
 async def test_an_order_is_carried_out_to_its_end_and_a_second_one_is_refused_meanwhile(
     pair: Pair, peers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +294,7 @@ def test_R16_once_the_first_entry_is_there_nobody_founds_or_joins_again(tmp_path
     root = tmp_path / "store"
     node = open_node(tmp_path)
     config = GroupConfig(bytes.fromhex(GROUP_ID), (Member("n0", "127.0.0.1:40911", b"d" * 16),), end)
-    node.log.append(EntryKind.CONFIG, 1, config.encode(), 0)
+    node.log.append(EntryType.CONFIG, 1, config.encode(), 0)
     for more in ({"founder": True, "log_end": end}, {"joins": GROUP_ID}):
         decide(tmp_path, **more)
         assert what_was_said(root, node.log) == Said()

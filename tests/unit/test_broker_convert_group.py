@@ -1,4 +1,4 @@
-"""broker/convert_group.py: a member of a Raft group becomes a master, or a slave (R2, R16)."""
+"""broker/raft_group/to_classic.py: a member of a Raft group becomes a master, or a slave (R2, R16)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,21 +7,21 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from broker import override
-from broker.classic_config import RAFT
-from broker.config import BrokerConfig, LiveConfig
-from broker.convert_group import GroupConversion
-from broker.ha_pair import load_memory, save_memory
-from broker.reborn import RestartAction
-from raft.group import GroupConfig, Member
+from broker.raft_group.to_classic import GroupConversion
+from broker.settings import decision as override
+from broker.settings.config import BrokerConfig, LiveConfig
+from broker.settings.pair_keys import RAFT
+from broker.settings.pair_memory import load_memory, save_memory
+from broker.settings.restart import RestartAction
+from raft.protocol.config import GroupConfig, Member
+from raft.protocol.types import EntryType
 from remoting.client import RemotingClient
 from remoting.codes import ClassicCode
 from remoting.command import Command
 from remoting.errors import CommandError
-from store.controlrecord import EntryKind
-from tests.unit.conversions import GROUP_ID, LEADER, NOBODY, PEERS, Net, held
-from tests.unit.entry_tools import open_node
-from tests.unit.store_tools import make_config
+from tests.parts.conversions import GROUP_ID, LEADER, NOBODY, PEERS, Net, held
+from tests.parts.entry_tools import open_node
+from tests.parts.store_tools import make_config
 
 
 class Role:
@@ -42,7 +42,7 @@ class Former:
         base = self.node.store.written
         own = Member("n1", "127.0.0.1:40912", b"d" * 16)
         self.config = GroupConfig(bytes.fromhex(GROUP_ID), (own,), base)
-        self.node.log.append(EntryKind.CONFIG, 1, self.config.encode(), 0)
+        self.node.log.append(EntryType.CONFIG, 1, self.config.encode(), 0)
         self.node.log.release(1)
         self.commit = self.node.store.written
         self.node.records(b"never agreed upon")

@@ -1,19 +1,19 @@
-"""broker/forward.py and hops.py: two servers on loopback, one of which leads; what goes on to it, and what does not."""
+"""The forwarder: two servers on loopback, one of which leads; what goes on to it, and what does not."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.forward import CLIENT_LIMITS, Forwarder, ForwardLimits
-from broker.hops import HOP_FLAG, LEADER_ONLY, LEASED
+from broker.leader_only import HOP_FLAG, LEADER_ONLY, LEASED
+from broker.raft_group.forwarder import CLIENT_LIMITS, Forwarder, ForwardLimits
 from remoting.address import host_bytes
 from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.command import ROCKETMQ, Command
 from remoting.errors import CommandError, InvokeTimeout
 from remoting.server import Connection, RemotingServer, Reply
-from tests.unit.forwarding import BEAT, PULL, QUERY, SEND, FakeRole, Group, Member, send, until
+from tests.parts.forwarding import BEAT, PULL, QUERY, SEND, FakeRole, Group, Member, send, until
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def test_R8_a_forwarded_request_is_never_forwarded_again(group: Group) -> 
     answer = await group.submit(send())
     # The deadline finds the last attempt either waiting for its turn or on its way.
     remark = answer.remark or ""
-    assert (answer.code, "no leader within" in remark, "outcome unknown" in remark) in {
+    assert (answer.code, "no leader took it within" in remark, "outcome unknown" in remark) in {
         (ResponseCode.SERVICE_NOT_AVAILABLE, True, False),
         (ResponseCode.SYSTEM_ERROR, False, True),
     }

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import broker.groups
-from broker.config import BrokerConfig, LiveConfig
-from broker.configfile import MetadataError
-from broker.groups import GroupTable
-from remoting.bodies import SubscriptionGroupConfig
+import broker.metadata.consumer_groups
+from broker.metadata.consumer_groups import GroupTable
+from broker.metadata.table_file import MetadataError
+from broker.settings.config import BrokerConfig, LiveConfig
+from remoting.bodies.registry import SubscriptionGroupConfig
 from remoting.codes import ResponseCode
 from remoting.errors import CommandError
 from runtime.clock import ManualClock
@@ -108,11 +108,11 @@ async def test_forbidden_reading_is_kept_and_lifted(tmp_path: Path) -> None:
 
 async def test_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = table(tmp_path)
-    monkeypatch.setattr(broker.groups, "GROUPS_MAX", len(groups.tables))
+    monkeypatch.setattr(broker.metadata.consumer_groups, "GROUPS_MAX", len(groups.tables))
     assert groups.find("one-more") is None
     with pytest.raises(CommandError, match="at most"):
         groups.update(SubscriptionGroupConfig("one-more"))
-    monkeypatch.setattr(broker.groups, "FORBIDDEN_TOPICS_MAX", 1)
+    monkeypatch.setattr(broker.metadata.consumer_groups, "FORBIDDEN_TOPICS_MAX", 1)
     groups.set_readable("g", "T", readable=False)
     with pytest.raises(CommandError, match="limit"):
         groups.set_readable("g", "U", readable=False)

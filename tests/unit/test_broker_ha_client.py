@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from broker import ha_client
-from broker.classic_config import ASYNC_MASTER
-from broker.ha_client import HaClient, State
-from broker.ha_compare import Kind
-from broker.ha_receive import Receiver
+from broker.master_slave import ha_client
+from broker.master_slave.ha_client import HaClient, State
+from broker.master_slave.ha_compare import VerdictKind
+from broker.master_slave.ha_receive import Receiver
+from broker.settings.pair_keys import ASYNC_MASTER
 from remoting.codes import ClassicCode
 from remoting.haframes import head
-from tests.unit.ha_site import BROKER, followed, free_port, pair, same_bytes, until
+from tests.parts.ha_site import BROKER, followed, free_port, pair, same_bytes, until
 
 
 @pytest.fixture(autouse=True)
@@ -102,14 +102,14 @@ async def test_signs_of_life_keep_an_idle_connection(tmp_path: Path) -> None:
 
 
 async def test_after_a_lost_connection_the_same_master_is_followed_without_comparing(tmp_path: Path) -> None:
-    async with followed(tmp_path, haSendHeartbeatInterval=20_000) as (master, slave):
+    async with followed(tmp_path, haHousekeepingInterval=60_000, haSendHeartbeatInterval=20_000) as (master, slave):
         for link in list(master.ha._links):
             link.abort()
         await until(lambda: len(slave.verdicts) == 2)
         master.send(10, 2000)
         await slave.caught_up()
         assert ClassicCode.DIGEST not in master.asked
-        assert slave.verdicts[-1].kind is Kind.GO_ON
+        assert slave.verdicts[-1].kind is VerdictKind.GO_ON
 
 
 async def test_a_master_that_was_started_again_is_compared_with(tmp_path: Path) -> None:
@@ -265,6 +265,7 @@ async def test_frames_that_cannot_be_cost_the_connection_and_store_nothing(
     tmp_path: Path, content: bytes, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with pair(tmp_path) as (master, slave):
+        master.tells_slaves = False
         bad = Impostor(then=content)
         await bad.start()
         slave.client.set_master(BROKER, f"127.0.0.1:{bad.port}")
@@ -278,7 +279,8 @@ async def test_frames_that_cannot_be_cost_the_connection_and_store_nothing(
 
 
 async def test_who_speaks_before_the_first_report_is_no_master(tmp_path: Path) -> None:
-    async with pair(tmp_path) as (_master, slave):
+    async with pair(tmp_path) as (master, slave):
+        master.tells_slaves = False
         bad = Impostor(first=head(0, 0))
         await bad.start()
         slave.client.set_master(BROKER, f"127.0.0.1:{bad.port}")
@@ -289,7 +291,8 @@ async def test_who_speaks_before_the_first_report_is_no_master(tmp_path: Path) -
 
 
 async def test_a_silent_master_is_given_up(tmp_path: Path) -> None:
-    async with pair(tmp_path) as (_master, slave):
+    async with pair(tmp_path) as (master, slave):
+        master.tells_slaves = False
         bad = Impostor()
         await bad.start()
         slave.client.set_master(BROKER, f"127.0.0.1:{bad.port}")
@@ -300,7 +303,8 @@ async def test_a_silent_master_is_given_up(tmp_path: Path) -> None:
 
 
 async def test_a_sign_of_life_at_another_position_ends_the_connection(tmp_path: Path) -> None:
-    async with followed(tmp_path) as (_master, slave):
+    async with followed(tmp_path) as (master, slave):
+        master.tells_slaves = False
         bad = Impostor(then=head(slave.written + 1, 0))
         await bad.start()
         slave.client.set_master(BROKER, f"127.0.0.1:{bad.port}")

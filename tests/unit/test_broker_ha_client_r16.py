@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from broker import ha_client
-from broker.classic_config import ASYNC_MASTER, SYNC_MASTER
-from broker.ha_client import NotWaiting, State
-from broker.ha_compare import Kind
-from broker.ha_pair import PairMemory, load_memory, save_memory
+from broker.master_slave import ha_check, ha_client
+from broker.master_slave.ha_client import NotWaiting, State
+from broker.master_slave.ha_compare import VerdictKind
+from broker.settings.pair_keys import ASYNC_MASTER, SYNC_MASTER
+from broker.settings.pair_memory import PairMemory, load_memory, save_memory
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import InvokeTimeout
-from tests.unit.ha_site import BROKER, Master, Slave, followed, pair, said, same_bytes, until
-from tests.unit.slave_tools import open_master, send
+from tests.parts.ha_site import BROKER, Master, Slave, followed, pair, said, same_bytes, until
+from tests.parts.slave_tools import open_master, send
+from tests.parts.store_tools import expire, make_config
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ async def test_R16_behind_an_async_master_the_slave_is_cut_and_says_what(
         border = await lose_tail(master, slave, more=more)
         await slave.state(State.CUTTING)
         verdict = slave.verdicts[-1]
-        assert (verdict.kind, verdict.position, verdict.person) == (Kind.CUT, border, False)
+        assert (verdict.kind, verdict.position, verdict.person) == (VerdictKind.CUT, border, False)
         await slave.obey()
         assert "20 records" in caplog.text
         (kept,) = (slave.config.root / "cut").iterdir()
@@ -75,7 +76,7 @@ async def test_R16_behind_a_sync_master_the_slave_stops_and_says_so_until_a_pers
         errors = [each for each in caplog.records if each.levelno >= logging.ERROR and "person" in each.message]
         assert len(errors) == 1
         verdict = slave.client.accept_master()
-        assert (verdict.kind, verdict.position, verdict.lost) == (Kind.CUT, border, end - border)
+        assert (verdict.kind, verdict.position, verdict.lost) == (VerdictKind.CUT, border, end - border)
         await slave.obey()
         await same_bytes(master, slave)
 
@@ -108,8 +109,12 @@ async def test_R16_a_sync_master_that_became_an_async_one_still_covers_what_it_a
         master.role = SYNC_MASTER
         slave.follow()
         await slave.caught_up()
+        border = master.store.written
+        master.send(20, 4000)
+        await slave.caught_up()
+        # Only now: what comes after the slave has heard of it is covered by nothing.
         master.role = ASYNC_MASTER
-        border = await lose_tail(master, slave)
+        await master.restart(border)
         await slave.state(State.WAITING)
         assert slave.verdicts[-1].person
         # Nor does another start of this broker make it forget.
@@ -136,7 +141,7 @@ async def test_R16_what_came_after_the_sync_master_became_async_is_not_covered(t
         await master.restart()
         await until(lambda: len(slave.verdicts) == 2)
         await slave.state(State.FOLLOWING)
-        assert load_memory(slave.config.root) == PairMemory(False, covered, None, 0, BROKER)
+        assert load_memory(slave.config.root) == PairMemory(False, covered, None, 0, BROKER, master.log_id)
         border = await lose_tail(master, slave)
         await slave.state(State.CUTTING)
         assert border == covered
@@ -244,7 +249,7 @@ async def test_R16_a_connection_that_breaks_before_the_first_report_takes_its_ve
         await slave.state(State.CUTTING)
         assert broken
         assert file < border < slave.written == end
-        assert [verdict.kind for verdict in slave.verdicts[-2:]] == [Kind.GO_ON, Kind.CUT]
+        assert [verdict.kind for verdict in slave.verdicts[-2:]] == [VerdictKind.GO_ON, VerdictKind.CUT]
         assert slave.verdicts[-1].position == border
         await slave.obey()
         await same_bytes(master, slave)
@@ -256,8 +261,7 @@ async def test_R16_a_slave_that_is_behind_what_is_kept_begins_anew(tmp_path: Pat
         master.send(1500, 6000)
         first = master.store.file_bytes
         await master.stop()
-        for start in range(0, slave.store.log_range()[1] // first * first + first, first):
-            (master.folder / "store/commitlog" / f"{start:020d}").unlink()
+        expire(make_config(master.folder), slave.store.log_range()[1] // first * first + first)
         await master.start()
         assert master.store.log_range()[0] > slave.store.log_range()[1]
         await slave.start()
@@ -302,20 +306,44 @@ async def test_R16_the_epoch_of_a_followed_master_is_remembered(tmp_path: Path) 
         master.epoch = 4
         await slave.start()
         slave.follow()
-        await until(lambda: any(verdict.kind is Kind.REFUSE for verdict in slave.verdicts))
+        await until(lambda: any(verdict.kind is VerdictKind.REFUSE for verdict in slave.verdicts))
 
 
-async def test_R16_a_haMasterAddress_that_leads_elsewhere_is_noticed(tmp_path: Path) -> None:
+async def test_R16_a_haMasterAddress_that_leads_elsewhere_takes_nothing_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ha_check, "CONFIRM_SECONDS", 0.05)
     async with pair(tmp_path) as (master, slave):
         other = Master(tmp_path / "other", slave.threads)
         await other.start()
         send(other.store, 100, 7000)
         slave.client.set_master(BROKER, other.address)
+        await until(lambda: "haMasterAddress" in slave.client.status()["why"])
+        # Several times more, and not one byte of the other log gets in.
+        attempts = len(slave.verdicts) + 3
+        await until(lambda: len(slave.verdicts) >= attempts)
+        assert (slave.written, slave.masters, slave.actions) == (0, [], [])
+        assert slave.client.why_stale is not None
+        slave.follow()
+        await slave.caught_up()
+        assert slave.masters
+        assert slave.client.why_stale is None
+        await same_bytes(master, slave)
+        await other.stop()
+
+
+async def test_R16_what_comes_from_elsewhere_all_the_same_is_noticed(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (master, slave):
+        other = Master(tmp_path / "other", slave.threads)
+        await other.start()
+        send(other.store, 100, 7000)
+        # As with another slave of the master that has just as much.
+        master.tells_slaves = False
+        slave.client.set_master(BROKER, other.address)
         await until(lambda: slave.written > 0)
-        await until(lambda: "haMasterAddress" in slave.client.status()["why"] or slave.actions != [])
-        await slave.state(State.ANEW)
-        assert slave.verdicts[-1].kind is Kind.ANEW
-        slave.master = master
+        await slave.state(State.WAITING)
+        assert slave.verdicts[-1].kind is VerdictKind.ANEW
+        slave.client.accept_master()
         await slave.obey()
         await same_bytes(master, slave)
         await other.stop()

@@ -1,4 +1,4 @@
-"""broker/ha_link.py with a real log and sends that wait: what is pushed are the log's own bytes, uncopied."""
+"""ha_link.py with a real log and sends that wait: what is pushed are the log's own bytes, uncopied."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from broker.classic_config import ClassicKeys
-from broker.ha_server import HaServer
-from broker.syncreplication import SyncReplication
+from broker.master_slave.ha_server import HaServer
+from broker.master_slave.sync_replication import SyncReplication
+from broker.settings.pair_keys import ClassicKeys
+from runtime.late import late
 from store.messagestore import MessageStore
-from tests.unit import store_tools
-from tests.unit.ha_master import Slave
-from tests.unit.replication_parts import Answers, answered, turn
+from tests.parts import store_tools
+from tests.parts.ha_master import Slave
+from tests.parts.replication_parts import Answers, answered, turn
+from tests.parts.told import Told
 
 
 class Master:
@@ -22,10 +24,11 @@ class Master:
 
     def __init__(self, folder: Path, threads: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()
-        self.store = MessageStore.open(store_tools.make_config(folder), store_host=store_tools.HOST)
+        told = Told()
+        self.store = MessageStore.open(store_tools.make_config(folder), store_host=store_tools.HOST, events=told.events)
         self.keys = ClassicKeys(brokerRole="SYNC_MASTER", inSyncReplicas=2)
-        self.server = HaServer(self.store, lambda: self.keys, loop, threads)
-        self.replication = SyncReplication(
+        self.server = HaServer(self.store, lambda: self.keys, loop, threads, late(lambda: self.replication.advance))
+        self.replication: SyncReplication = SyncReplication(
             self.store,
             loop,
             self.server,
@@ -33,8 +36,9 @@ class Master:
             sync_flush=True,
             flush_timeout=5.0,
             pending_bytes_max=64 * 1024 * 1024,
+            on_written=self.server.advanced,
         )
-        self.replication.on_written = self.server.advanced
+        told.flushed = self.replication.flushed_in_thread
 
     async def slave(self) -> Slave:
         slave = Slave(*await asyncio.open_connection("127.0.0.1", self.server.port))

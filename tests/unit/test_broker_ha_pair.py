@@ -4,19 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from broker.ha_pair import (
+from broker.settings.pair_memory import (
     PAIR_NAME,
     PairMemory,
     copying_anew,
     cutting,
     load_memory,
-    note_async_master,
-    note_sync_master,
+    note_master,
     note_uncommitted_tail,
     save_memory,
 )
-from tests.unit.slave_tools import open_master, send
-from tests.unit.store_tools import make_config
+from tests.parts.slave_tools import open_master, send
+from tests.parts.store_tools import make_config
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
@@ -75,13 +74,33 @@ def test_R16_a_tail_above_the_commit_point_is_free_until_a_master_is_followed(tm
 
 
 def test_R16_a_sync_master_notes_that_its_own_log_is_covered(tmp_path: Path) -> None:
-    save_memory(tmp_path, PairMemory(False, 10, 20, 3, "a"))
-    note_sync_master(tmp_path)
-    assert load_memory(tmp_path) == PairMemory(True, 10, None, 3, "a")
-    note_async_master(tmp_path, 500)
-    assert load_memory(tmp_path) == PairMemory(False, 500, None, 3, "a")
-    note_async_master(tmp_path, 900)
+    save_memory(tmp_path, PairMemory(False, 10, 20, 3, "a", "L"))
+    assert note_master(tmp_path, sync=True, log_range=(0, 400)) == PairMemory(True, 10, None, 3, "a", "L")
+    assert load_memory(tmp_path) == PairMemory(True, 10, None, 3, "a", "L")
+    note_master(tmp_path, sync=False, log_range=(0, 500))
+    assert load_memory(tmp_path) == PairMemory(False, 500, None, 3, "a", "L")
+    note_master(tmp_path, sync=False, log_range=(0, 900))
     assert load_memory(tmp_path).covered == 500
+
+
+def test_R16_a_log_that_is_begun_anew_gets_another_name_and_no_other_does(tmp_path: Path) -> None:
+    first = note_master(tmp_path, sync=False, log_range=(0, 0)).log_id
+    assert len(first) == 32
+    # Nothing was written: what comes now may come after a log that was lost while its folder was not.
+    second = note_master(tmp_path, sync=False, log_range=(0, 0)).log_id
+    assert second != first
+    # With messages in it, or when they have all expired, it is the same one.
+    for sync, log_range in ((False, (0, 500)), (True, (0, 900)), (False, (1024, 1024))):
+        assert note_master(tmp_path, sync=sync, log_range=log_range).log_id == second
+    # A store of an earlier version has none yet; one that cannot be read has lost it.
+    for content in (b'{"open":false,"covered":0,"freeFrom":null,"epoch":0,"master":""}', b"{"):
+        (tmp_path / PAIR_NAME).write_bytes(content)
+        assert len(note_master(tmp_path, sync=False, log_range=(0, 900)).log_id) == 32
+    # And a slave has its master's.
+    memory = PairMemory(log_id="own").following(sync=False, end=9, epoch=0, master="a", log_id="L")
+    assert memory.log_id == "L"
+    assert memory.cut(5).log_id == "L"
+    assert memory.anew() == PairMemory()
 
 
 def test_R16_a_cut_keeps_what_it_takes_and_forgets_no_more_than_that(

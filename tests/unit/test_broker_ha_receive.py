@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker import ha_receive
-from broker.ha_receive import DISPATCH_BEHIND_MAX, SLICE_BYTES, LateDispatch, OnDisk, Receiver
+from broker.master_slave import ha_receive
+from broker.master_slave.ha_receive import DISPATCH_BEHIND_MAX, SLICE_BYTES, LateDispatch, OnDisk, Receiver
 from remoting.haframes import head, report
 from store.errors import ReplicaRefused, StoreWriteError
 

@@ -1,4 +1,4 @@
-"""broker/ha_server.py and ha_link.py over real sockets: what slaves are sent, what counts as held, what ends whom."""
+"""ha_server.py and ha_link.py over real sockets: what slaves are sent, what counts as held, what ends whom."""
 
 import asyncio
 import logging
@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 import pytest
 import uvloop
 
-from broker.ha_link import OUTPUT_HIGH_BYTES, PUSH_BYTES_MAX, RateLimit
-from broker.ha_server import SLAVES_MAX, STRANGERS_MAX
+from broker.master_slave.ha_link import OUTPUT_HIGH_BYTES, PUSH_BYTES_MAX, RateLimit
+from broker.master_slave.ha_server import SLAVES_MAX, STRANGERS_MAX
 from remoting.haframes import report
-from tests.unit.ha_master import FILE_BYTES, MemoryLog, connect, content, serving
+from tests.parts.ha_master import FILE_BYTES, MemoryLog, connect, content, serving
 
 LOG = content(3 * FILE_BYTES + 100)
 END = len(LOG)
@@ -348,7 +348,7 @@ async def test_closing_sends_what_was_written_and_ends_everybody() -> None:
         await until(lambda: master.server.in_sync() == 1)
         master.grow(b"last words")
         await master.server.close()
-        assert await slave.frame() == (0, b"last words")
+        assert await slave.take(0, 10) == b"last words"
         assert await slave.ended()
         assert await stranger.ended()
         with pytest.raises(ConnectionError):

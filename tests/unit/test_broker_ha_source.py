@@ -10,14 +10,14 @@ from typing import Any
 import orjson
 import pytest
 
-from broker import ha_source
-from broker.classic_config import ASYNC_MASTER, SYNC_MASTER
-from broker.ha_compare import MasterLog
-from broker.ha_source import FactsMissing, HaSource, record_border
+from broker.master_slave import ha_source
+from broker.master_slave.ha_compare import MasterLog
+from broker.master_slave.ha_source import FactsMissing, HaSource, record_border
+from broker.settings.pair_keys import ASYNC_MASTER, SYNC_MASTER
 from remoting.codes import ClassicCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import ConnectError, InvokeTimeout
-from tests.unit.ha_logs import FILE_BYTES, MadeLog, made
+from tests.parts.ha_logs import FILE_BYTES, MadeLog, made
 
 MASTER = "10.0.0.1:10911"
 STATUS = {

@@ -1,19 +1,23 @@
 """The HTTP face over a real store: metrics under RocketMQ's names, pages of state, readiness."""
 
-from collections.abc import AsyncIterator
+import errno
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
 import orjson
 import pytest
 
-import broker.http
-from broker.http import BrokerHttp
-from broker.role import Standalone
-from broker.runtime_info import Backlog
-from remoting.bodies import SubscriptionGroupConfig, TopicConfig
-from tests.unit.broker_parts import Parts, Peer, broker_parts
-from tests.unit.raft_parts import SetRole
+import broker.admin.http
+from broker.admin.http import BrokerHttp
+from broker.admin.runtime_info import Backlog
+from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
+from runtime.clock import ManualClock
+from runtime.gaps import LoopGaps
+from runtime.late import late
+from runtime.version import RELEASE
+from tests.parts.broker_parts import Parts, Peer, broker_parts
+from tests.parts.raft_parts import SetRole
 
 COMMON = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
 
@@ -24,27 +28,40 @@ def series(name: str, **labels: str) -> str:
     return f"{name}{{{text}}}"
 
 
+class ModeOf:
+    """A mode as the pages see it: a member's with a role, a master's without."""
+
+    def __init__(self, face: "Face", role: SetRole | None) -> None:
+        self._face, self._role = face, role
+        self.pages: dict[str, Callable[[], dict[str, object]]] = {}
+        if role is not None:
+            self.pages["/v1/raft"] = lambda: {"role": "LEADER", "term": role.term}
+
+    def label(self) -> str:
+        return "ASYNC_MASTER" if self._role is None else "LEADER" if self._role.leads else "FOLLOWER"
+
+    def clock_apart(self) -> str:
+        return self._face.clock_apart
+
+
 class Face:
     """The face that is asked, and what makes it not ready."""
 
     def __init__(self, parts: Parts, role: SetRole | None = None) -> None:
         self.parts = parts
         self.reason: str | None = None
-        self.pages = BrokerHttp(
-            parts.config,
-            parts.topics,
-            parts.groups,
-            parts.offsets,
-            parts.clients,
-            parts.stats,
-            parts.store,
-            parts.clock,
+        self.clock_apart = ""
+        self.unsupported: dict[tuple[str, str], float] = {}
+        self.gaps = LoopGaps(parts.clock, late(lambda: self.pages.gap))
+        self.pages: BrokerHttp = BrokerHttp(
+            parts.context(role),
+            parts.tables,
+            ModeOf(self, role),
             lambda: Backlog(11, 3),
             lambda: self.reason,
             lambda: {"listen": "127.0.0.1:10911"},
-            Standalone() if role is None else role,
-            lambda: "ASYNC_MASTER" if role is None else "LEADER" if role.leads else "FOLLOWER",
-            {} if role is None else {"/v1/raft": lambda: {"role": "LEADER", "term": role.term}},
+            lambda: iter(self.unsupported.items()),
+            self.gaps,
         )
         self.http = self.pages.face()
 
@@ -66,6 +83,7 @@ async def face(tmp_path: Path) -> AsyncIterator[Face]:
         await made.http.start("127.0.0.1", 0)
         yield made
         await made.http.close()
+        made.gaps.close()
 
 
 async def test_readiness_says_why_not(face: Face) -> None:
@@ -75,6 +93,15 @@ async def test_readiness_says_why_not(face: Face) -> None:
     assert status == 503
     assert "recovering" in text
     assert (await face.get("/healthz"))[0] == 200
+
+
+async def test_what_is_asked_for_in_vain_is_counted(face: Face) -> None:
+    name = series("rocketmq_unsupported_requests_total", feature="request-reply", request_code="325")
+    assert name not in await face.metrics()
+    face.unsupported["request-reply", "325"] = 2
+    assert (await face.metrics())[name] == 2
+    face.unsupported["request-reply", "325"] = 5
+    assert (await face.metrics())[name] == 5
 
 
 async def test_metrics_follow_the_counters(face: Face) -> None:
@@ -99,6 +126,49 @@ async def test_metrics_follow_the_counters(face: Face) -> None:
     assert found[series("rocketmq_messages_in_total", topic="T", is_system="false")] == 1
 
 
+async def test_R18_what_was_found_damaged_is_shown(face: Face) -> None:
+    parts = face.parts
+    parts.topics.update(TopicConfig("T", 1, 1))
+    parts.put("T", 0)
+    parts.store._verifier.note(4711, "a body that does not match its CRC")
+    shown = orjson.loads((await face.get("/v1/status"))[1])["integrity"]
+    assert shown["damaged"] == [{"position": 4711, "reason": "a body that does not match its CRC"}]
+    assert (shown["damagedFound"], shown["scrubBytesPerSecond"]) == (1, parts.config.store.scrubBytesPerSecond)
+    found = await face.metrics()
+    assert found[series("raftmq_storage_damage_found_total")] == found[series("raftmq_storage_damaged_places")] == 1
+    assert found[series("raftmq_storage_scrubbed_bytes_total")] == 0
+    assert series("raftmq_storage_scrub_position") in found
+    assert found[series("raftmq_repaired_bytes_total")] == found[series("raftmq_repair_left_bytes")] == 0
+
+
+async def test_what_runs_is_told(face: Face) -> None:
+    assert orjson.loads((await face.get("/v1/status"))[1])["raftmqVersion"] == RELEASE
+    labels = f'version="{RELEASE}"'
+    assert any(labels in name and value == 1 for name, value in (await face.metrics()).items() if "build_info" in name)
+
+
+async def test_how_long_the_loop_was_held_up_is_shown(face: Face) -> None:
+    face.gaps.close()
+    clock = face.parts.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(0.01 + 0.08)
+    face.gaps._beat()
+    shown = orjson.loads((await face.get("/v1/status"))[1])["loopGaps"]
+    assert shown == {"longestMs": 80, "longestLatelyMs": 80, "over50Ms": 1, "last": [{"at": clock.now_ms(), "ms": 80}]}
+    found = await face.metrics()
+    assert found[series("raftmq_loop_gap_longest_seconds")] == pytest.approx(0.08)
+    assert found[series("raftmq_loop_gap_seconds_count")] == 1
+    assert found[series("raftmq_loop_gap_seconds_bucket", le="0.05")] == 0
+    assert found[series("raftmq_loop_gap_seconds_bucket", le="0.1")] == 1
+
+
+async def test_a_full_disk_is_counted(face: Face) -> None:
+    name = series("raftmq_storage_writes_refused")
+    assert (await face.metrics())[name] == 0
+    face.parts.store.tables_full(OSError(errno.ENOSPC, "No space left on device"))
+    assert (await face.metrics())[name] == 1
+
+
 async def test_lag_and_its_limit(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = face.parts
     parts.topics.update(TopicConfig("T", 1, 1))
@@ -109,7 +179,7 @@ async def test_lag_and_its_limit(face: Face, monkeypatch: pytest.MonkeyPatch) ->
     parts.offsets.assign("h", "gone", 0, 3)
     lags = {name: value for name, value in (await face.metrics()).items() if "consumer_lag_messages" in name}
     assert sorted(lags.values()) == [0, 2]
-    monkeypatch.setattr(broker.http, "LAG_SERIES_MAX", 1)
+    monkeypatch.setattr(broker.admin.http, "LAG_SERIES_MAX", 1)
     found = await face.metrics()
     assert len([name for name in found if "consumer_lag_messages" in name]) == 1
     assert found[series("rocketmq_consumer_lag_series_omitted")] == 1
@@ -166,6 +236,14 @@ async def test_a_member_of_a_group_shows_its_role_and_the_group(tmp_path: Path) 
     assert orjson.loads(raft[1]) == {"role": "LEADER", "term": 4}
     shown = [orjson.loads(text) for _, text in (status, later)]
     assert [(each["role"], each["brokerId"], each["term"]) for each in shown] == [("LEADER", 0, 4), ("FOLLOWER", 2, 5)]
+
+
+async def test_R17_a_clock_that_is_apart_is_said_and_counted(face: Face) -> None:
+    name = series("raftmq_clock_apart")
+    assert (await face.metrics())[name] == 0
+    face.clock_apart = "this member's clock is 80 h ahead"
+    assert (await face.metrics())[name] == 1
+    assert orjson.loads((await face.get("/v1/status"))[1])["clockApart"] == face.clock_apart
 
 
 async def test_a_broker_alone_has_no_page_of_a_group(face: Face) -> None:

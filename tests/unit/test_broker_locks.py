@@ -1,7 +1,7 @@
-"""broker/locks.py: one holder a queue, until it lets go, leaves, or 60 s pass."""
+"""broker/queue_locks.py: one holder a queue, until it lets go, leaves, or 60 s pass."""
 
-from broker.locks import FIRST_TERM, LOCK_SECONDS, TRUSTED_SECONDS, LockTable
-from remoting.bodies import MessageQueue
+from broker.queue_locks import FIRST_TERM, LOCK_SECONDS, TRUSTED_SECONDS, LockTable
+from remoting.bodies.registry import MessageQueue
 from runtime.clock import ManualClock
 
 Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)

@@ -1,8 +1,8 @@
-"""broker/longpoll.py: a parked request leaves the table exactly once, for the right reason."""
+"""broker/messages/longpoll.py: a parked request leaves the table exactly once, for the right reason."""
 
 from dataclasses import dataclass, field
 
-from broker.longpoll import LongPollTable
+from broker.messages.longpoll import LongPollTable
 
 
 @dataclass(eq=False)

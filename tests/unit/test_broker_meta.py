@@ -1,4 +1,4 @@
-"""broker/meta.py: changes go through the log, are gathered, split, taken back, and stamped."""
+"""broker/metadata/replicated.py: changes go through the log, are gathered, split, taken back, and stamped."""
 
 import asyncio
 import json
@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-import broker.meta
-from broker.configfile import ConfigFile, MetadataError, Stamp
-from broker.meta import encode
-from broker.meta_log import LOST, Operation, Table, Verb
-from raft.types import Fate, Refusal
-from remoting.bodies import SubscriptionGroupConfig, TopicConfig
+import broker.metadata.replicated
+from broker.metadata.operations import LOST, Operation, Table, Verb
+from broker.metadata.queue_starts import StartEvents
+from broker.metadata.replicated import encode
+from broker.metadata.table_file import ConfigFile, MetadataError, Stamp
+from raft.protocol.types import Fate, Refusal
+from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
 from remoting.codes import ResponseCode
 from remoting.errors import CommandError
 from runtime.clock import ManualClock
-from tests.unit.meta_parts import GROUP, Member, leader
+from tests.parts.meta_parts import GROUP, Member, leader
 
 
 def test_the_changes_of_one_turn_are_one_entry(tmp_path: Path) -> None:
@@ -74,13 +75,13 @@ def test_followers_change_only_by_what_is_applied(tmp_path: Path) -> None:
 
 
 def test_losing_the_lead_takes_back_what_is_not_applied(tmp_path: Path) -> None:
-    member = leader(tmp_path)
+    changes: list[int] = []
+    member = leader(tmp_path, on_topics=lambda: changes.append(1))
     member.topics.update(TopicConfig("kept"))
     member.groups.update(SubscriptionGroupConfig("kept"))
     member.settle()
     before, shown = member.state(), member.shown()
-    changes: list[int] = []
-    member.topics.on_change = lambda: changes.append(member.topics.data_version.counter)
+    changes.clear()
     member.topics.update(TopicConfig("new"), TopicConfig("kept", 1, 1))
     member.topics.delete("kept")
     member.groups.set_readable("kept", "T", readable=False)
@@ -172,8 +173,8 @@ def test_the_first_leader_puts_the_whole_tables_into_the_log(tmp_path: Path) -> 
 
 
 def test_large_changes_are_split_over_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker.meta, "ENTRY_BYTES_MAX", 2000)
-    monkeypatch.setattr(broker.meta, "OPERATION_BYTES_MAX", 1000)
+    monkeypatch.setattr(broker.metadata.replicated, "ENTRY_BYTES_MAX", 2000)
+    monkeypatch.setattr(broker.metadata.replicated, "OPERATION_BYTES_MAX", 1000)
     member = leader(tmp_path)
     member.topics.update(*[TopicConfig(f"topic-{number:04d}") for number in range(500)])
     member.turn()
@@ -190,7 +191,7 @@ def test_large_changes_are_split_over_entries(tmp_path: Path, monkeypatch: pytes
 
 def test_the_limit_of_what_is_pending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     member = leader(tmp_path)
-    monkeypatch.setattr(broker.meta, "PENDING_BYTES_MAX", 300)
+    monkeypatch.setattr(broker.metadata.replicated, "PENDING_BYTES_MAX", 300)
     member.topics.update(TopicConfig("A", attributes={"a": "x" * 200}))
     with pytest.raises(CommandError) as busy:
         member.topics.update(TopicConfig("B", attributes={"a": "x" * 200}))
@@ -250,9 +251,8 @@ def test_a_member_stops_at_an_entry_that_it_does_not_understand(tmp_path: Path, 
 
 
 def test_deleting_topics_reaches_every_members_store(tmp_path: Path) -> None:
-    member = leader(tmp_path)
     removed: list[tuple[list[str], int]] = []
-    member.topics.on_removed = lambda names, index: removed.append((list(names), index))
+    member = leader(tmp_path, delete_queues=lambda names, index: removed.append((list(names), index)))
     member.topics.update(TopicConfig("T"))
     member.starts.move(0, {("T", 0): 7})
     member.settle()
@@ -265,10 +265,11 @@ def test_deleting_topics_reaches_every_members_store(tmp_path: Path) -> None:
 
 
 def test_R12_the_start_of_the_log_moves_when_that_is_applied(tmp_path: Path) -> None:
-    first, second = leader(tmp_path / "a"), Member(tmp_path / "b", ManualClock())
     moved: list[tuple[str, int, int]] = []
-    first.starts.on_moved = lambda start: moved.append(("a", start, first.starts.first("T", 1)))
-    second.starts.on_moved = lambda start: moved.append(("b", start, second.starts.first("T", 1)))
+    in_first = StartEvents(moved=lambda start: moved.append(("a", start, first.starts.first("T", 1))))
+    in_second = StartEvents(moved=lambda start: moved.append(("b", start, second.starts.first("T", 1))))
+    first: Member = leader(tmp_path / "a", starts=in_first)
+    second: Member = Member(tmp_path / "b", ManualClock(), starts=in_second)
     first.starts.move(1 << 20, {("T", 1): 40})
     assert moved == []
     for payload in first.settle():
@@ -369,7 +370,7 @@ async def test_R3_files_are_written_when_dirty_and_stamped_anew_from_time_to_tim
     await member.meta.persist()
     changed = [path.name for path, content in written.items() if path.read_bytes() != content]
     assert changed == ["topics.json"]
-    clock.advance(broker.meta.RESTAMP_SECONDS)
+    clock.advance(broker.metadata.replicated.RESTAMP_SECONDS)
     await member.meta.persist()
     assert all(table.file.stamp == member.topics.file._current_stamp() for table in member.tables)
 

@@ -1,4 +1,4 @@
-"""broker/meta_news.py: a slave that waits is told of changes, together, and no more often than they are worth."""
+"""broker/metadata/feed.py: a slave that waits is told of changes, together, and no more often than they are worth."""
 
 import asyncio
 import inspect
@@ -9,20 +9,20 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from broker.config import BrokerConfig, LiveConfig
-from broker.groups import GroupTable
-from broker.meta_log import LocalMeta, Table
-from broker.meta_news import PROGRESS_SECONDS, SOON_SECONDS, WAIT_MS_MAX, WAITERS_MAX, MetaNews
-from broker.offsets import OffsetTable
-from broker.topics import TopicTable
-from remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from broker.metadata.consumer_groups import GroupTable
+from broker.metadata.consumer_offsets import OffsetTable
+from broker.metadata.feed import PROGRESS_SECONDS, SOON_SECONDS, WAIT_MS_MAX, WAITERS_MAX, MetaNews
+from broker.metadata.operations import LocalMeta, Table
+from broker.metadata.topics import TopicTable
+from broker.settings.config import BrokerConfig, LiveConfig
+from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.server import Connection
 from runtime.clock import ManualClock
 from store.config import StoreConfig
-from tests.unit.broker_parts import Timer
+from tests.parts.broker_parts import Timer
 
 FIRST = 1000
 
@@ -36,13 +36,13 @@ class Slave:
 class Master:
     def __init__(self, folder: Path) -> None:
         clock, live = ManualClock(), LiveConfig(BrokerConfig(), StoreConfig())
-        self.meta = LocalMeta()
+        self.timers: list[Timer] = []
+        self.leads = True
+        self.news = MetaNews(self._later, lambda: self.leads, FIRST)
+        self.meta = LocalMeta(on_change=self.news.changes, on_progress=self.news.progresses)
         self.topics = TopicTable(folder / "topics.json", live, clock, self.meta)
         self.groups = GroupTable(folder / "subscriptionGroup.json", live, clock, self.meta)
         self.offsets = OffsetTable(folder / "consumerOffset.json", clock, self.meta)
-        self.timers: list[Timer] = []
-        self.leads = True
-        self.news = MetaNews(self.meta, self._later, lambda: self.leads, FIRST)
 
     def _later(self, seconds: float, call: Callable[[], None]) -> Timer:
         self.timers.append(Timer(seconds, call))

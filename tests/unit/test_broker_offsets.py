@@ -1,12 +1,13 @@
-"""broker/offsets.py: offsets are within the queue, do not go back by accident, and survive in RocketMQ's file."""
+"""consumer_offsets.py: offsets are within the queue, do not go back by accident, and survive in RocketMQ's file."""
 
 from pathlib import Path
 
 import orjson
 import pytest
 
-from broker.configfile import MetadataError
-from broker.offsets import ANYBODY, OffsetTable
+from broker.metadata.committers import ANYBODY
+from broker.metadata.consumer_offsets import OffsetTable
+from broker.metadata.table_file import MetadataError
 from runtime.clock import ManualClock
 
 

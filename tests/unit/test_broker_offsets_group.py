@@ -7,23 +7,23 @@ from typing import Any, cast
 
 import pytest
 
-import broker.meta_offsets
-from broker.hops import HOP_FLAG
-from broker.meta_log import LOST
-from broker.offset_handlers import OffsetHandlers
-from raft.types import Refusal
+import broker.metadata.offset_batches
+from broker.leader_only import HOP_FLAG
+from broker.messages.offset_handlers import OffsetHandlers
+from broker.metadata.operations import LOST
+from raft.protocol.types import Refusal
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
-from remoting.headers import (
+from remoting.headers.registry import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from remoting.server import Connection
 from runtime.clock import ManualClock
-from tests.unit.broker_parts import Parts, broker_parts
-from tests.unit.meta_parts import Member, leader
+from tests.parts.broker_parts import Parts, Peer, broker_parts
+from tests.parts.meta_parts import Member, leader
 
 
 class Someone:
@@ -131,7 +131,7 @@ def test_losing_the_lead_forgets_what_is_not_applied_and_says_so(tmp_path: Path)
 
 def test_what_the_group_refuses_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     member = leader(tmp_path)
-    monkeypatch.setattr("broker.meta.PENDING_BYTES_MAX", 10)
+    monkeypatch.setattr("broker.metadata.replicated.PENDING_BYTES_MAX", 10)
     codes: list[int] = []
     member.offsets.commit("g", "T", 0, 9, 100, None)
     member.offsets.wait("g", "T", 0, codes.append)
@@ -142,8 +142,8 @@ def test_what_the_group_refuses_is_answered(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     member = leader(tmp_path)
-    monkeypatch.setattr(broker.meta_offsets, "GATHERED_MAX", 1)
-    monkeypatch.setattr(broker.meta_offsets, "WAITING_MAX", 1)
+    monkeypatch.setattr(broker.metadata.offset_batches, "GATHERED_MAX", 1)
+    monkeypatch.setattr(broker.metadata.offset_batches, "WAITING_MAX", 1)
     member.offsets.commit("g", "T", 0, 1, 100, None)
     member.offsets.commit("g", "T", 0, 2, 100, None)
     _busy(lambda: member.offsets.commit("g", "T", 1, 1, 100, None))
@@ -243,7 +243,10 @@ class Requests:
     def __init__(self, parts: Parts, member: Member) -> None:
         self.member = member
         self.client = Someone()
-        self.handlers = OffsetHandlers(parts.config, member.offsets, member.topics, member.groups, parts.store)
+        self.handlers = OffsetHandlers(
+            parts.config, member.offsets, member.topics, member.groups, parts.store, parts.clients
+        )
+        parts.join(cast("Peer", self.client), "c", "g", "T")
 
     def query(self) -> int | None:
         header = QueryConsumerOffsetRequestHeader(consumerGroup="g", topic="T", queueId=0)
@@ -322,6 +325,17 @@ async def test_a_client_goes_back_by_whatever_member_it_asks(requests: Requests)
     for offset, by, hop in ((15, None, False), (9, member, True), (4, None, False)):
         requests.commit(offset, oneway=True, by=by, hop=hop)
         requests.member.settle()
+        assert requests.query() == offset
+
+
+async def test_an_administrator_goes_back_by_whatever_member_is_asked(requests: Requests) -> None:
+    tool, member = Someone(), Someone()
+    requests.commit(15, oneway=True)
+    requests.member.settle()
+    for offset, by, hop in ((9, tool, False), (4, member, True)):
+        assert requests.commit(offset, by=by, hop=hop) is None, "answered when it is applied"
+        requests.member.settle()
+        assert [answer.code for answer in by.answers] == [ResponseCode.SUCCESS]
         assert requests.query() == offset
 
 

@@ -1,13 +1,13 @@
-"""broker/override.py: what a command decided is in force until a person says otherwise in broker.conf."""
+"""broker/settings/decision.py: what a command decided is in force until a person says otherwise in broker.conf."""
 
 import logging
 from pathlib import Path
 
 import pytest
 
-from broker import override
-from broker.config import LiveConfig
-from broker.override import Fence, Override
+from broker.settings import decision as override
+from broker.settings.config import LiveConfig
+from broker.settings.decision import Fence, Override
 from runtime.config import ConfigError
 
 MASTER = {"brokerRole": "ASYNC_MASTER", "brokerId": "0"}

@@ -1,124 +1,17 @@
-"""broker/promotion.py and broker/fencing.py: who may become the master, what is said before, and who must stop."""
+"""promotion.py and prospects.py: who may become the master, and what is said before."""
 
 import asyncio
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import orjson
 import pytest
 
-from broker import fencing, override, promotion
-from broker.classic_role import ClassicRole
-from broker.config import LiveConfig
-from broker.fencing import Fencing
-from broker.ha_compare import Kind, Verdict
-from broker.ha_pair import PairMemory, save_memory
-from broker.ha_state import NotWaiting
-from broker.override import Fence
-from broker.promotion import Promotion
-from broker.reborn import RestartAction
-from remoting.bodies import BrokerMemberGroup, BrokerMemberGroupBody
-from remoting.codes import ClassicCode, RequestCode, ResponseCode
-from remoting.command import Body, Command
-from remoting.errors import CommandError, ConnectError, ResponseError
-from remoting.headers import Header
-from remoting.server import Connection
-from runtime.clock import ManualClock
-
-NOBODY = cast(Connection, None)
-OWN = "10.0.0.2:10911"
-MASTER = "10.0.0.1:10911"
-NAMESRV = "10.0.0.9:9876"
-NOW_MS = 1_700_000_000_000
-
-
-class Net:
-    """Answers for other processes: what NameServers know, what brokers tell; who is not named does not answer."""
-
-    def __init__(self) -> None:
-        self.members: dict[str, dict[int, str]] = {}
-        self.states: dict[str, dict[str, Any]] = {}
-
-    async def call(
-        self, address: str, code: int, _header: Header | None = None, _body: Body = b"", timeout: float = 3.0
-    ) -> Command:
-        assert timeout == fencing.PATIENCE_SECONDS
-        await asyncio.sleep(0)
-        if code == RequestCode.GET_BROKER_MEMBER_GROUP and address in self.members:
-            group = BrokerMemberGroup(self.members[address], "b", "DefaultCluster")
-            return Command.response(ResponseCode.SUCCESS, body=BrokerMemberGroupBody(group).encode())
-        if code == ClassicCode.STATUS and address in self.states:
-            state = self.states[address]
-            if not state:
-                raise ResponseError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what is 9111?", address)
-            return Command.response(ResponseCode.SUCCESS, body=orjson.dumps(state))
-        raise ConnectError(f"no connection to {address}")
-
-
-class Slave:
-    """A HaClient as far as decisions go."""
-
-    def __init__(self) -> None:
-        self.state: dict[str, Any] = {
-            "state": "connecting", "address": MASTER, "role": "ASYNC_MASTER", "epoch": 3, "max": 5000,
-            "seenAt": NOW_MS - 2500, "lastFrameAt": NOW_MS - 4000,
-        }  # fmt: skip
-        self.waits = False
-
-    def status(self) -> dict[str, Any]:
-        return self.state
-
-    def accept_master(self) -> Verdict:
-        if not self.waits:
-            raise NotWaiting("this slave waits for no decision, it is following")
-        return Verdict(Kind.CUT, 4000, "the logs differ from 4000 on", person=True, lost=1000)
-
-
-class Setting:
-    """One broker that decisions are about."""
-
-    def __init__(self, folder: Path, *, slave: bool, epoch: int = 2, **values: str) -> None:
-        keys = {"brokerRole": "SLAVE", "brokerId": "1"} if slave else {"brokerRole": "ASYNC_MASTER", "brokerId": "0"}
-        texts = {"brokerName": "b", "namesrvAddr": NAMESRV, "storePathRootDir": str(folder), **keys, **values}
-        broker, store, _ = override.load(texts)
-        self.texts = texts
-        self.folder = folder
-        self.live = LiveConfig(broker, store)
-        self.role = ClassicRole(broker.brokerId, epoch)
-        self.net = Net()
-        self.slave = Slave() if slave else None
-        self.restarts: list[RestartAction] = []
-        self.end = 4096
-        self.promotion = Promotion(
-            self.live, self.role, lambda: self.end, self.net, OWN, self.restarts.append, self.slave, ManualClock(NOW_MS)
-        )
-        self.deposed = 0
-        self.fencing = Fencing(self.live, self.role, self.net, OWN, self._on_deposed)
-
-    def _on_deposed(self) -> None:
-        self.deposed += 1
-
-    async def ask(self, code: ClassicCode, body: bytes | None = None, **fields: object) -> dict[str, Any]:
-        handler = cast(Any, self.promotion.table()[code])
-        answer = handler(NOBODY, Command(code=int(code), body=orjson.dumps(fields) if body is None else body))
-        command: Command = answer if isinstance(answer, Command) else await answer
-        found: dict[str, Any] = orjson.loads(bytes(command.body))
-        return found
-
-    def depose(self) -> None:
-        override.decide(self.live, {"brokerId": "0"}, why="deposed", epoch=2, fenced=Fence("10.0.0.3:10911", 3))
-
-    def decided(self) -> override.Override:
-        found = override.read(self.folder)
-        assert found is not None
-        return found
-
-    async def restarted(self) -> RestartAction:
-        async with asyncio.timeout(5):
-            while not self.restarts:
-                await asyncio.sleep(promotion.RESTART_PAUSE_SECONDS / 10)
-        (action,) = self.restarts
-        return action
+from broker.master_slave import promotion, prospects
+from broker.settings import decision as override
+from broker.settings.pair_memory import PairMemory, save_memory
+from remoting.codes import ClassicCode, ResponseCode
+from remoting.errors import CommandError
+from tests.parts.decisions import MASTER, NAMESRV, OTHER, OWN, THIRD, Setting
 
 
 async def test_a_slave_whose_master_is_gone_becomes_the_master(tmp_path: Path) -> None:
@@ -166,7 +59,7 @@ async def test_promote_is_refused_while_a_master_lives_unless_forced(tmp_path: P
     assert override.read(tmp_path) is None
 
     done = await setting.ask(ClassicCode.PROMOTE, force=True)
-    assert any("two brokers take messages under one name" in word for word in done["words"])
+    assert any("takes nothing more, and hands on what it has" in word for word in done["words"])
     assert "although its master was alive" in setting.decided().why
     assert setting.decided().epoch == {"it answers": 8, "another was promoted": 10}.get(how, 4)
 
@@ -207,9 +100,9 @@ async def test_a_slave_that_was_started_after_its_master_died_remembers_it(tmp_p
 
 def test_the_log_of_a_master_ended_at_least_where_the_own_one_does() -> None:
     state = {"state": "following", "address": MASTER, "max": 100, "seenAt": 50, "lastFrameAt": 70}
-    known = promotion.known_master(state, PairMemory(), 400, 90)
+    known = prospects.known_master(state, PairMemory(), 400, 90)
     assert (known.end, known.heard_ms_ago, known.connected) == (400, 20, True)
-    known = promotion.known_master(state, PairMemory(), 60, 90)
+    known = prospects.known_master(state, PairMemory(), 60, 90)
     assert (known.end, known.heard_ms_ago) == (100, 40)
 
 
@@ -294,84 +187,48 @@ async def test_a_slave_that_waits_for_a_person_goes_on(tmp_path: Path) -> None:
     assert await setting.ask(ClassicCode.ACCEPT_MASTER) == {"lost": 1000, "why": "the logs differ from 4000 on"}
 
 
-async def fenced(setting: Setting) -> Fence:
-    """Wait until a fence is written down."""
-    async with asyncio.timeout(5):
-        while (found := override.read(setting.folder)) is None or found.fenced is None:
-            await asyncio.sleep(0.001)
-    return found.fenced
+# ---- the other slaves
 
 
-async def test_R15_a_master_that_comes_back_finds_the_one_in_its_place_before_it_serves(tmp_path: Path) -> None:
-    setting = Setting(tmp_path, slave=False, epoch=2)
-    setting.net.members[NAMESRV] = {0: MASTER, 1: "10.0.0.4:10911"}
-    setting.net.states[MASTER] = {"role": "ASYNC_MASTER", "epoch": 3}
-    await setting.fencing.start()
-    await setting.fencing.close()
-    assert (setting.role.leads, setting.deposed) == (False, 1)
-    assert setting.role.fenced is not None
-    assert f"{MASTER} was promoted to master in the place of this broker (epoch 3, here 2)" in setting.role.fenced
-    assert f"`raftmq cluster follow {OWN}`" in setting.role.fenced
-    assert setting.decided().fenced == Fence(MASTER, 3)
-    # Its own epoch stays what it was: with the other's it could claim the route.
-    assert override.kept_epoch(tmp_path) == 2
-
-    # Not forgotten when it starts while nobody else is there.
-    again = Setting(tmp_path, slave=False, epoch=2)
-    await again.fencing.start()
-    await again.fencing.close()
-    assert (again.role.fenced, again.deposed) == (setting.role.fenced, 1)
-
-    # The way back to being a master is a promotion, above the one that deposed it.
-    assert (await again.ask(ClassicCode.PROMOTE))["epoch"] == 4
-    assert again.decided().fenced is None
-    await again.restarted()
+async def test_R16_a_slave_that_is_shorter_than_another_is_promoted_by_force_only(tmp_path: Path) -> None:
+    setting = Setting(tmp_path, slave=True)
+    setting.net.members[NAMESRV] = {1: OWN, 2: OTHER, 3: THIRD}
+    setting.net.states[OTHER] = {"role": "SLAVE", "broker": "b", "max": 4296}
+    setting.net.states[THIRD] = {"role": "SLAVE", "broker": "b", "max": 4096}
+    with pytest.raises(CommandError, match=rf"slave 2 at {OTHER} has 200 bytes more than this one: promote that one"):
+        await setting.ask(ClassicCode.PROMOTE)
+    assert override.read(tmp_path) is None
+    done = await setting.ask(ClassicCode.PROMOTE, force=True)
+    assert f"slave 2 at {OTHER} has 200 bytes more, which are lost" in done["words"]
+    assert "although another slave had more" in setting.decided().why
+    await setting.restarted()
 
 
-async def test_R15_a_master_that_a_name_server_refuses_is_fenced(tmp_path: Path) -> None:
-    setting = Setting(tmp_path, slave=False, epoch=2)
-    await setting.fencing.start()
-    for nobody in (None, "", OWN):
-        setting.fencing.heard(nobody)
-    await asyncio.sleep(0)
-    assert setting.role.leads
-    # Nothing can be learnt from it: that the NameServer refuses is enough.
-    setting.fencing.heard(MASTER)
-    assert await fenced(setting) == Fence(MASTER, 3)
-    assert (setting.role.leads, setting.deposed) == (False, 1)
-    await setting.fencing.close()
+async def test_slaves_that_are_absent_are_named(tmp_path: Path) -> None:
+    setting = Setting(tmp_path, slave=True)
+    # One is registered and does not answer; another the NameServer remembers; the master is no slave of any.
+    setting.net.members[NAMESRV] = {1: OWN, 2: OTHER}
+    setting.net.remembered[NAMESRV] = {"epoch": 0, "holder": "", "members": {"3": THIRD, "4": MASTER, "1": OWN}}
+    told = await setting.ask(ClassicCode.PROMOTE, ask=True)
+    assert [word for word in told["words"] if "does not tell" in word] == [
+        f"slave 2 at {OTHER} does not tell how far it is: what only that slave has is lost",
+        f"slave 3 at {THIRD} does not tell how far it is: what only that slave has is lost",
+    ]
+    assert told["refused"] is None
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "end"),
     [
-        (None, False),
-        ({}, False),
-        ({"role": "ASYNC_MASTER", "epoch": 1}, False),
-        ({"role": "ASYNC_MASTER", "epoch": "9"}, False),
-        ({"role": "SLAVE", "epoch": 9}, False),
-        ({"role": "ASYNC_MASTER", "epoch": 9, "fenced": "by another"}, False),
-        ({"role": "ASYNC_MASTER", "epoch": 2}, True),
+        (None, None),
+        ({}, None),
+        ({"role": "SLAVE"}, None),
+        ({"role": "SLAVE", "max": "7"}, None),
+        ({"role": "SLAVE", "max": True}, None),
+        ({"role": "SLAVE", "max": 7, "broker": "another"}, None),
+        ({"role": "ASYNC_MASTER", "max": 7}, None),
+        ({"role": "SLAVE", "max": 7}, 7),
     ],
 )
-async def test_R15_only_a_living_master_of_a_higher_epoch_deposes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, state: dict[str, Any] | None, said: bool
-) -> None:
-    setting = Setting(tmp_path, slave=False, epoch=2)
-    setting.net.members[NAMESRV] = {0: MASTER}
-    if state is not None:
-        setting.net.states[MASTER] = state
-    await setting.fencing.look()
-    assert setting.role.leads
-    assert override.read(tmp_path) is None
-    assert ("another master of the name b" in caplog.text) is said
-
-
-async def test_a_persons_edit_ends_a_fence(tmp_path: Path) -> None:
-    setting = Setting(tmp_path, slave=False, epoch=2)
-    setting.net.members[NAMESRV] = {0: MASTER}
-    setting.net.states[MASTER] = {"role": "ASYNC_MASTER", "epoch": 3}
-    await setting.fencing.look()
-    edited = Setting(tmp_path, slave=False, brokerRole="SYNC_MASTER")
-    assert edited.live.broker.brokerRole == "SYNC_MASTER"
-    assert override.read(tmp_path) is None
+def test_how_far_a_slave_is_only_a_slave_of_the_name_tells(state: dict[str, Any] | None, end: int | None) -> None:
+    assert prospects.slave_end(state, "b") == end

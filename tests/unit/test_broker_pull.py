@@ -1,20 +1,22 @@
-"""broker/pull.py and pullcheck.py: the order of the checks, the answers, and who is parked until when."""
+"""broker/messages/pull.py and pullcheck.py: the order of the checks, the answers, and who is parked until when."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from remoting.bodies.registry import SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ROCKETMQ
 from remoting.record import decode_records
 from remoting.server import Connection
 from store.types import GetResult, GetStatus
-from tests.unit.broker_parts import Peer
-from tests.unit.pulling import Setting, pulling, turn
+from tests.parts.broker_parts import Peer
+from tests.parts.pulling import Setting, pulling, turn
 
 
 @pytest.fixture
@@ -61,6 +63,7 @@ async def test_nothing_there(setting: Setting) -> None:
     assert (setting.last.code, setting.last.remark) == (19, "OFFSET_OVERFLOW_ONE")
     setting.pull(5)
     assert (setting.last.code, setting.last.remark) == (21, "OFFSET_OVERFLOW_BADLY")
+    assert setting.last.ext["nextBeginOffset"] == "1"
     assert setting.parts.stats.totals.missed == 4
 
 
@@ -105,6 +108,57 @@ async def test_the_heartbeats_subscription(setting: Setting) -> None:
     assert [message.body for message in decode_records(memoryview(setting.last.body))] == [b"b"]
 
 
+def subscribe(setting: Setting, expression: str, version: int) -> None:
+    group = setting.parts.clients.consumer_group("G")
+    assert group is not None
+    group.subscriptions["T"] = SubscriptionData(topic="T", subString=expression, subVersion=version)
+
+
+async def test_a_parked_pull_is_run_again_with_the_groups_present_subscription(setting: Setting) -> None:
+    setting.parts.join(Peer(), "c", "G", "T")
+    setting.pull(suspend_ms=60_000, tags=None)
+    assert setting.pulls.parked == 1
+    subscribe(setting, "TagB", 2)
+    setting.parts.put("T", 0, b"b", TAGS="TagB")
+    setting.parts.put("T", 0, b"a", TAGS="TagA")
+    await turn()
+    assert [message.body for message in decode_records(memoryview(setting.last.body))] == [b"b"]
+
+
+async def test_what_only_the_present_subscription_wants_comes_with_the_next_sweep(setting: Setting) -> None:
+    setting.parts.join(Peer(), "c", "G", "T")
+    setting.pull(suspend_ms=60_000, tags=None)
+    subscribe(setting, "TagB", 2)
+    setting.parts.put("T", 0, b"b", TAGS="TagB")
+    await turn()
+    assert setting.pulls.parked == 1
+    setting.pulls.sweep()
+    assert [message.body for message in decode_records(memoryview(setting.last.body))] == [b"b"]
+
+
+async def test_a_parked_pull_that_brought_its_own_filter_keeps_it(setting: Setting) -> None:
+    setting.parts.join(Peer(), "c", "G", "T")
+    setting.pull(suspend_ms=60_000, tags="TagA")
+    subscribe(setting, "TagB", 2)
+    setting.parts.put("T", 0, b"b", TAGS="TagB")
+    setting.parts.put("T", 0, b"a", TAGS="TagA")
+    await turn()
+    assert [message.body for message in decode_records(memoryview(setting.last.body))] == [b"a"]
+
+
+async def test_what_is_forbidden_meanwhile_a_parked_pull_is_told(setting: Setting) -> None:
+    setting.parts.join(Peer(), "c", "G", "T")
+    setting.pull(suspend_ms=60_000, tags=None)
+    setting.parts.groups.update(SubscriptionGroupConfig(groupName="G", consumeEnable=False))
+    setting.parts.put("T", 0, b"a", TAGS="TagA")
+    await turn()
+    assert (setting.last.code, setting.last.remark) == (
+        ResponseCode.NO_PERMISSION,
+        "subscription group no permission, G",
+    )
+    assert setting.pulls.parked == 0
+
+
 async def test_broadcasting_may_be_forbidden(setting: Setting) -> None:
     setting.parts.join(Peer(), "c", "G", "T")
     group = setting.parts.clients.consumer_group("G")
@@ -126,6 +180,26 @@ async def test_parked_until_the_wanted_message_arrives(setting: Setting) -> None
     await turn()
     assert [message.body for message in decode_records(memoryview(setting.last.body))] == [b"wanted"]
     assert setting.pulls.parked == 0
+
+
+class Held(bytearray):
+    """Bytes of which a test knows when nobody has them any more."""
+
+
+@pytest.mark.parametrize("kind", [0, ROCKETMQ])
+async def test_a_parked_pull_keeps_nothing_of_its_body(setting: Setting, kind: int) -> None:
+    body = Held(1 << 20)
+    there = weakref.ref(body)
+    setting.pull(0, suspend_ms=60_000, kind=kind, body=memoryview(body))
+    assert setting.pulls.parked == 1
+    del body
+    gc.collect()
+    assert there() is None
+    setting.parts.put("T", 0, b"wanted")
+    await turn()
+    assert (setting.last.code, setting.last.opaque) == (0, 42)
+    answer = b"".join(setting.last.parts) if setting.last.parts else bytes(setting.last.body)
+    assert [message.body for message in decode_records(memoryview(answer))] == [b"wanted"]
 
 
 async def test_parked_until_the_deadline(setting: Setting) -> None:

@@ -1,4 +1,4 @@
-"""broker/pull.py at a slave: whom it serves while its master lives, and when it is away."""
+"""broker/messages/pull.py at a slave: whom it serves while its master lives, and when it is away."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from remoting.codes import ResponseCode
 from remoting.record import decode_records
-from tests.unit.pulling import Master, Setting, pulling, turn
+from tests.parts.pulling import Master, Setting, pulling, turn
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""broker/raft_admin.py: who is asked, what is answered when, and in which words it is refused."""
+"""broker/raft_group/admin.py: who is asked, what is answered when, and in which words it is refused."""
 
 import asyncio
 from typing import Any, cast
@@ -6,28 +6,30 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from broker import raft_admin
-from broker.raft_admin import RaftAdmin
-from broker.raft_role import GroupRole
-from raft.group import ConfigRefused, GroupConfig, Member
-from raft.types import Fate, OnFate, Refusal
+from broker.raft_group import admin as raft_admin
+from broker.raft_group.admin import RaftHandlers
+from broker.raft_group.role import GroupRole
+from raft.protocol.config import ConfigRefused, GroupConfig, Member
+from raft.protocol.types import Fate, OnFate, Refusal
 from remoting.codes import RaftCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.server import Connection
+from tests.parts.raft_parts import SetNode
 
 NOBODY = cast(Connection, None)
 THREE = GroupConfig(b"g" * 16, tuple(Member(f"n{n}", f"127.0.0.1:{40911 + n}", bytes([n]) * 16) for n in range(3)))
 
 
-class Group:
+class Group(SetNode):
     """A member's part in the group: takes what is proposed, and says what the test wants."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.role = GroupRole("n0")
-        self.admin = RaftAdmin(self, self.role)
-        self.config: GroupConfig | None = THREE
-        self.serving, self.term, self.leader_id = True, 4, cast("str | None", "n0")
+        self.admin = RaftHandlers(self, self.role)
+        self.config = THREE
+        self.serving, self.term, self.leader_id = True, 4, "n0"
         self.asked: list[tuple[str, ...]] = []
         self.fates: list[OnFate] = []
         self.outcome: Refusal | Fate | Exception | None = None
@@ -61,11 +63,11 @@ class Group:
     def transfer(self, to: str | None) -> Refusal | None:
         return self._take("transfer", to or "anybody")
 
-    def remove(self, member_id: str, fate: OnFate) -> Refusal | None:
-        return self._take("remove", member_id, fate=fate)
+    def remove(self, member_id: str, on_fate: OnFate) -> Refusal | None:
+        return self._take("remove", member_id, fate=on_fate)
 
-    def leave(self, fate: OnFate) -> Refusal | None:
-        return self._take("leave", fate=fate)
+    def leave(self, on_fate: OnFate) -> Refusal | None:
+        return self._take("leave", fate=on_fate)
 
     async def add_learner(self, member_id: str, address: str) -> Refusal | Fate:
         self.asked.append(("add", member_id, address))

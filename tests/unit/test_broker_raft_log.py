@@ -1,18 +1,15 @@
-"""broker/raft_log.py: with ASYNC_FLUSH what is written counts, and nothing else of the log changes."""
+"""async_flush_log.py: with ASYNC_FLUSH what is written counts, and nothing else of the log changes."""
 
 from pathlib import Path
 
-import pytest
-
-from broker.raft_log import WrittenLog
-from tests.unit.entry_tools import lead, open_node
+from broker.raft_group.async_flush_log import WrittenLog
+from tests.parts.entry_tools import lead, open_node
 
 
 def test_what_is_written_is_acknowledged_and_synced_later(tmp_path: Path) -> None:
     node = open_node(tmp_path)
-    log = WrittenLog(node.log)
     told: list[int] = []
-    log.on_durable = told.append
+    log = WrittenLog(node.log, told.append)
     lead(node, 3)
     assert log.durable == node.log.last.index == 4
     assert node.log.durable == 0
@@ -27,12 +24,9 @@ def test_what_is_written_is_acknowledged_and_synced_later(tmp_path: Path) -> Non
 
 def test_everything_else_is_the_logs(tmp_path: Path) -> None:
     node = open_node(tmp_path)
-    log = WrittenLog(node.log)
+    log = WrittenLog(node.log, lambda _position: None)
     lead(node, 3)
     assert (log.last, log.base, log.floor) == (node.log.last, node.log.base, node.log.floor)
     log.cut(2)
     assert (log.durable, node.log.last.index) == (2, 2)
-    log.sync_soon()
-    with pytest.raises(AttributeError):
-        _ = log.unknown
     node.store.close()

@@ -1,22 +1,20 @@
-"""broker/raft_reset.py: what a leader gives away of its store, and the folder that a copy is put into."""
+"""broker/raft_group/snapshot.py: what a leader gives away of its store, and the folder that a copy is put into."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from broker.raft_reset import MARKER, VOTE, StoreSource, StoreTarget, copy_peers, is_marked
-from raft.group import GroupConfig
-from raft.group import Member as Listed
-from raft.reset import LogFile, Manifest, Marker, MetadataFile, ResetMismatch, write_marker
-from raft.settings import Peer, RaftSettings
-from raft.types import Mark
-from store.controlrecord import EntryKind
+from broker.raft_group.snapshot import MARKER, VOTE, StoreSource, StoreTarget, copy_peers, is_marked
+from raft.protocol.config import GroupConfig
+from raft.protocol.config import Member as Listed
+from raft.protocol.settings import Peer, RaftSettings
+from raft.protocol.types import EntryType, Mark
+from raft.snapshot.protocol import CopiedFile, Manifest, Marker, MetadataFile, ResetMismatch, write_marker
 from store.errors import StoreLocked
-from store.floorfile import Mark as FloorMark
-from store.floorfile import read_floor
-from tests.unit.entry_tools import Node, damage, lead, open_node
-from tests.unit.store_tools import FILE_BYTES, HOST, make_config
+from store.files.floorfile import read_floor
+from tests.parts.entry_tools import Node, damage, lead, open_node
+from tests.parts.store_tools import FILE_BYTES, HOST, make_config
 
 CONFIG = GroupConfig(b"g" * 16, (Listed("n0", "127.0.0.1:40911", b"d" * 16),))
 
@@ -24,7 +22,7 @@ CONFIG = GroupConfig(b"g" * 16, (Listed("n0", "127.0.0.1:40911", b"d" * 16),))
 def leader(folder: Path) -> Node:
     """A store whose last two entries are not committed."""
     node = open_node(folder)
-    node.log.append(EntryKind.CONFIG, 1, CONFIG.encode(), 0)
+    node.log.append(EntryType.CONFIG, 1, CONFIG.encode(), 0)
     while node.store.written < 1.5 * FILE_BYTES:
         lead(node, 1)
     node.log.release(node.log.last.index)
@@ -41,7 +39,7 @@ def manifest(source: StoreSource) -> Manifest:
         source.config(),
         end,
         source.log_file_bytes,
-        tuple(LogFile(*file) for file in source.files_upto(end.end)),
+        tuple(CopiedFile(*file) for file in source.files_upto(end.end)),
         tuple(MetadataFile(name, len(data), 0) for name, data in source.metadata().items()),
     )
 
@@ -98,9 +96,9 @@ def test_R13_what_was_copied_is_checked_and_its_end_becomes_the_floor(tmp_path: 
         target.verify(made)
         with pytest.raises(StoreLocked):
             open_node(tmp_path / "b")
-    assert read_floor(tmp_path / "b" / "store") == FloorMark(*made.end)
+    assert read_floor(tmp_path / "b" / "store") == Mark(*made.end)
     copy = open_node(tmp_path / "b")
-    assert (copy.log.last, copy.log.floor, copy.log.durable) == (FloorMark(*made.end), made.end.index, made.end.index)
+    assert (copy.log.last, copy.log.floor, copy.log.durable) == (Mark(*made.end), made.end.index, made.end.index)
     copy.store.close()
 
 

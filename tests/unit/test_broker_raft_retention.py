@@ -1,4 +1,4 @@
-"""broker/raft_retention.py: who decides what a group forgets, and what no member may forget yet."""
+"""broker/raft_group/retention.py: who decides what a group forgets, and what no member may forget yet."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.raft_retention import GroupRetention
-from raft.group import GroupConfig
-from raft.group import Member as Listed
-from raft.types import Fate, OnFate, Refusal
+from broker.raft_group.retention import CLOCK_ALONE, GroupRetention, start_events
+from raft.protocol.config import GroupConfig
+from raft.protocol.config import Member as Listed
+from raft.protocol.types import EntryType, Fate, OnFate, Refusal
 from runtime.clock import ManualClock
-from store.controlrecord import EntryKind
-from tests.unit.entry_tools import Node, lead, open_node
-from tests.unit.meta_parts import Member
-from tests.unit.store_tools import FILE_BYTES
+from tests.parts.entry_tools import Node, lead, open_node
+from tests.parts.meta_parts import Member
+from tests.parts.raft_parts import SetNode
+from tests.parts.store_tools import FILE_BYTES
 
 CONFIG = GroupConfig(b"g" * 16, (Listed("n0", "127.0.0.1:40911", b"d" * 16),))
 
@@ -33,26 +33,43 @@ class Metadata:
         self.restamped += 1
 
 
-class One:
+class One(SetNode):
     """A member: its store, its tables, and its retention; what it proposes is committed by `agree`."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.config = CONFIG
         self.clock = ManualClock()
         self.node: Node = open_node(folder, clock=self.clock)
-        self.tables = Member(folder / "tables", ManualClock())
+        self.tables = Member(folder / "tables", ManualClock(), starts=start_events(lambda: self.retention))
         self.metadata = Metadata()
         self.fates: list[OnFate] = []
         self.refusal: Refusal | None = None
+        self.clock_agreed = True
         self.doomed: set[str] = set()
-        self.retention = GroupRetention(
-            self.node.store, self.node.log, self, self.tables.role, self.metadata, FILE_BYTES
-        )
-        self.retention.attach(self.tables.starts, lambda topic: topic not in self.doomed)
+        self.retention: GroupRetention = self.make()
         self.retention.resume()
         self.tables.role.become(3)
         self.tables.settle()
 
-    config = CONFIG
+    def make(self) -> GroupRetention:
+        return GroupRetention(
+            self.node.store,
+            self.node.log,
+            self,
+            self.tables.role,
+            self.metadata,
+            self.tables.starts,
+            lambda topic: topic not in self.doomed,
+            file_bytes=FILE_BYTES,
+        )
+
+    @property
+    def clocks(self) -> "One":
+        return self
+
+    def agreed(self, _config: GroupConfig | None) -> bool:
+        return self.clock_agreed
 
     @property
     def config_index(self) -> int:
@@ -87,7 +104,7 @@ class One:
             pass
 
     def renew_config(self) -> None:
-        self.node.log.append(EntryKind.CONFIG, 1, CONFIG.encode(), self.node.log.commit)
+        self.node.log.append(EntryType.CONFIG, 1, CONFIG.encode(), self.node.log.commit)
 
 
 @pytest.fixture
@@ -118,6 +135,17 @@ def test_R12_the_leader_proposes_and_everybody_deletes_when_it_is_applied(one: O
     assert one.tables.starts.first("RMQ_SYS_RAFT", 0) == 0
     one.retention.clean(now=True)
     assert one.tables.settle() == [], "there is nothing more to agree upon"
+
+
+def test_R17_nothing_is_proposed_by_a_clock_that_no_majority_agrees_with(one: One) -> None:
+    one.clock_agreed = False
+    report = one.retention.clean(now=True)
+    assert (report.removed, report.reason) == ([], CLOCK_ALONE)
+    assert one.tables.settle() == [], "nothing is on its way"
+    one.clock_agreed = True
+    one.retention.clean(now=True)
+    one.tables.settle()
+    assert one.node.store.min_physical == 3 * FILE_BYTES
 
 
 def test_R12_it_is_proposed_once_at_a_time_and_again_when_it_was_lost(one: One) -> None:
@@ -214,6 +242,28 @@ def test_R3_a_queue_begins_where_the_table_says_on_members_that_have_nothing_of_
     one.node.records(b"next", topic="V")
     one.commit()
     assert (store.min_offset("V", 0), store.max_offset("V", 0)) == (12, 13)
+
+
+def test_R4_a_queue_whose_messages_wait_in_a_hole_does_not_begin_behind_them(
+    one: One, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log was agreed to begin at the second file, which could not go yet, when the first one is lost."""
+    store, log = one.node.store, one.node.log
+    one.tables.role.become(None)
+    one.metadata.oldest = 1
+    one.tables.role.become(5)
+    one.tables.starts.move(FILE_BYTES, {("W", 0): 7})
+    with monkeypatch.context() as damaged:
+        damaged.setattr(type(log), "whole", property(lambda _log: False))
+        # As a start does it: the table is replayed first.
+        one.retention = one.make()
+        one.tables.settle()
+        one.retention.resume()
+        one.tables.role.become(None)
+        one.retention.clean()
+        assert (store.min_physical, store.max_offset("W", 0)) == (0, 0), "messages 0 to 6 of W may come from the hole"
+    one.retention.clean()
+    assert (store.min_offset("W", 0), store.max_offset("W", 0)) == (7, 7)
 
 
 def test_a_topic_that_is_being_deleted_leaves_no_start_behind(one: One) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import CommandError
-from remoting.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from remoting.headers.registry import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from remoting.topics import RAFT_TOPIC
-from tests.unit.broker_parts import Parts, broker_parts, serve_topics
+from tests.parts.broker_parts import Parts, broker_parts, serve_topics
 from tests.unit.test_broker_send import Setting
 
 

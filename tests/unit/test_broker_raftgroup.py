@@ -1,4 +1,4 @@
-"""broker/raftgroup.py: what becomes one entry, who is answered when, and what is sent elsewhere."""
+"""broker/raft_group/replication.py: what becomes one entry, who is answered when, and what is sent elsewhere."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker import raftgroup
-from broker.raftgroup import IN_FLIGHT_ENTRIES, RaftReplication
-from raft.types import Fate, OnFate, Refusal
+from broker.raft_group import replication as raftgroup
+from broker.raft_group.replication import IN_FLIGHT_ENTRIES, RaftReplication
+from raft.protocol.types import Fate, OnFate, Refusal
 from remoting.codes import ResponseCode
 from store.types import PendingRecord, PutResult, PutStatus
-from tests.unit.raft_parts import SetRole
+from tests.parts.raft_parts import SetNode, SetRole
 
 HOST = bytes(8)
 
@@ -46,19 +46,20 @@ class Log:
         return len(self.entries), results
 
 
-class Node:
+class Node(SetNode):
     """Appends at once; fates are told by the test."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.refusal: Refusal | None = None
         self.fates: list[OnFate] = []
 
-    def propose(self, append: Callable[[int, int], int], fate: OnFate) -> Refusal | None:
+    def propose(self, append: Callable[[int, int], int], on_fate: OnFate) -> Refusal | None:
         if self.refusal is not None:
             return self.refusal
         if append(1, 0) < 0:
             return Refusal.LOG_REFUSES
-        self.fates.append(fate)
+        self.fates.append(on_fate)
         return None
 
 
@@ -248,3 +249,40 @@ async def test_an_answer_that_fails_costs_the_others_nothing(caplog: pytest.LogC
     setting.node.fates[0](Fate.COMMITTED)
     assert setting.codes == [0]
     assert "could not be delivered" in caplog.text
+
+
+async def test_R8_what_was_gathered_past_its_deadline_is_not_appended() -> None:
+    setting = Setting()
+    loop = asyncio.get_running_loop()
+    for number in range(IN_FLIGHT_ENTRIES):
+        setting.send(f"first {number}")
+        await turn()
+    for name, left in (("late", -0.001), ("in time", 60.0), ("whenever", 0.0)):
+        until = loop.time() + left if left else 0.0
+        setting.replication.append(
+            record(name.encode()),
+            lambda result, code, name=name: setting.answers.append((name, result.status.name, int(code))),  # type: ignore[misc]  # a bound default
+            until=until,
+        )
+    await turn()
+    assert setting.answers == [], "gathered: too many are on their way"
+    setting.node.fates[0](Fate.COMMITTED)
+    await turn()
+    assert setting.answers[1:] == [("late", "SERVICE_NOT_AVAILABLE", ResponseCode.SERVICE_NOT_AVAILABLE)]
+    assert setting.log.entries[IN_FLIGHT_ENTRIES:] == [["in time", "whenever"]]
+    for fate in setting.node.fates[1:]:
+        fate(Fate.COMMITTED)
+    assert setting.replication.pending_bytes == 0
+
+
+async def test_what_waits_for_metadata_that_finds_no_room_is_refused() -> None:
+    setting = Setting()
+    setting.send("a")
+    setting.metadata_taken, setting.refuses = False, "the disk is full"
+    await turn()
+    assert setting.codes == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert setting.replication.pending_bytes == 0
+    setting.metadata_taken, setting.refuses = True, None
+    setting.send("b")
+    await turn()
+    assert setting.log.entries == [["b"]]

@@ -1,4 +1,4 @@
-"""broker/register.py: who is told what, how often, and what is suspicious about an address."""
+"""broker/registration/registration.py: who is told what, how often, and what is suspicious about an address."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,19 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from broker import register, register_body
-from broker.classic_role import ClassicRole
-from broker.config import LiveConfig, load_broker_config
-from broker.register import Registration, address_warnings
-from broker.topics import TopicTable
-from remoting.bodies import RegisterBrokerBody, TopicConfig
+from broker.master_slave.role import ClassicRole
+from broker.metadata.topics import TopicTable
+from broker.registration import body as register_body
+from broker.registration import registration as register
+from broker.registration.registration import Registration, address_warnings
+from broker.settings.config import LiveConfig, load_broker_config
+from remoting.bodies.registry import RegisterBrokerBody, TopicConfig
 from remoting.client import RemotingClient
 from remoting.codes import Perm, RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers import QueryDataVersionResponseHeader, RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
+from remoting.headers.registry import (
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+)
 from remoting.server import Connection, RemotingServer
 from runtime.clock import ManualClock
-from tests.unit.raft_parts import SetRole
+from runtime.late import late
+from tests.parts.raft_parts import SetRole
 
 
 class NameServer:
@@ -59,12 +65,21 @@ class Setting:
         addresses = ";".join(server.address for server in name_servers)
         config, store_config, _ = load_broker_config({"brokerName": "b", "namesrvAddr": addresses, **values})
         self.live = LiveConfig(config, store_config)
-        self.topics = TopicTable(folder / "topics.json", self.live, ManualClock())
+        self.heard: list[tuple[str | None, str | None]] = []
+        self.topics = TopicTable(
+            folder / "topics.json", self.live, ManualClock(), on_change=late(lambda: self.registration.changed)
+        )
         self.client = RemotingClient()
         self.role = SetRole()
         self.role.set(1, "n1")
-        self.registration = Registration(self.live, self.role, self.topics, self.client, "192.0.2.1:10911")
-        self.topics.on_change = self.registration.changed
+        self.registration: Registration = Registration(
+            self.live,
+            self.role,
+            self.topics,
+            self.client,
+            "192.0.2.1:10911",
+            lambda master, ha_address: self.heard.append((master, ha_address)),
+        )
 
     async def close(self) -> None:
         await self.registration.close()
@@ -90,6 +105,17 @@ async def test_all_are_told_at_start_and_at_the_end(tmp_path: Path, name_servers
         assert server.codes == [RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER]
         assert (server.headers[0].brokerAddr, server.headers[0].brokerName) == ("192.0.2.1:10911", "b")
         assert "TBW102" in server.bodies[0].topicConfigSerializeWrapper.topicConfigTable
+
+
+async def test_nobody_is_told_before_the_broker_can_be_reached(tmp_path: Path, name_servers: list[NameServer]) -> None:
+    """A member replays its topics before it listens."""
+    setting = Setting(tmp_path, name_servers)
+    setting.topics.update(TopicConfig("T", 1, 1))
+    await asyncio.sleep(0.05)
+    assert [server.codes for server in name_servers] == [[], []]
+    await setting.registration.start()
+    assert "T" in name_servers[0].bodies[0].topicConfigSerializeWrapper.topicConfigTable
+    await setting.close()
 
 
 async def test_changes_are_told_at_once_and_together(tmp_path: Path, name_servers: list[NameServer]) -> None:
@@ -236,7 +262,7 @@ async def test_R15_a_deposed_master_registers_nowhere_any_more(tmp_path: Path, n
     setting = Setting(tmp_path, name_servers)
     role = ClassicRole(0, epoch=2)
     registration = Registration(setting.live, role, setting.topics, setting.client, "192.0.2.1:10911")
-    setting.topics.on_change = registration.changed
+    setting.registration = registration
     await registration.start()
     assert registration.registered
     before = [len(name_server.codes) for name_server in name_servers]
@@ -265,8 +291,7 @@ async def test_the_master_is_the_one_that_the_first_name_server_with_an_answer_n
     tmp_path: Path, name_servers: list[NameServer]
 ) -> None:
     setting = Setting(tmp_path, name_servers)
-    heard: list[tuple[str | None, str | None]] = []
-    setting.registration.on_master = lambda master, ha_address: heard.append((master, ha_address))
+    heard = setting.heard
     await setting.registration.start("192.0.2.1:10912")
     assert heard == [(None, None)]
     assert name_servers[0].headers[-1].haServerAddr == "192.0.2.1:10912"

@@ -1,14 +1,14 @@
-"""broker/register_body.py: a large table goes in pieces, and only all of them together are the table."""
+"""broker/registration/body.py: a large table goes in pieces, and only all of them together are the table."""
 
 import random
 
 import pytest
 
-from broker import register_body
-from broker.register_body import Piece, registration_pieces
+from broker.registration import body as register_body
+from broker.registration.body import RegistrationPiece, registration_pieces
 from namesrv.routes import Address, RouteTable
-from namesrv.routes import Registration as Claim
-from remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from namesrv.routes import BrokerRegistration as Claim
+from remoting.bodies.registry import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
 from runtime.clock import ManualClock
 
 VERSION = DataVersion(41, 3, 77)
@@ -19,12 +19,12 @@ def topics(count: int, queues: int = 4) -> dict[str, TopicConfig]:
     return {f"T{number}": TopicConfig(f"T{number}", queues, queues) for number in range(count)}
 
 
-def read(piece: Piece) -> TopicConfigTable:
+def read(piece: RegistrationPiece) -> TopicConfigTable:
     decode = RegisterBrokerBody.decode_compressed if piece.compressed else RegisterBrokerBody.decode
     return decode(piece.body).topicConfigSerializeWrapper
 
 
-def claim(piece: Piece) -> Claim:
+def claim(piece: RegistrationPiece) -> Claim:
     table = read(piece)
     return Claim(
         cluster="C",
@@ -83,7 +83,7 @@ def test_what_does_not_fit_a_frame_is_split_whatever_the_configuration_says(monk
 
 
 def route_table() -> RouteTable:
-    return RouteTable(ManualClock(), topics_per_broker_max=10_000, brokers_max=10)
+    return RouteTable(ManualClock(), topics_per_broker_max=10_000, brokers_max=10, epochs_max=20)
 
 
 def test_a_name_server_learns_every_change_in_every_piece() -> None:

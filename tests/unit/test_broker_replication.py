@@ -1,18 +1,32 @@
 """broker/replication.py: every append is answered exactly once, at the moment that its mode promises."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from broker.replication import LocalReplication
 from remoting.codes import ResponseCode
 from store.types import PutResult
-from tests.unit.replication_parts import REFUSED, SIZE, Answers, FakeStore, record, turn
+from tests.parts.replication_parts import REFUSED, SIZE, Answers, FakeStore, record, turn
 
 
-def make(store: FakeStore, *, sync: bool = False, timeout: float = 5.0, limit: int = 10_000) -> LocalReplication:
-    loop = asyncio.get_running_loop()
-    return LocalReplication(store, loop, sync_flush=sync, flush_timeout=timeout, pending_bytes_max=limit)
+def make(
+    store: FakeStore,
+    *,
+    sync: bool = False,
+    timeout: float = 5.0,
+    limit: int = 10_000,
+    on_written: Callable[[], None] = lambda: None,
+) -> LocalReplication:
+    return LocalReplication(
+        store,
+        asyncio.get_running_loop(),
+        sync_flush=sync,
+        flush_timeout=timeout,
+        pending_bytes_max=limit,
+        on_written=on_written,
+    )
 
 
 async def test_one_turn_is_one_write_and_answers_in_order() -> None:
@@ -46,19 +60,20 @@ async def test_sync_flush_waits_for_the_disk() -> None:
     assert store.wanted == [2 * SIZE]
     assert (answers.codes, eager.codes) == ([], [0])
     assert replication.pending_bytes == 2 * SIZE
-    store.flushed(SIZE)
+    replication.flushed_in_thread(SIZE)
     await turn()
     assert answers.codes == [0]
 
 
 async def test_a_disk_that_takes_too_long_is_code_10() -> None:
     store, answers = FakeStore(), Answers()
-    make(store, sync=True, timeout=0.01).append(record(), answers)
+    replication = make(store, sync=True, timeout=0.01)
+    replication.append(record(), answers)
     async with asyncio.timeout(5):
         while not answers.codes:
             await asyncio.sleep(0.005)
     assert answers.codes == [ResponseCode.FLUSH_DISK_TIMEOUT]
-    store.flushed(SIZE)
+    replication.flushed_in_thread(SIZE)
     await turn()
     assert len(answers.codes) == 1
 
@@ -114,7 +129,7 @@ async def test_a_refused_record_or_batch_costs_its_neighbours_nothing(*, sync: b
     assert [type(result) for result in refused.results] == [PutResult, list]
     if sync:
         assert taken.codes == []
-        store.flushed(store.written)
+        replication.flushed_in_thread(store.written)
         await turn()
     assert taken.codes == [0, 0, 0]
     first, batch, last = taken.results
@@ -169,7 +184,7 @@ async def test_drain_waits_and_then_nothing_is_taken() -> None:
     draining = asyncio.create_task(replication.drain(5.0))
     await turn()
     assert not draining.done()
-    store.flushed(SIZE)
+    replication.flushed_in_thread(SIZE)
     assert await draining
     assert answers.codes == [0]
     replication.append(record(), answers)
@@ -181,15 +196,14 @@ async def test_drain_gives_up_in_time() -> None:
     replication = make(store, sync=True)
     replication.append(record(), answers)
     assert not await replication.drain(0.01)
-    store.flushed(SIZE)
+    replication.flushed_in_thread(SIZE)
     await turn()
 
 
 @pytest.mark.parametrize("sync", [False, True])
 async def test_who_copies_the_log_is_told_of_each_write_before_anybody_is_answered(*, sync: bool) -> None:
     store, answers, told = FakeStore(), Answers(), []
-    replication = make(store, sync=sync)
-    replication.on_written = lambda: told.append((store.written, len(answers.codes)))
+    replication = make(store, sync=sync, on_written=lambda: told.append((store.written, len(answers.codes))))
     replication.append(record(), answers, wait=False)
     replication.append(record(), answers, wait=False)
     await turn()

@@ -1,9 +1,9 @@
-"""broker/role.py and broker/raft_role.py: what a broker is to its clients, and who learns of a change."""
+"""broker/role.py and broker/raft_group/role.py: what a broker is to its clients, and who learns of a change."""
 
 import pytest
 
 from broker.role import BrokerRole, Standalone
-from tests.unit.raft_parts import SetRole
+from tests.parts.raft_parts import SetRole
 
 
 def test_a_broker_without_a_group_leads_for_good() -> None:

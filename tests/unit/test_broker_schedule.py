@@ -1,4 +1,4 @@
-"""broker/schedule.py and delayed.py: who waits how long, what is delivered, and how far the progress says it got."""
+"""delay_levels, delayed_record: who waits how long, what is delivered, and how far the progress says it got."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -6,19 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from broker.configfile import MetadataError
-from broker.delayed import pending, waiting, without
+from broker.messages.delay_levels import IN_FLIGHT_MAX, RETRY_SECONDS, TIMER_SECONDS_MAX, ScheduleService, wait_ms
+from broker.messages.delayed_record import pending, waiting, without
+from broker.metadata.table_file import MetadataError
 from broker.replication import Done
-from broker.schedule import IN_FLIGHT_MAX, RETRY_SECONDS, TIMER_SECONDS_MAX, ScheduleService, wait_ms
 from remoting.codes import RequestCode
 from remoting.message import MessageExt
 from remoting.msgid import pack_host
 from remoting.properties import encode_properties
 from remoting.record import decode_record
 from remoting.topics import SCHEDULE_TOPIC
-from store.dispatch import DELAY_LEVELS_MS
+from store.log.dispatch import DELAY_LEVELS_MS
 from store.types import PendingRecord, PutResult, PutStatus
-from tests.unit.broker_parts import Parts, Timer, broker_parts
+from tests.parts.broker_parts import Parts, Timer, broker_parts
+from tests.parts.told import nobody
 
 HOST = pack_host("192.0.2.7", 5000)
 
@@ -37,15 +38,16 @@ class Setting:
     def make(self) -> ScheduleService:
         self.timers.clear()
         self.service = ScheduleService(self.path, self.parts.store, self, self.parts.clock, self.later, DELAY_LEVELS_MS)
-        self.parts.store.on_dispatched = self.service.arrived
+        self.parts.told.dispatched = self.service.arrived
         return self.service
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timer:
         self.timers.append(Timer(self.parts.clock.monotonic() + seconds, call))
         return self.timers[-1]
 
-    def append(self, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
+    def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:
         assert wait
+        assert until == 0.0, "nobody waits for a delivery"
         if self.refusal is not None:
             done(PutResult(self.refusal), 14)
             return
@@ -93,7 +95,7 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
         made = Setting(parts, tmp_path / "delayOffset.json")
         made.service.start()
         yield made
-        made.parts.store.on_dispatched = None
+        made.parts.told.dispatched = nobody
 
 
 @pytest.mark.parametrize(
@@ -114,11 +116,20 @@ async def test_a_message_comes_at_its_time_as_what_it_was(setting: Setting) -> N
     assert setting.delivered() == []
     setting.pass_time(0.02)
     [message] = setting.delivered()
-    assert message.properties == {"TAGS": "A", "UNIQ_KEY": "U"}
+    kept = {"DELAY": "2", "REAL_TOPIC": "T", "REAL_QID": str(message.queue_id)}
+    assert message.properties == {"TAGS": "A", "UNIQ_KEY": "U", **kept}
     assert (message.flag, message.sys_flag, message.born_timestamp, message.reconsume_times) == (7, 1, 99, 3)
     assert message.born_host == ("192.0.2.7", 5000)
     assert setting.service.progress() == {2: 1}
     assert setting.service.figures() == {"scheduleMessageOffset_2": "1,1"}
+
+
+async def test_a_level_that_holds_messages_is_shown_before_any_was_delivered(setting: Setting) -> None:
+    assert setting.service.figures() == {}
+    setting.send(5)
+    setting.send(5)
+    assert setting.service.figures() == {"scheduleMessageOffset_5": "0,2"}
+    assert setting.service.progress() == {}, "the file and 45 name what was delivered"
 
 
 async def test_levels_do_not_wait_for_one_another_and_keep_their_order(setting: Setting) -> None:
@@ -223,7 +234,7 @@ async def test_progress_is_durable_only_behind_what_it_counts(
     with monkeypatch.context() as patch:
         # A disk that does not get round to it.
         patch.setattr(store, "flush_soon", lambda _position: None)
-        patch.setattr("broker.schedule.FLUSH_SECONDS_MAX", 0.02)
+        patch.setattr("broker.messages.delay_levels.FLUSH_SECONDS_MAX", 0.02)
         assert store.flushed < delivered
         await setting.service.persist()
         assert not setting.path.exists()

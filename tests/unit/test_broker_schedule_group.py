@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from broker.delayed import waiting
-from broker.meta_delay import PROGRESS_SECONDS
+from broker.messages.delay_levels import ScheduleService
+from broker.messages.delayed_record import waiting
+from broker.metadata.delay_progress import PROGRESS_SECONDS
 from broker.replication import Done
-from broker.schedule import ScheduleService
 from remoting.msgid import pack_host
 from remoting.properties import encode_properties
-from store.dispatch import DELAY_LEVELS_MS
+from remoting.topics import SCHEDULE_TOPIC
+from store.errors import RecordDamaged
+from store.log.dispatch import DELAY_LEVELS_MS
 from store.types import PendingRecord
-from tests.unit.broker_parts import Parts, Timer, broker_parts
-from tests.unit.meta_parts import Member, leader
+from tests.parts.broker_parts import Parts, Timer, broker_parts
+from tests.parts.meta_parts import Member, leader
+from tests.parts.told import nobody
 
 HOST = pack_host("192.0.2.7", 5000)
 
@@ -36,7 +39,7 @@ class Setting:
         self.service = ScheduleService(
             path, parts.store, self, parts.clock, self.later, DELAY_LEVELS_MS, self.member.meta
         )
-        parts.store.on_dispatched = self.service.arrived
+        parts.told.dispatched = self.service.arrived
         self.member.role.become(2)
         self.member.settle()
 
@@ -44,8 +47,9 @@ class Setting:
         self.timers.append(Timer(self.parts.clock.monotonic() + seconds, call))
         return self.timers[-1]
 
-    def append(self, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
+    def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:
         assert wait
+        assert until == 0.0, "nobody waits for a delivery"
         result = self.parts.store.put(record)
         self.parts.store.write()
         self.acks.append(lambda: done(result, 0))
@@ -80,7 +84,7 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
     async with broker_parts(tmp_path) as parts:
         made = Setting(parts, tmp_path / "member")
         yield made
-        made.parts.store.on_dispatched = None
+        made.parts.told.dispatched = nobody
 
 
 async def test_a_follower_delivers_nothing(setting: Setting) -> None:
@@ -136,6 +140,31 @@ async def test_a_new_leader_goes_on_from_the_agreed_progress(setting: Setting) -
     assert setting.service.progress() == {1: 4}
 
 
+async def test_R18_a_damaged_message_waits_until_it_is_mended(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = setting.parts.store
+    read, hurt = store.record_at, True
+
+    def damaged(position: int) -> memoryview | None:
+        if hurt and position == store.queue_entries(SCHEDULE_TOPIC, 0, 1, 1)[0].physical_offset:
+            raise RecordDamaged(position, "rot")
+        return read(position)
+
+    monkeypatch.setattr(store, "record_at", damaged)
+    setting.service.start()
+    setting.send(3)
+    setting.pass_time(1)
+    for _ in range(3):
+        setting.pass_time(2)
+        setting.acknowledge(len(setting.acks))
+    assert store.max_offset("T", 0) == 1, "neither it nor what stands behind it"
+    hurt = False
+    setting.pass_time(2)
+    setting.acknowledge(len(setting.acks))
+    assert store.max_offset("T", 0) == 3
+
+
 async def test_refused_deliveries_of_an_earlier_time_are_not_tried_again(setting: Setting) -> None:
     setting.service.start()
     setting.send(1)
@@ -166,7 +195,7 @@ def test_progress_never_goes_back(tmp_path: Path) -> None:
 def test_progress_that_is_not_taken_now_comes_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     member = leader(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("broker.meta.PENDING_BYTES_MAX", 5)
+        patch.setattr("broker.metadata.replicated.PENDING_BYTES_MAX", 5)
         member.reached = {1: 5}
         member.delay.note()
         member.wait()

@@ -1,20 +1,20 @@
-"""broker/send.py and msgcheck.py: what is stored of a send, what is answered, and what is refused with which code."""
+"""send.py and send_checks.py: what is stored of a send, what is answered, and what is refused with which code."""
 
 from collections.abc import Callable, Sequence
 from typing import cast
 
 import pytest
 
-from broker.config import LiveConfig, load_broker_config
-from broker.msgcheck import MessageChecks
+from broker.messages.send import SendHandlers
+from broker.messages.send_checks import MessageChecks
 from broker.replication import BatchDone, Done
-from broker.send import SendHandlers
-from remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from broker.settings.config import LiveConfig, load_broker_config
+from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
 from remoting.codec import decode
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ROCKETMQ, Command
 from remoting.errors import CommandError
-from remoting.headers import SendMessageRequestHeaderV2
+from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.msgid import pack_host
 from remoting.properties import decode_properties
 from remoting.record import encode_batch
@@ -31,13 +31,17 @@ class Log:
         self.answers: list[Callable[[int], None]] = []
         self.waits: list[bool] = []
 
-    def append(self, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
+    def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:
+        assert until == 0.0, "it came through no gate"
         number = len(self.records)
         self.records.append(record)
         self.waits.append(wait)
         self.answers.append(lambda code: done(PutResult(PutStatus.PUT_OK, 0x1000, number, 10, 0, 0), code))
 
-    def append_batch(self, records: Sequence[PendingRecord], done: BatchDone, *, wait: bool = True) -> None:
+    def append_batch(
+        self, records: Sequence[PendingRecord], done: BatchDone, *, wait: bool = True, until: float = 0.0
+    ) -> None:
+        assert until == 0.0
         self.records.extend(records)
         self.waits.append(wait)
         results = [PutResult(PutStatus.PUT_OK, 16 * n, n, 16, 0, 0) for n in range(len(records))]
@@ -237,6 +241,7 @@ def refused(setting: Setting, code: int, match: str = ".", **request: object) ->
     with pytest.raises(CommandError, match=match) as error:
         setting.do(**request)  # type: ignore[arg-type] # keyword by keyword they fit, together mypy cannot tell
     assert error.value.code == code
+    assert error.value.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}, "as RocketMQ's refusals have"
     assert setting.log.records == []
 
 
@@ -377,6 +382,7 @@ def test_a_refusal_of_the_store_says_why() -> None:
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert answer.remark is not None
     assert "disk is full" in answer.remark
+    assert answer.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     assert setting.failures == 1
 
 

@@ -7,21 +7,21 @@ from typing import cast
 import msgspec
 import pytest
 
-from broker.delayed import real
+from broker.messages.delayed_record import real
+from broker.messages.send_back import SendBackHandlers
 from broker.replication import Done
-from broker.sendback import SendBackHandlers
-from remoting.bodies import SubscriptionGroupConfig
+from remoting.bodies.registry import SubscriptionGroupConfig
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
-from remoting.headers import ConsumerSendMsgBackRequestHeader
+from remoting.headers.registry import ConsumerSendMsgBackRequestHeader
 from remoting.message import MessageExt
 from remoting.msgid import offset_msg_id
 from remoting.record import decode_record
 from remoting.server import Connection
 from remoting.topics import SCHEDULE_TOPIC
 from store.types import PendingRecord, PutResult, PutStatus
-from tests.unit.broker_parts import HOST, Parts, broker_parts
+from tests.parts.broker_parts import HOST, Parts, broker_parts
 
 
 class Consumer:
@@ -42,19 +42,16 @@ class Setting:
         self.elsewhere: list[Command] = []
         parts.groups.update(SubscriptionGroupConfig(groupName="G", retryQueueNums=4, retryMaxTimes=2))
         self.handlers = SendBackHandlers(
-            parts.config,
-            parts.topics,
-            parts.groups.find,
-            parts.store,
+            parts.context(),
+            parts.tables,
             self,
-            HOST,
-            parts.stats,
             lambda below: below - 1,
             lambda _peer, request: self.elsewhere.append(request),
         )
 
-    def append(self, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
+    def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:
         assert wait
+        assert until == 0.0, "it came through no gate"
         if self.status is not PutStatus.PUT_OK:
             done(PutResult(self.status), self.code)
             return

@@ -1,4 +1,4 @@
-"""broker/slave_meta.py and slave_copy.py: a slave's tables are its master's, and nothing committed here goes back."""
+"""metadata_copy.py and table_requests.py: a slave's tables are its master's, and nothing committed here goes back."""
 
 import json
 from collections.abc import Callable
@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker import slave_copy, slave_meta
-from broker.groups import GROUPS_MAX
-from broker.meta_log import Table
-from broker.topics import TOPICS_MAX
-from remoting.bodies import (
+from broker.master_slave import metadata_copy as slave_meta
+from broker.master_slave import table_requests as slave_copy
+from broker.master_slave.ha_state import Followed
+from broker.metadata.consumer_groups import GROUPS_MAX
+from broker.metadata.operations import Table
+from broker.metadata.topics import TOPICS_MAX
+from remoting.bodies.registry import (
     ConsumerOffsetTable,
     DataVersion,
     DelayOffsetTable,
@@ -26,7 +28,7 @@ from remoting.codes import ClassicCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.server import Connection, Handler
-from tests.unit.slave_parts import NEVER_MS, MasterBroker, SlaveBroker, Tables, copying, serving
+from tests.parts.slave_parts import NEVER_MS, MasterBroker, SlaveBroker, Tables, copying, serving
 
 VERSION = DataVersion(3, 0, 5)
 
@@ -34,8 +36,8 @@ VERSION = DataVersion(3, 0, 5)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slave_meta, "RETRY_SECONDS", 0.02)
-    monkeypatch.setattr("broker.meta_news.SOON_SECONDS", 0.01)
-    monkeypatch.setattr("broker.meta_news.PROGRESS_SECONDS", 0.02)
+    monkeypatch.setattr("broker.metadata.feed.SOON_SECONDS", 0.01)
+    monkeypatch.setattr("broker.metadata.feed.PROGRESS_SECONDS", 0.02)
 
 
 async def pair(
@@ -155,7 +157,7 @@ async def test_what_was_committed_here_wins_and_gets_to_the_master(tmp_path: Pat
         for queue, offset in ((0, 10), (1, 10), (2, 10)):
             master.offsets.commit("g", "T", queue, offset, 100, None)
         await slave.until(lambda: same(master, slave))
-        address, slave.master = slave.master, None
+        followed, slave.followed = slave.followed, None
         slave.copies.hurry()
         await slave.until(lambda: not slave.copies.synced)
         slave.offsets.commit("g", "T", 0, 50, 100, None)
@@ -163,7 +165,7 @@ async def test_what_was_committed_here_wins_and_gets_to_the_master(tmp_path: Pat
         master.offsets.commit("g", "T", 1, 40, 100, None)
         master.offsets.commit("g", "T", 2, 60, 100, None)
         assert slave.copies.status()["ownCommits"] == 2
-        slave.master = address
+        slave.followed = followed
         slave.copies.hurry()
         await slave.copied()
         for tables in (master, slave):
@@ -365,14 +367,14 @@ async def test_a_master_that_comes_back_is_copied_anew(tmp_path: Path) -> None:
     async with AsyncExitStack() as exits:
         slave = SlaveBroker(tmp_path / "slave", None)
         async with serving(MasterBroker(tmp_path / "one")) as first:
-            slave.master = first.address
+            slave.followed = Followed(first.address, "", 0)
             await exits.enter_async_context(copying(slave))
             await slave.copied()
         await slave.until(lambda: not slave.copies.synced)
         assert slave.topics.tables == first.topics.tables, "what was copied stays"
         second = await exits.enter_async_context(serving(MasterBroker(tmp_path / "two")))
         second.topics.update(TopicConfig("New"))
-        slave.master = second.address
+        slave.followed = Followed(second.address, "", 0)
         await slave.until(lambda: slave.topics.get("New") is not None)
         await slave.copied()
         assert same(second, slave)

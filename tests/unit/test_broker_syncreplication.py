@@ -1,4 +1,4 @@
-"""broker/syncreplication.py: answered when enough slaves have it, with RocketMQ's codes when they do not."""
+"""sync_replication.py: answered when enough slaves have it, with RocketMQ's codes when they do not."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.classic_config import ClassicKeys
-from broker.syncreplication import SyncReplication
+from broker.master_slave.sync_replication import SyncReplication
+from broker.settings.pair_keys import ClassicKeys
 from remoting.codes import ResponseCode
-from tests.unit.replication_parts import REFUSED, SIZE, Answers, FakeStore, answered, record, turn
+from tests.parts.replication_parts import REFUSED, SIZE, Answers, FakeStore, answered, record, turn
 
 DISK = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 SLAVE = int(ResponseCode.FLUSH_SLAVE_TIMEOUT)
@@ -21,7 +21,7 @@ class FakeSlaves:
     """Slaves that hold what the test says; None for one that is not in sync."""
 
     def __init__(self, *acked: int | None) -> None:
-        self.on_ack: Callable[[], None] | None = None
+        self.on_ack: Callable[[], None] = lambda: None
         self.acked = list(acked)
 
     def in_sync(self) -> int:
@@ -34,7 +34,6 @@ class FakeSlaves:
 
     def now(self, *acked: int | None) -> None:
         self.acked = list(acked)
-        assert self.on_ack is not None
         self.on_ack()
 
 
@@ -55,7 +54,9 @@ class Parts:
             sync_flush=sync,
             flush_timeout=disk,
             pending_bytes_max=limit,
+            on_written=lambda: None,
         )
+        self.slaves.on_ack = self.replication.advance
 
     async def send(self, count: int = 1, *, topic: str = "T", wait: bool = True) -> Answers:
         """Send in one turn, and return what will hold the answers."""
@@ -66,7 +67,7 @@ class Parts:
         return answers
 
     async def flush(self, position: int) -> None:
-        self.store.flushed(position)
+        self.replication.flushed_in_thread(position)
         await turn()
 
 

@@ -3,17 +3,18 @@
 import asyncio
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import broker.topics
-from broker.config import BrokerConfig, LiveConfig
-from broker.configfile import MetadataError
-from broker.meta_log import LocalMeta
-from broker.topics import TopicTable
-from remoting.bodies import TopicConfig
+import broker.metadata.topics
+from broker.metadata.operations import LocalMeta
+from broker.metadata.table_file import MetadataError
+from broker.metadata.topics import TopicTable
+from broker.settings.config import BrokerConfig, LiveConfig
+from remoting.bodies.registry import TopicConfig
 from remoting.codes import ResponseCode
 from remoting.errors import CommandError
 from runtime import durable
@@ -25,8 +26,8 @@ def live(**values: Any) -> LiveConfig:
     return LiveConfig(dataclasses.replace(BrokerConfig(brokerName="broker-a"), **values), StoreConfig())
 
 
-def table(tmp_path: Path, **values: Any) -> TopicTable:
-    return TopicTable(tmp_path / "config" / "topics.json", live(**values), ManualClock())
+def table(tmp_path: Path, on_change: Callable[[], None] = lambda: None, **values: Any) -> TopicTable:
+    return TopicTable(tmp_path / "config" / "topics.json", live(**values), ManualClock(), on_change=on_change)
 
 
 async def test_R15_the_epoch_of_a_promotion_is_on_disk_before_the_broker_serves(tmp_path: Path) -> None:
@@ -76,9 +77,8 @@ async def test_the_pattern_topic_exists_only_where_topics_are_created_by_themsel
 
 
 async def test_a_send_creates_a_topic_after_its_pattern(tmp_path: Path) -> None:
-    topics = table(tmp_path)
     changes: list[int] = []
-    topics.on_change = lambda: changes.append(topics.data_version.counter)
+    topics: TopicTable = table(tmp_path, lambda: changes.append(topics.data_version.counter))
     before = topics.data_version.counter
     created = topics.create_for_send("T", "TBW102", 4)
     assert created is not None
@@ -133,7 +133,7 @@ async def test_many_changes_are_written_together(tmp_path: Path, monkeypatch: py
         writes += 1
         real(path, content)
 
-    monkeypatch.setattr("broker.configfile.replace_file", counted)
+    monkeypatch.setattr("broker.metadata.table_file.replace_file", counted)
     for number in range(2000):
         topics.create_for_send(f"T{number}", "TBW102", 4)
         if number % 100 == 0:
@@ -161,7 +161,7 @@ async def test_a_disk_that_refuses_is_told_to_who_asked(tmp_path: Path, monkeypa
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("broker.configfile.replace_file", full)
+    monkeypatch.setattr("broker.metadata.table_file.replace_file", full)
     topics.update(TopicConfig("T"))
     with pytest.raises(OSError, match="No space left"):
         await topics.save()
@@ -236,7 +236,7 @@ async def test_numbers_without_sense_are_refused(tmp_path: Path, topic: TopicCon
 
 async def test_the_limit_of_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = table(tmp_path)
-    monkeypatch.setattr(broker.topics, "TOPICS_MAX", len(topics.tables) + 1)
+    monkeypatch.setattr(broker.metadata.topics, "TOPICS_MAX", len(topics.tables) + 1)
     assert topics.create_for_send("A", "TBW102", 4) is not None
     assert topics.create_for_send("B", "TBW102", 4) is None
     with pytest.raises(CommandError, match="at most"):

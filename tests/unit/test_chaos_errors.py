@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from chaos.errors import REFUSALS, outcome, words
-from pipeline.history import Kind
+from chaos.load.errors import REFUSALS, outcome, words
+from pipeline.history.rows import Kind
 from remoting.codes import ResponseCode
 from remoting.errors import (
     BacklogFull,

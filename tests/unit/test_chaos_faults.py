@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.faults.base import PACKETS, Effect, NotHealed, Site, Unable
+from chaos.faults.base import PACKETS, Effect, FaultSite, NotHealed, Unable
 from chaos.faults.survivable import survivable
-from chaos.nemesis import FAULTS, inflict, make
-from tests.unit.chaos_site import DoubledSite, Member
+from chaos.runs.nemesis import FAULTS, inflict, make
+from tests.parts.chaos_site import DoubledSite, Member
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def site(tmp_path: Path) -> DoubledSite:
     return DoubledSite(tmp_path)
 
 
-async def do(name: str, site: Site, seed: int = 1) -> Effect:
+async def do(name: str, site: FaultSite, seed: int = 1) -> Effect:
     return await inflict(make(name), site, random.Random(seed), lasts_s=0.0)
 
 

@@ -1,14 +1,14 @@
-"""chaos/inside.py: the way into namespaces, and what comes back of it, with a stand-in for `unshare`."""
+"""chaos/host/namespaces.py: the way into namespaces, and what comes back of it, with a stand-in for `unshare`."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from chaos.inside import InsideError, make_run, tool, unshare
-from chaos.nemesis import FAULTS
-from chaos.scenario import Scenario, promised
-from chaos.scenarios import SCENARIOS
+from chaos.host.namespaces import InsideError, make_run, tool, unshare
+from chaos.runs.nemesis import FAULTS
+from chaos.runs.scenario import Scenario, promised
+from chaos.runs.scenarios import SCENARIOS
 
 # Takes unshare's place: forgets what namespaces are asked for, and says what the process in there would say.
 STAND_IN = """#!/bin/sh
@@ -53,9 +53,9 @@ async def test_what_cannot_be_handed_over_is_said_before_anything_is_started(tmp
 
 
 def test_only_root_needs_no_user_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chaos.inside.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("chaos.host.namespaces.os.geteuid", lambda: 1000)
     assert "--user" in unshare(network=True)
-    monkeypatch.setattr("chaos.inside.os.geteuid", lambda: 0)
+    monkeypatch.setattr("chaos.host.namespaces.os.geteuid", lambda: 0)
     assert "--user" not in unshare(network=True)
     assert "--net" not in unshare(network=False)
     # Whatever happens to the first process in there: everything goes with it.
@@ -65,7 +65,7 @@ def test_only_root_needs_no_user_namespace(monkeypatch: pytest.MonkeyPatch) -> N
 def test_programs_of_administrators_are_found_without_their_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert tool("sh") is None
-    monkeypatch.setattr("chaos.inside.SBIN", ("/bin", "/usr/bin"))
+    monkeypatch.setattr("chaos.host.namespaces.SBIN", ("/bin", "/usr/bin"))
     assert tool("sh") is not None
 
 

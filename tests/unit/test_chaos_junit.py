@@ -3,10 +3,10 @@
 from pathlib import Path
 from xml.etree.ElementTree import Element, fromstring
 
-from chaos.junit import junit
-from chaos.report_run import NotRun, read_run
-from pipeline.results import Verdict
-from tests.unit.chaos_runs import HOSTILE, write_run
+from chaos.report.junit import junit
+from chaos.report.run import NotRun, read_run
+from pipeline.history.results import Verdict
+from tests.parts.chaos_runs import HOSTILE, write_run
 
 
 def suite(folder: Path, verdict: Verdict) -> Element:

@@ -8,7 +8,7 @@ PROGRAM = """
 import sys, time
 from pathlib import Path
 from chaos.faults.clock import set_clock
-from chaos.member import turn_clock
+from chaos.site.member import turn_clock
 
 told = Path(sys.argv[1])
 real, real_ns, steady = time.time(), time.time_ns(), time.monotonic()

@@ -7,15 +7,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from chaos.faults.base import Effect, NotHealed, Site, Unable
+from chaos.faults.base import Effect, FaultSite, NotHealed, Unable
 from chaos.faults.disk import hits_file
 from chaos.faults.files import BitFlip, CutTail
 from chaos.faults.links import not_beside
 from chaos.faults.targets import pick
-from chaos.nemesis import FAULTS, inflict, make, well
-from chaos.powerloss import UndoFile
-from store.checkpoint import Checkpoint
-from tests.unit.chaos_site import DoubledSite, Member
+from chaos.host.powerloss import UndoFile
+from chaos.runs.nemesis import FAULTS, inflict, make, well
+from store.files.checkpoint import Checkpoint
+from tests.parts.chaos_site import DoubledSite, Member
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chaos.faults.composite.STEP_S_MAX", 0.0)
 
 
-async def do(name: str, site: Site, seed: int = 1, lasts_s: float = 0.0) -> Effect:
+async def do(name: str, site: FaultSite, seed: int = 1, lasts_s: float = 0.0) -> Effect:
     return await inflict(make(name), site, random.Random(seed), lasts_s=lasts_s)
 
 
@@ -75,11 +75,11 @@ async def test_a_fault_ends_when_it_is_healed_and_not_when_the_cluster_is_well(
     """The time without a leader from then on is what A25 judges."""
     order = []
 
-    async def well(_site: Site) -> float:
+    async def well(_site: FaultSite) -> float:
         order.append("well")
         return 7.0
 
-    monkeypatch.setattr("chaos.nemesis.well", well)
+    monkeypatch.setattr("chaos.runs.nemesis.well", well)
     killed = make("kill-all")
     effect = await inflict(
         killed, site, random.Random(1), lasts_s=0.0,
@@ -308,7 +308,7 @@ async def test_a_member_that_goes_on_with_damage_is_not_healed(
     name: str, stored: DoubledSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it says of itself: what counts is what the others hold."""
-    monkeypatch.setattr("chaos.faults.files.wait_until.__defaults__", (0.1,))
+    monkeypatch.setattr("chaos.faults.whole.WHOLE_S", 0.1)
     with pytest.raises(NotHealed, match=r"holds again what n. does at .*: not within"):
         await do(name, stored)
 

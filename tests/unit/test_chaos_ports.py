@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.ports import BLOCK_PORTS, HOST, STRIDE, Ports
+from chaos.host.ports import BLOCK_PORTS, HOST, STRIDE, Ports
 
 PORTS = BLOCK_PORTS // STRIDE
 

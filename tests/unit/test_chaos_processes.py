@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.local import LocalCluster
-from chaos.processes import (
+from chaos.host.local import LocalCluster
+from chaos.host.processes import (
     ProcessError,
     ServerProcess,
     broker_process,

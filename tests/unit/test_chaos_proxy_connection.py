@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chaos.proxy.connection import Connection
+from chaos.proxy.connection import ProxiedConnection
 from chaos.proxy.journal import Counters
 from chaos.proxy.toxics import Toxic, parse_toxic
 
@@ -49,7 +49,7 @@ class Rig:
     def __init__(self) -> None:
         self.counters = Counters()
         self.done = 0
-        self.connection = Connection(0, self.counters, asyncio.get_running_loop(), lambda: None, self._done)
+        self.connection = ProxiedConnection(0, self.counters, asyncio.get_running_loop(), lambda: None, self._done)
         self.near, self.far = self.connection.near, self.connection.far
         self.near_wire, self.far_wire = Wire(), Wire()
         self.near.connection_made(self.near_wire)
@@ -58,7 +58,7 @@ class Rig:
         self.far.connection_made(self.far_wire)
         self.connection.join((toxic, Random(1)) for toxic in toxics)
 
-    def _done(self, _connection: Connection) -> None:
+    def _done(self, _connection: ProxiedConnection) -> None:
         self.done += 1
 
 

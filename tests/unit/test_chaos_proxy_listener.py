@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from chaos.proxy import connection, listener
-from chaos.proxy.journal import Journal
+from chaos.proxy.journal import ProxyJournal
 from chaos.proxy.listener import FaultProxy, Refused, split_address
 from chaos.proxy.toxics import Stream, Toxic, parse_toxic
 
@@ -19,7 +19,7 @@ class Rig:
     """A proxy, and who answers behind it."""
 
     def __init__(self, seed: int) -> None:
-        self.journal = Journal()
+        self.journal = ProxyJournal()
         self._seed = seed
         self._accepted: asyncio.Queue[Wire] = asyncio.Queue()
         self._wires: list[Wire] = []

@@ -12,7 +12,7 @@ import pytest
 from chaos.proxy import server as proxy_server
 from chaos.proxy.errors import LaunchError, ToxiError, ToxiRefused
 from chaos.proxy.launch import in_process, in_thread, shopify
-from chaos.toxiproxy import Toxi
+from chaos.site.toxiproxy import Toxi
 
 
 @pytest.fixture

@@ -1,16 +1,20 @@
 """The pytest plugin over made-up runs: a scenario as a test, its verdict as the test's."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-import chaos.session
-from chaos.run import Progress
-from chaos.scenario import Scenario
-from chaos.schedule import Schedule
+import chaos.runs.session
+from chaos.runs.run import Progress
+from chaos.runs.scenario import Scenario
+from chaos.runs.scenarios import SCENARIOS
+from chaos.runs.schedule import Schedule
 from chaos.workloads.catalogue import make_workload
-from pipeline.results import Results, Verdict
-from tests.unit.chaos_runs import findings, write_run
+from chaos.workloads.groups import GROUP as WORKERS
+from chaos.workloads.orderly import GROUP as ORDERLY
+from pipeline.history.results import Results, Verdict
+from tests.parts.chaos_runs import findings, write_run
 
 pytest_plugins = ["pytester"]
 
@@ -35,8 +39,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> list[tu
         write_run(folder, verdict, seed=seed, name=scenario.name)
         return Results(findings(verdict))
 
-    monkeypatch.setattr(chaos.session, "run", run)
-    monkeypatch.setattr("chaos.tiers.probe", list)
+    monkeypatch.setattr(chaos.runs.session, "run", run)
+    monkeypatch.setattr("chaos.runs.tiers.probe", list)
     return seen
 
 
@@ -60,7 +64,7 @@ def test_a_workload_may_be_a_class_of_ones_own(
 ) -> None:
     pytester.makepyfile(
         """
-        from chaos.workload import Plain
+        from chaos.load.workload import Plain
 
         class Orders(Plain):
             name = "orders"
@@ -98,7 +102,7 @@ def test_expected_verdict_passes(pytester: pytest.Pytester, asked: list[tuple[Sc
 def test_what_is_missing_skips_the_test(
     pytester: pytest.Pytester, asked: list[tuple[Scenario, int, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chaos.session, "missing", lambda _faults, _able: {"kill-leader": "signals: not allowed"})
+    monkeypatch.setattr(chaos.runs.session, "missing", lambda _faults, _able: {"kill-leader": "signals: not allowed"})
     found = outcome(pytester, "", "-rs")
     found.assert_outcomes(skipped=1)
     found.stdout.fnmatch_lines(["*kill-leader needs signals: not allowed*"])
@@ -117,3 +121,67 @@ def test_named_scenario_must_exist(pytester: pytest.Pytester, asked: list[tuple[
     found = pytester.runpytest_inprocess()
     found.assert_outcomes(failed=1)
     found.stdout.fnmatch_lines(["*no scenario is called 'no-such'*"])
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "what", "known"),
+    [
+        ("faults=('power-loss-all',)", "no fault is called 'power-loss-all'", "power-all"),
+        ("workloads=('sends', 'groups')", "no workload is called 'sends'", "send, groups"),
+        ("mode='raftt'", "no mode is called 'raftt'", "raft, raft-async"),
+        ("'kill', faults=('kil',)", "no fault is called 'kil'", "power-all"),
+    ],
+)
+def test_a_wrong_name_is_a_sentence_with_the_list(
+    pytester: pytest.Pytester, asked: list[tuple[Scenario, int, Path]], asked_for: str, what: str, known: str
+) -> None:
+    pytester.makepyfile(f"def test_it(chaos_run):\n    chaos_run({asked_for})\n")
+    result = pytester.runpytest_inprocess()
+    result.assert_outcomes(failed=1)
+    told = "\n".join(result.outlines)
+    assert what in told
+    assert known in told
+    assert "Traceback" not in told
+    assert "KeyError" not in told
+    assert asked == []
+
+
+EXAMPLES = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "chaos.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_documented_examples_promise_what_their_parts_imply(
+    pytester: pytest.Pytester, asked: list[tuple[Scenario, int, Path]], example: str
+) -> None:
+    pytester.makepyfile(example)
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
+    promises = asked[0][0].promises
+    assert promises.consumer_groups == (WORKERS,)  # A17
+    assert promises.leader_change_on == ("kill-leader",)  # V3
+    assert promises.survives == ("kill-leader",)  # A25
+    assert promises.faults_min == 1  # V2
+
+
+def test_a_scenario_with_other_parts_promises_what_these_imply(
+    pytester: pytest.Pytester, asked: list[tuple[Scenario, int, Path]]
+) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(chaos_run):
+            chaos_run("kill", text="valid", workloads=("groups", "orderly"), faults=("pause-leader",), seconds=9)
+            chaos_run("single", text="valid", faults=("kill-leader",))
+            chaos_run("kill", text="valid", mode="sync", nodes=2)
+            chaos_run("kill", text="valid", seconds=9, promises={"acknowledged_min": 7})
+        """
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
+    changed, single, sync, short = (scenario for scenario, _, _ in asked)
+    assert changed.promises.consumer_groups == (WORKERS, ORDERLY)
+    assert changed.promises.orderly_groups == (ORDERLY,)
+    assert changed.promises.leader_change_on == changed.promises.survives == ("pause-leader",)
+    assert changed.acknowledged_min == SCENARIOS["kill"].acknowledged_min // 5
+    # What the scenario says beyond its parts stays: a single broker that syncs may lose nothing.
+    assert not single.promises.may_lose_acknowledged
+    assert single.promises.leader_change_on == ()
+    assert (sync.promises.mode, sync.promises.replicas, sync.promises.fencing) == ("sync", 2, False)
+    assert (short.seconds, short.promises.acknowledged_min) == (9, 7)

@@ -1,5 +1,6 @@
 """What a recorder writes, and what becomes of it."""
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
@@ -7,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos import recorder as module
-from chaos.recorder import OPS, RING_RECORDS, TOO_MANY, Recorder, Texts, compact
-from pipeline.history import UNKNOWN, Act, Fault, Kind, Look, Op, Read
-from pipeline.run import HISTORY, RunFolder
+from chaos.load import recorder as module
+from chaos.load.recorder import OPS, RING_RECORDS, TOO_MANY, Recorder, Texts, compact
+from chaos.runs.run import beat
+from pipeline.history.folder import HISTORY, RunFolder
+from pipeline.history.rows import UNKNOWN, Act, Fault, Kind, Look, Op, Read
 from remoting.errors import ConnectError, InvokeTimeout
 
 
@@ -72,6 +74,21 @@ def test_reads_faults_and_looks_are_kept(recorder: Recorder, tmp_path: Path) -> 
     run = RunFolder(tmp_path)
     assert (run.reads(), run.faults(), run.looks()) == ([read], [healed], [look])
     assert {path.suffix for path in (tmp_path / HISTORY).iterdir()} == {".parquet"}
+
+
+async def test_the_turns_of_the_loop_are_kept(recorder: Recorder, tmp_path: Path) -> None:
+    beating = asyncio.create_task(beat(recorder, 0.0))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    beating.cancel()
+    recorder.close()
+    compact(tmp_path)
+    moments = [one.at for one in RunFolder(tmp_path).beats()]
+    assert len(moments) >= 3
+    assert moments == sorted(moments)
+    assert {path.suffix for path in (tmp_path / HISTORY).iterdir()} == {".parquet"}
+    (tmp_path / HISTORY / "beats.parquet").unlink()
+    assert RunFolder(tmp_path).beats() == [], "of a run of an older harness"
 
 
 def test_a_recorder_that_died_leaves_whole_records(recorder: Recorder, tmp_path: Path) -> None:

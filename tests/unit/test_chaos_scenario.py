@@ -2,16 +2,16 @@
 
 import pytest
 
-from chaos.nemesis import FAULTS
-from chaos.scenario import Scenario, promised
-from chaos.scenarios import SCENARIOS, SUITES
-from chaos.schedule import draw
+from chaos.runs.nemesis import FAULTS
+from chaos.runs.scenario import Scenario, promised
+from chaos.runs.scenarios import SCENARIOS, SUITES
+from chaos.runs.schedule import draw
 from chaos.workloads.catalogue import WORKLOADS
 from chaos.workloads.groups import GROUP
 from chaos.workloads.orderly import GROUP as ORDERLY
-from pipeline.bank import booking, check_bank
-from pipeline.history import Act, Kind, Op, Read
-from pipeline.results import Verdict
+from pipeline.history.bank import booking, check_bank
+from pipeline.history.results import Verdict
+from pipeline.history.rows import Act, Kind, Op, Read
 
 CONSUMERS = {"groups": GROUP, "orderly": ORDERLY}
 

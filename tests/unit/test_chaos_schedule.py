@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from chaos.faults.base import Effect, Nemesis, Site, Unable
-from chaos.nemesis import FAULTS
-from chaos.schedule import Planned, Schedule, ScheduleError, draw, load, play, save
-from tests.unit.chaos_site import DoubledSite
+from chaos.faults.base import Effect, FaultSite, Nemesis, Unable
+from chaos.runs.nemesis import FAULTS
+from chaos.runs.schedule import Planned, Schedule, ScheduleError, draw, load, play, save
+from tests.parts.chaos_site import DoubledSite
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def plan(*after: int, idle_ms: int = 60_000, lasts_ms: int = 0) -> Schedule:
     return Schedule("x", 1, tuple(planned))
 
 
-async def replayed(schedule: Schedule, site: Site) -> list[tuple[Any, ...]]:
+async def replayed(schedule: Schedule, site: FaultSite) -> list[tuple[Any, ...]]:
     """Play a schedule beside a load of its own; return what was fired, at which count, with which dice."""
     count = 0
     dice = []
@@ -132,7 +132,7 @@ async def replayed(schedule: Schedule, site: Site) -> list[tuple[Any, ...]]:
         count += 1
         return count
 
-    async def do(nemesis: Nemesis, _site: Site, rng: random.Random, *, lasts_s: float, healed: Any) -> Effect:
+    async def do(nemesis: Nemesis, _site: FaultSite, rng: random.Random, *, lasts_s: float, healed: Any) -> Effect:
         dice.append((nemesis.name, rng.random(), lasts_s))
         return Effect("n0", "leader", "done")
 
@@ -162,7 +162,7 @@ async def test_a_fault_does_not_wait_for_a_load_that_stands_still(tmp_path: Path
 
 
 async def test_what_cannot_be_done_is_told_without_proof_and_the_next_fault_fires(tmp_path: Path) -> None:
-    async def do(_nemesis: Nemesis, _site: Site, rng: random.Random, *, lasts_s: float, healed: Any) -> Effect:
+    async def do(_nemesis: Nemesis, _site: FaultSite, rng: random.Random, *, lasts_s: float, healed: Any) -> Effect:
         if not lasts_s and rng.random() == random.Random(10).random():
             raise Unable("nothing to break")
         return Effect("n0", "leader", "done")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos import tiers
 from chaos.faults.freezer import Still, state_of
-from chaos.nemesis import FAULTS
-from chaos.tiers import Capability, missing, probe
+from chaos.runs import tiers
+from chaos.runs.nemesis import FAULTS
+from chaos.runs.tiers import Capability, missing, probe
 
 
 def test_every_capability_is_there_or_says_in_one_line_why_not() -> None:
@@ -54,8 +54,8 @@ def test_a_trial_that_hangs_or_is_not_allowed_is_a_reason(monkeypatch: pytest.Mo
 
 
 def test_tools_that_are_not_installed_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chaos.tiers.shutil.which", lambda _tool, **_where: None)
-    monkeypatch.setattr("chaos.tiers.os.geteuid", lambda: 0)
+    monkeypatch.setattr("chaos.runs.tiers.shutil.which", lambda _tool, **_where: None)
+    monkeypatch.setattr("chaos.runs.tiers.os.geteuid", lambda: 0)
     why = {one.name: one.why for one in probe() if not one.ok}
     for name in ("strace", "userns", "nft", "netns", "ext4-power"):
         assert "is not installed" in why[name]

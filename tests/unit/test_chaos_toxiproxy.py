@@ -1,4 +1,4 @@
-"""chaos/toxiproxy.py against servers that misbehave: silent, failing, gone, or no fault proxy server at all."""
+"""chaos/site/toxiproxy.py against servers that misbehave: silent, failing, gone, or no fault proxy server at all."""
 
 import json
 import threading
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chaos.proxy.errors import ToxiError, ToxiExists, ToxiRefused, ToxiUnreachable
-from chaos.toxiproxy import Toxi, server
+from chaos.site.toxiproxy import Toxi, server
 
 PROXY = {"name": "p", "listen": "127.0.0.1:5", "upstream": "127.0.0.1:6", "enabled": True, "toxics": []}
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from chaos.clients import REFUSED, Client, Clients, Leaders, connections
-from chaos.closing import keep_earlier
-from chaos.cluster import Member
-from chaos.processes import broker_process
-from chaos.recorder import Recorder, compact
-from chaos.workload import BATCH, BATCHED_EVERY, Load, Names, Pace, keep_sending, start_senders
+from chaos.host.processes import broker_process
+from chaos.load.clients import REFUSED, Clients, Leaders, LoadClient, connections
+from chaos.load.recorder import Recorder, compact
+from chaos.load.workload import BATCH, BATCHED_EVERY, Load, Names, Pace, keep_sending, start_senders
+from chaos.runs.closing import keep_earlier
+from chaos.site.site import SiteMember
 from client.api import PullAnswer, PullStatus
-from pipeline.body import Tag
-from pipeline.history import UNKNOWN, Act, Kind, Op
-from pipeline.run import EARLIER, RunFolder
-from remoting.bodies import MessageQueue
+from pipeline.history.body import Tag
+from pipeline.history.folder import EARLIER, RunFolder
+from pipeline.history.rows import UNKNOWN, Act, Kind, Op
+from remoting.bodies.registry import MessageQueue
 from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.errors import ResponseError
@@ -59,8 +59,8 @@ async def remoting() -> AsyncIterator[RemotingClient]:
     await made.close()
 
 
-def client_of(recorder: Recorder, remoting: RemotingClient, brokers: Brokers, name: str) -> Client:
-    made = Client(recorder, remoting, "127.0.0.1:1", name)
+def client_of(recorder: Recorder, remoting: RemotingClient, brokers: Brokers, name: str) -> LoadClient:
+    made = LoadClient(recorder, remoting, "127.0.0.1:1", name)
     made.api = brokers  # type: ignore[assignment] # what these tests ask of it
     return made
 
@@ -161,7 +161,7 @@ async def test_some_senders_send_batches(
     async def noted(*_args: object, batch: int) -> None:
         batches.append(batch)
 
-    monkeypatch.setattr("chaos.workload.keep_sending", noted)
+    monkeypatch.setattr("chaos.load.workload.keep_sending", noted)
     async with asyncio.TaskGroup() as tasks:
         start_senders(tasks, load_of(recorder), remoting, "T", 4, asyncio.Event(), count=2 * BATCHED_EVERY)
     recorder.close()
@@ -172,7 +172,7 @@ def test_an_earlier_store_is_a_copy(tmp_path: Path) -> None:
     """The member goes on to write into its files: a copy that changes with them would be no evidence."""
     home = tmp_path / "n0"
     process = broker_process(home, namesrv="127.0.0.1:1", name="n0", settings={})
-    member = Member("n0", process, home, raft=True, planted="")
+    member = SiteMember("n0", process, home, raft=True, planted="")
     assert not keep_earlier(member, tmp_path / EARLIER / "0" / "n0")
     (member.store / "commitlog").mkdir(parents=True)
     log = member.store / "commitlog" / "0"

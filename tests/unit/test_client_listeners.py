@@ -4,16 +4,32 @@ from typing import Any, cast
 
 import pytest
 
-from client.assigned import AssignedQueue
-from client.listeners import Caller, ConcurrentListener, ListenerOptions
+from client.consume.caller import CallbackCaller, ListenerOptions
+from client.consume.listeners import ConcurrentListener
+from client.consume.processqueue import ProcessQueue
+from client.consume.push_queue import AssignedQueue
 from client.message import ConsumeResult
-from client.processqueue import ProcessQueue
 from remoting.message import MessageExt
 
 
 def message(offset: int, **properties: str) -> MessageExt:
     return MessageExt(
-        "%RETRY%g" if properties else "T", 0, offset, 0, 0, 0, 0, ("h", 1), 0, ("h", 2), 0, 0, b"", 0, properties, 1
+        "%RETRY%g" if properties else "T",
+        0,
+        offset,
+        0,
+        0,
+        0,
+        0,
+        ("127.0.0.1", 1),
+        0,
+        ("127.0.0.1", 2),
+        0,
+        0,
+        b"",
+        0,
+        properties,
+        1,
     )
 
 
@@ -49,7 +65,7 @@ async def test_what_a_callback_may_answer(answer: Any, consumed: bool) -> None:
     async def callback(_messages: list[MessageExt]) -> Any:
         return answer
 
-    assert await Caller(callback, options()).call([message(1)]) is consumed
+    assert await CallbackCaller(callback, options()).call([message(1)]) is consumed
 
 
 async def test_plain_and_wrapped_callbacks_are_understood() -> None:
@@ -63,7 +79,7 @@ async def test_plain_and_wrapped_callbacks_are_understood() -> None:
         return later(messages)
 
     for callback in (plain, wrapped):
-        caller = Caller(callback, options())
+        caller = CallbackCaller(callback, options())
         assert await caller.call([message(1)])
         caller.close()
 
@@ -74,7 +90,7 @@ async def test_a_retried_message_shows_the_topic_it_was_sent_to() -> None:
     async def callback(messages: list[MessageExt]) -> None:
         seen.append(messages[0].topic)
 
-    await Caller(callback, options()).call([message(1, RETRY_TOPIC="Orders")])
+    await CallbackCaller(callback, options()).call([message(1, RETRY_TOPIC="Orders")])
     assert seen == ["Orders"]
 
 
@@ -89,7 +105,7 @@ async def test_a_message_that_was_sent_back_is_done_here() -> None:
         return True
 
     source, unfinished = Source(), ProcessQueue()
-    listener = ConcurrentListener(Caller(callback, options()), options(), send_back)
+    listener = ConcurrentListener(CallbackCaller(callback, options()), options(), send_back)
     listener.deliver(source.as_queue(), unfinished, unfinished.put([message(1), message(2)]))
     await until(lambda: not unfinished)
     await listener.close(1)
@@ -107,7 +123,7 @@ async def test_a_message_that_cannot_be_sent_back_stays_until_it_is_consumed() -
         return False
 
     source, unfinished = Source(), ProcessQueue()
-    listener = ConcurrentListener(Caller(callback, options()), options(), send_back)
+    listener = ConcurrentListener(CallbackCaller(callback, options()), options(), send_back)
     listener.deliver(source.as_queue(), unfinished, unfinished.put([message(1)]))
     await until(lambda: not unfinished)
     await listener.close(1)
@@ -127,7 +143,7 @@ async def test_nothing_of_a_dropped_queue_is_begun() -> None:
 
     unfinished = ProcessQueue()
     one = options(concurrency=1)
-    listener = ConcurrentListener(Caller(callback, one), one, send_back)
+    listener = ConcurrentListener(CallbackCaller(callback, one), one, send_back)
     listener.deliver(Source().as_queue(), unfinished, unfinished.put([message(1), message(2), message(3)]))
     await until(lambda: bool(called))
     await asyncio.sleep(0.01)
@@ -150,7 +166,7 @@ async def test_close_waits_for_a_callback_but_not_forever() -> None:
         return True
 
     source, unfinished = Source(), ProcessQueue()
-    listener = ConcurrentListener(Caller(callback, options(timeout_s=60)), options(), send_back)
+    listener = ConcurrentListener(CallbackCaller(callback, options(timeout_s=60)), options(), send_back)
     listener.deliver(source.as_queue(), unfinished, unfinished.put([message(1), message(2), message(3)]))
     await asyncio.sleep(0.01)
     await listener.close(0.3)

@@ -5,13 +5,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from client.litepull import LitePullConsumer
+from client.consume.litepull import LitePullConsumer
+from client.consume.push import PushConsumer
 from client.message import ConsumeFrom
-from client.push import PushConsumer
-from remoting.bodies import BrokerData, ConsumerIdList, HeartbeatData, QueueData, TopicRouteData
+from remoting.bodies.registry import BrokerData, ConsumerIdList, HeartbeatData, QueueData, TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader, QueryConsumerOffsetResponseHeader
+from remoting.headers.registry import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetResponseHeader,
+)
 from remoting.server import Connection, Handler, RemotingServer, Reply
 
 

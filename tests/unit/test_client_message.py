@@ -11,10 +11,10 @@ from client.message import (
     check_message,
     split_batch,
 )
-from client.outgoing import Packer
-from remoting.bodies import MessageQueue
+from client.produce.outgoing import Packer
+from remoting.bodies.registry import MessageQueue
 from remoting.codes import RequestCode
-from remoting.headers import SendMessageRequestHeaderV2
+from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.msgid import UniqKeys
 from remoting.properties import decode_properties
 from remoting.record import split_batch as elements

@@ -4,10 +4,10 @@ from typing import cast
 import pytest
 
 from client.api import BrokerApi
+from client.consume.offsets import LocalOffsets, RemoteOffsets
 from client.errors import ConsumeError
-from client.offsets import LocalOffsets, RemoteOffsets
 from client.routes import Routes
-from remoting.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+from remoting.bodies.registry import BrokerData, MessageQueue, QueueData, TopicRouteData
 from remoting.errors import ConnectError
 
 ONE, TWO = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)

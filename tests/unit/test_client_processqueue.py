@@ -3,7 +3,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.processqueue import ProcessQueue
+from client.consume.processqueue import ProcessQueue
 from remoting.message import MessageExt
 
 

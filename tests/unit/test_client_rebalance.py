@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.rebalance import (
+from client.consume.rebalance import (
     STRATEGIES,
     Strategy,
     allocate,
@@ -15,7 +15,7 @@ from client.rebalance import (
     consistent_hash,
     machine_room_nearby,
 )
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 
 
 def queues(count: int, broker: str = "b") -> list[MessageQueue]:
@@ -79,7 +79,7 @@ def test_consistent_hash_moves_few_queues_when_a_member_goes() -> None:
 
 def test_consistent_hash_places_are_those_of_the_official_clients() -> None:
     # The first four bytes of MD5("x"), big-endian.
-    from client.rebalance import _ring_place
+    from client.consume.rebalance import _ring_place
 
     assert _ring_place("x") == 0x9DD4E461
 

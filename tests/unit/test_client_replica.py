@@ -1,4 +1,6 @@
-from client.replica import AVOIDED_S, PAUSE_S_FIRST, PAUSE_S_MAX, ReplicaChoice
+import pytest
+
+from client.consume.replica import AVOIDED_S, PAUSE_S_FIRST, PAUSE_S_MAX, ReplicaChoice
 from client.routes import TopicRoute
 from remoting.codes import ResponseCode
 from remoting.errors import BacklogFull, ConnectError, ResponseError
@@ -32,6 +34,30 @@ def test_without_a_master_the_slave_is_asked_and_the_master_again_when_it_is_bac
     replica.answered(0)
     assert replica.choose(route({1: "s:1"}), "b") == "s:1"
     assert replica.choose(route(BOTH), "b") == "m:1"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "follower"),
+    [({0: "n0:1", 2: "n1:1", 3: "n2:1"}, "n1:1"), ({0: "n1:1", 1: "n0:1", 3: "n2:1"}, "n0:1"), ({0: "n0:1"}, "n0:1")],
+)
+def test_a_slow_reader_finds_a_follower_whoever_leads(replicas: dict[int, str], follower: str) -> None:
+    """Brokers name id 1; member n0 of a group has it only while another one leads."""
+    replica, _clock = choice()
+    replica.choose(route(replicas), "b")
+    replica.answered(1)
+    assert replica.choose(route(replicas), "b") == follower
+
+
+def test_a_slow_reader_takes_another_follower_when_one_fails() -> None:
+    replicas = {0: "n0:1", 2: "n1:1", 3: "n2:1"}
+    replica, _clock = choice()
+    replica.choose(route(replicas), "b")
+    replica.answered(1)
+    assert replica.choose(route(replicas), "b") == "n1:1"
+    replica.failed(ConnectError("down"))
+    assert replica.choose(route(replicas), "b") == "n0:1"
+    replica.answered(1)
+    assert replica.choose(route(replicas), "b") == "n2:1"
 
 
 def test_a_master_that_cannot_be_reached_is_left_alone_for_a_while() -> None:

@@ -1,11 +1,12 @@
 import asyncio
+import gc
 
 import pytest
 
 from client.errors import RouteError
 from client.nameservers import parse_addresses
-from client.routes import Routes, topic_route
-from remoting.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+from client.routes import ORDERED_QUEUES_MAX, Routes, topic_route
+from remoting.bodies.registry import BrokerData, MessageQueue, QueueData, TopicRouteData
 
 
 def data(*, perm: int = 6, addresses: dict[int, str] | None = None, queues: int = 2) -> TopicRouteData:
@@ -56,6 +57,21 @@ def test_queues_without_a_master_are_written_to_only_when_there_are_no_others() 
     assert route.masterless
 
 
+def test_an_order_configuration_names_the_queues_that_are_written_to() -> None:
+    ordered = data()
+    ordered.orderTopicConf = "gone:1; b:3;nonsense;:4;b:x"
+    route = topic_route("T", ordered)
+    assert [(queue.brokerName, queue.queueId) for queue in route.write_queues] == [
+        ("gone", 0), ("b", 0), ("b", 1), ("b", 2),
+    ]  # fmt: skip
+    assert (route.for_writing("gone"), len(route.read_queues)) == (None, 3)
+    assert len(topic_route("T", ordered, assumed_queues=1).write_queues) == 1
+    ordered.orderTopicConf = "b:9999999999"
+    assert len(topic_route("T", ordered).write_queues) == ORDERED_QUEUES_MAX
+    ordered.orderTopicConf = ""
+    assert topic_route("T", ordered).write_queues == topic_route("T", data()).write_queues
+
+
 def test_where_to_send_prefers_the_master() -> None:
     route = topic_route("T", data(addresses={3: "h:3", 0: "h:1", 2: "h:2"}))
     assert route.for_writing("b") == "h:1"
@@ -68,8 +84,8 @@ def test_where_to_send_prefers_the_master() -> None:
 
 def test_another_replica_is_named_when_one_is_to_be_left_alone() -> None:
     route = topic_route("T", data(addresses={3: "h:3", 0: "h:1", 2: "h:2"}))
-    assert (route.address("b"), route.address("b", 3), route.address("b", 7)) == ("h:1", "h:3", "h:1")
-    assert (route.address("b", avoid="h:1"), route.address("b", 3, "h:3")) == ("h:2", "h:1")
+    assert (route.address("b"), route.address("b", 3), route.address("b", 7)) == ("h:1", "h:3", "h:2")
+    assert (route.address("b", avoid="h:1"), route.address("b", 3, "h:3")) == ("h:2", "h:2")
     assert topic_route("T", data()).address("b", avoid="h:1") == "h:1"
 
 
@@ -179,3 +195,21 @@ def test_addresses_are_read(text: str | list[str], expected: tuple[str, ...]) ->
 def test_addresses_that_are_none_are_refused(text: str | list[str]) -> None:
     with pytest.raises(ValueError, match="NameServer address"):
         parse_addresses(text)
+
+
+async def test_an_error_that_nobody_waits_for_any_more_is_no_complaint_of_the_loop() -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+    answer: asyncio.Future[TopicRouteData | None] = asyncio.get_running_loop().create_future()
+    asking = asyncio.create_task(Routes(lambda _topic: answer, lambda: "nobody").refresh("T"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    answer.set_exception(RouteError("no NameServer answered", retriable=True))
+    for _turn in range(3):
+        await asyncio.sleep(0)
+    del asking
+    gc.collect()
+    assert complaints == []

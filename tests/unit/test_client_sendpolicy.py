@@ -2,9 +2,9 @@ import random
 
 import pytest
 
-from client.latency import LatencyTable
-from client.sendpolicy import UNREACHABLE_S, QueuePicker
-from remoting.bodies import MessageQueue
+from client.produce.latency import LatencyTable
+from client.produce.sendpolicy import UNREACHABLE_S, QueuePicker
+from remoting.bodies.registry import MessageQueue
 from remoting.codes import ResponseCode
 from remoting.errors import ConnectError, ConnectionLost, InvokeTimeout, ResponseError
 from runtime.clock import ManualClock

@@ -1,7 +1,7 @@
 import pytest
 
+from client.consume.subscription import subscribe_by_tags
 from client.errors import ConsumeError
-from client.subscription import subscribe_by_tags
 from remoting.javahash import tags_code
 from remoting.message import MessageExt
 

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from namesrv.config import LiveConfig, NamesrvConfig, load_namesrv_config
+from namesrv.config import LiveNamesrvConfig, NamesrvConfig, load_namesrv_config
 from namesrv.handlers import RouteHandlers
-from namesrv.handlers_admin import ConfigHandlers, TopicHandlers
+from namesrv.handlers_admin import ConfigHandlers, EpochHandlers, TopicHandlers
 from namesrv.kv import KVConfig
 from namesrv.routes import RouteTable
-from remoting.bodies import (
+from remoting.bodies.registry import (
     BrokerMemberGroupBody,
     ClusterInfo,
     DataVersion,
@@ -45,18 +45,19 @@ class Desk:
     def __init__(self, folder: Path, **changes: Any) -> None:
         self.clock = ManualClock()
         self.folder = folder
-        self.config = LiveConfig(
+        self.config = LiveNamesrvConfig(
             NamesrvConfig(
                 kvConfigPath=str(folder / "kvConfig.json"), configStorePath=str(folder / "ns.properties"), **changes
             )
         )
         now = self.config.now
-        self.routes = RouteTable(self.clock, topics_per_broker_max=200_000, brokers_max=100)
+        self.routes = RouteTable(self.clock, topics_per_broker_max=200_000, brokers_max=100, epochs_max=200)
         kv = KVConfig(now.kv_config_path(), entries_max=now.kvEntriesMax)
         self.handlers = {
             **RouteHandlers(self.routes, kv, self.config, self.clock).table(),
             **TopicHandlers(self.routes, self.config).table(),
             **ConfigHandlers(kv, self.config).table(),
+            **EpochHandlers(self.routes).table(),
         }
 
     def ask(self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"") -> Command:
@@ -98,7 +99,7 @@ def desk(tmp_path: Path) -> Desk:
 
 def test_every_code_of_a_nameserver_has_a_handler(desk: Desk) -> None:
     codes = {100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327}
-    assert {int(code) for code in desk.handlers} == codes | {901, 904}
+    assert {int(code) for code in desk.handlers} == codes | {901, 904, 9121, 9122}
 
 
 def test_100_to_102_and_219_keep_texts(desk: Desk) -> None:
@@ -313,6 +314,12 @@ def test_318_and_319_change_and_show_the_configuration(desk: Desk) -> None:
     assert (desk.folder / "ns.properties").read_text() == "enableTopicList=false\norderMessageEnable=true\n"
 
 
+def test_318_keeps_rocketmqs_keys_that_have_no_effect_in_the_file(desk: Desk) -> None:
+    assert desk.ask(318, body=b"orderMessageEnable=true\nclientRequestThreadPoolNums=9\nuseTLS=false\n").code == 0
+    kept = "clientRequestThreadPoolNums=9\norderMessageEnable=true\nuseTLS=false\n"
+    assert (desk.folder / "ns.properties").read_text() == kept
+
+
 @pytest.mark.parametrize("key", ["kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome", "listenPort"])
 def test_318_refuses_what_is_on_the_black_list(tmp_path: Path, key: str) -> None:
     desk = Desk(tmp_path, configBlackList="configBlackList;listenPort")
@@ -327,6 +334,7 @@ def test_318_refuses_what_is_on_the_black_list(tmp_path: Path, key: str) -> None
         (b"orderMessageEnable=perhaps", "orderMessageEnable"),
         (b"scanNotActiveBrokerInterval=0", "scanNotActiveBrokerInterval"),
         (b"enableControllerInNamesrv=true", "controller"),
+        (b"orderMessageEnable=true\ntls.server.mode=enforcing", "tls.server.mode=enforcing"),
         (b"\xff", "UTF-8"),
     ],
 )

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from namesrv import lists
-from namesrv.routes import Address, Registered, Registration, RouteTable
-from remoting.bodies import BrokerData, DataVersion, QueueData, TopicConfig
+from namesrv.routes import Address, BrokerRegistration, Registered, RouteTable
+from remoting.bodies.registry import BrokerData, DataVersion, QueueData, TopicConfig
 from remoting.errors import CommandError
 from runtime.clock import ManualClock
 
@@ -21,14 +21,14 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def table(clock: ManualClock) -> RouteTable:
-    return RouteTable(clock, topics_per_broker_max=200_000, brokers_max=5)
+    return RouteTable(clock, topics_per_broker_max=200_000, brokers_max=5, epochs_max=10)
 
 
 def topics(*names: str, perm: int = 6, flag: int = 0) -> dict[str, TopicConfig]:
     return {name: TopicConfig(name, 4, 8, perm, topicSysFlag=flag) for name in names}
 
 
-def claim(broker_id: int = 0, address: str = "", **changes: Any) -> Registration:
+def claim(broker_id: int = 0, address: str = "", **changes: Any) -> BrokerRegistration:
     fields: dict[str, Any] = {
         "cluster": "C",
         "broker_name": "a",
@@ -40,7 +40,7 @@ def claim(broker_id: int = 0, address: str = "", **changes: Any) -> Registration
         "acting_master": False,
         "link": f"link-{broker_id}",
     }
-    return Registration(**{**fields, **changes})
+    return BrokerRegistration(**{**fields, **changes})
 
 
 def addresses(table: RouteTable, topic: str = "t") -> dict[int, str]:
@@ -245,14 +245,6 @@ def test_a_late_claim_of_a_deposed_leader_leaves_it_registered_as_follower(table
     assert table.live[Address("C", "old:1")].version.stateVersion == 6
 
 
-def test_a_fence_falls_with_its_holder(table: RouteTable, clock: ManualClock) -> None:
-    table.register(claim(0, address="new:1", version=DataVersion(1, 6, 0)))
-    clock.advance(121)
-    table.expire()
-    table.register(claim(0, address="old:1", version=DataVersion(1, 5, 0)))
-    assert addresses(table) == {0: "old:1"}
-
-
 def test_wiped_write_permission_lasts_until_the_version_changes(table: RouteTable) -> None:
     table.register(claim(topics=topics("t", "u", perm=7)))
     assert table.set_writable("a", writable=False) == 2
@@ -342,7 +334,7 @@ def test_the_limit_of_brokers(table: RouteTable) -> None:
 
 
 def test_the_limit_of_topics(clock: ManualClock) -> None:
-    table = RouteTable(clock, topics_per_broker_max=3, brokers_max=5)
+    table = RouteTable(clock, topics_per_broker_max=3, brokers_max=5, epochs_max=10)
     table.register(claim(topics=topics("a", "b", "c")))
     for refused_claim in (claim(topics=topics("d"), version=V2), claim(topics=topics(*"abcd"), version=V2)):
         with pytest.raises(CommandError, match="topicsPerBrokerMax"):

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.artefacts import Vote, encode_vote, read_artefact, read_vote
-from pipeline.history import UNKNOWN
-from pipeline.plant_stores import BASE_MESSAGES, ENTRIES, GROUP, LOG_FILE_BYTES, PAIR, RAFT, TOPIC, Cluster, build
-from pipeline.results import Verdict
-from pipeline.twin_log_derived import check_b11
-from raft.votefile import VoteFile
+from pipeline.history.results import Verdict
+from pipeline.history.rows import UNKNOWN
+from pipeline.logs.member_files import Vote, encode_vote, read_artefact, read_vote
+from pipeline.plain.check_log_derived import check_b11
+from raft.core.votefile import VoteFile
 from remoting.topics import RAFT_TOPIC
 from store.errors import StoreError
-from store.floorfile import FLOOR_NAME, VOTE_NAME
+from store.files.floorfile import FLOOR_NAME, VOTE_NAME
+from tests.planted.plant_stores import BASE_MESSAGES, ENTRIES, GROUP, LOG_FILE_BYTES, PAIR, RAFT, TOPIC, Cluster, build
 
 SEED = 11
 

@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.guards import GUARDS, check_v1, check_v2, check_v3, check_v4, check_v5, check_v6, check_v7
-from pipeline.history import UNKNOWN, Act, Fault, Kind, Look, Read
-from pipeline.promises import BadPromises, Promises, promises_of
-from pipeline.results import Verdict
-from tests.unit.little_history import Little, S
+from pipeline.history.promises import BadPromises, Promises, promises_of
+from pipeline.history.results import Verdict
+from pipeline.history.rows import UNKNOWN, Act, Fault, Kind, Look, Read
+from pipeline.plain.check_guards import GUARDS, check_v1, check_v2, check_v3, check_v4, check_v5, check_v6, check_v7
+from tests.parts.little_history import Little, S
 
 
 def good(**promises: Any) -> Little:

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.artefact_rows import GapRow
-from pipeline.body import Tag, make_body
-from pipeline.logcolumns import LogReader, last_chain
-from pipeline.logcolumns_frames import NOTHING, Frames, list_spans, walk
-from pipeline.logcolumns_words import Topics, find_words, java_hashes
-from pipeline.plant_stores import LOG_FILE_BYTES, RAFT, build
+from pipeline.history.body import Tag, make_body
+from pipeline.logs.frames import NOTHING, Frames, list_spans, walk
+from pipeline.logs.properties import TopicNumbers, find_words, java_hashes
+from pipeline.logs.reader import LogReader, last_chain
+from pipeline.logs.rows import GapRow
 from remoting.javahash import java_hash
 from remoting.properties import encode_properties
 from remoting.record import encode_record
+from tests.planted.plant_stores import LOG_FILE_BYTES, RAFT, build
 
 V6 = bytes(range(20))
 
@@ -67,7 +67,7 @@ def test_a_counter_that_is_too_large_is_no_recorders(tmp_path: Path) -> None:
 
 def test_many_topics_are_numbered(tmp_path: Path) -> None:
     names = [f"topic{number % 40:02d}" for number in range(100)]
-    topics = Topics()
+    topics = TopicNumbers()
     column = topics.column(frames_of(write(tmp_path, [{"topic": name} for name in names])))
     assert [topics.names[number].decode() for number in column] == names
     assert len(topics.names) == 40
@@ -120,7 +120,7 @@ def test_the_last_chain_is_that_of_a_walk(tmp_path: Path, monkeypatch: pytest.Mo
     spans = list_spans(folder)
     assert len(spans) > 2
     for records in (1, 3, 8192):
-        monkeypatch.setattr("pipeline.logcolumns._TAIL_RECORDS", records)
+        monkeypatch.setattr("pipeline.logs.reader._TAIL_RECORDS", records)
         for number in range(len(spans) + 1):
             expected = [piece.chain for piece in LogReader(spans[:number], file_bytes=LOG_FILE_BYTES).pieces()]
             assert last_chain(spans[:number], LOG_FILE_BYTES) == (expected[-1] if expected else None)

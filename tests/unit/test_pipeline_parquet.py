@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.history import Act, Kind, Op, Read
-from pipeline.parquet import HistoryError, read_rows, write_rows
+from pipeline.history.parquet import HistoryError, read_rows, write_rows
+from pipeline.history.rows import Act, Kind, Op, Read
 
 
 def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_file_without_rows_is_a_file(tmp_path: Path) -> None:
 
 
 def test_many_rows_are_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.parquet.ROWS_AT_A_TIME", 10)
+    monkeypatch.setattr("pipeline.history.parquet.ROWS_AT_A_TIME", 10)
     rows = [Op(number, 0, Act.SEND, Kind.OK, number) for number in range(25)]
     assert write_rows(tmp_path / "ops.parquet", iter(rows), Op) == 25
     assert read_rows(tmp_path / "ops.parquet", Op) == rows
@@ -43,7 +43,7 @@ def test_it_is_compressed_by_zstd(tmp_path: Path) -> None:
 def test_a_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ops.parquet"
     with monkeypatch.context() as newer:
-        newer.setattr("pipeline.parquet.FORMAT", 2)
+        newer.setattr("pipeline.history.parquet.FORMAT", 2)
         write_rows(path, [Op(0, 0, Act.SEND, Kind.OK, 0)], Op)
     with pytest.raises(HistoryError, match="format 2, this program reads up to 1"):
         read_rows(path, Op)

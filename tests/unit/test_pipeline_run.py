@@ -5,10 +5,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from pipeline.history import Act, Fault, Kind, Look, Op, Read
-from pipeline.parquet import HistoryError, write_rows
-from pipeline.promises import promises_of
-from pipeline.run import DATA, INFO, RunFolder
+from pipeline.history.folder import DATA, INFO, RunFolder
+from pipeline.history.parquet import HistoryError, write_rows
+from pipeline.history.promises import promises_of
+from pipeline.history.rows import Act, Fault, Kind, Look, Op, Read
 
 
 def test_it_gives_what_stands_in_it(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.history import Act, Kind
-from pipeline.results import Verdict
-from pipeline.twin_client_copies import check_a4, check_a5, check_a6, check_a7, check_a8, check_a9
-from tests.unit.little_history import Little
+from pipeline.history.results import Verdict
+from pipeline.history.rows import Act, Kind
+from pipeline.plain.check_copies import check_a4, check_a5, check_a6, check_a7, check_a8, check_a9
+from tests.parts.little_history import Little
 
 
 def test_what_is_read_as_it_was_sent_is_right() -> None:
@@ -89,6 +89,14 @@ def test_two_messages_at_one_offset() -> None:
     little.send(0, 0, 5, 0)
     little.send(1, 0, 5, 0)
     assert check_a8(little.history()).witnesses[0]["messages"] == [[1, 0], [1, 1]]
+
+
+def test_what_a_lost_master_showed_is_counted_only_where_nobody_promised_it() -> None:
+    little = Little(stable_reads=False)
+    little.send(0, 0, 5, 0)
+    little.send(1, 0, 5, 0)
+    found = check_a8(little.history())
+    assert (found.verdict, found.count) == (Verdict.INFO, 1)
 
 
 def test_offsets_told_for_delayed_messages_are_another_queues() -> None:

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.history import UNKNOWN, Act, Kind
-from pipeline.results import Verdict
-from pipeline.twin_client_groups import check_a16, check_a17, check_a19, check_a20
-from tests.unit.little_history import Little, S
+from pipeline.history.results import Verdict
+from pipeline.history.rows import UNKNOWN, Act, Kind
+from pipeline.plain.check_groups import check_a16, check_a17, check_a19, check_a20
+from tests.parts.little_history import Little, S
 
 
 def commit(little: Little, began: int, ended: int, value: int, kind: Kind = Kind.OK, **fields: Any) -> None:

@@ -1,10 +1,10 @@
 import pytest
 
-from pipeline.evidence import History
-from pipeline.history import UNKNOWN, Act, Fault, Kind
-from pipeline.results import Verdict
-from pipeline.twin_client_loss import check_a1, check_a2, check_a3, check_a13
-from tests.unit.little_history import Little
+from pipeline.history.results import Verdict
+from pipeline.history.rows import UNKNOWN, Act, Fault, Kind
+from pipeline.plain.check_loss import check_a1, check_a2, check_a3, check_a13
+from pipeline.plain.evidence import History
+from tests.parts.little_history import Little
 
 
 def sent(*offsets: int, **promises: object) -> Little:

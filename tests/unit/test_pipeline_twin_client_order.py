@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.evidence import NEVER, History, ended
-from pipeline.history import UNKNOWN, Act, Kind, Look
-from pipeline.results import Verdict
-from pipeline.twin_client_order import (
+from pipeline.history.results import Verdict
+from pipeline.history.rows import UNKNOWN, Act, Kind, Look
+from pipeline.plain.check_order import (
     check_a10,
     check_a11,
     check_a12,
@@ -16,7 +15,8 @@ from pipeline.twin_client_order import (
     check_a22,
     check_a23,
 )
-from tests.unit.little_history import Little
+from pipeline.plain.evidence import NEVER, History, ended
+from tests.parts.little_history import Little
 
 LEADS: dict[str, Any] = {"address": "n0", "leader": "n0"}
 

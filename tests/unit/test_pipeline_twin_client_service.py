@@ -1,10 +1,10 @@
 import pytest
 
-from pipeline.history import UNKNOWN, Act, Fault, Kind
-from pipeline.results import Verdict
-from pipeline.twin_client_service import check_a24, check_a25
-from pipeline.twin_client_transactions import check_a18, check_a21
-from tests.unit.little_history import Little, S
+from pipeline.history.results import Verdict
+from pipeline.history.rows import UNKNOWN, Act, Beat, Fault, Kind
+from pipeline.plain.check_service import check_a24, check_a25
+from pipeline.plain.check_transactions import check_a18, check_a21
+from tests.parts.little_history import Little, S
 
 
 def halves(name: str, *counters: int, began: int = 0) -> Little:
@@ -149,6 +149,41 @@ def test_faults_that_must_be_survived_excuse_no_more_than_the_bound() -> None:
         little.faults = [fault(1, 6)]
         little.send(99, 6 * S + S // 2, 6 * S + S // 2 + 1, 9)
         assert check_a25(little.history()).verdict is wanted
+
+
+def beats(*spans: tuple[float, float]) -> list[Beat]:
+    """A turn every tenth of a second in each span."""
+    return [
+        Beat(int((start + tenth / 10) * S)) for start, end in spans for tenth in range(round((end - start) * 10) + 1)
+    ]
+
+
+def test_a_time_in_which_the_harness_stood_still_is_no_outage() -> None:
+    little = pulse(0, 0.4, 8.4, 8.8)
+    assert check_a25(little.history()).verdict is Verdict.INVALID, "nobody watched the harness"
+    little.beats = beats((0, 0.5), (8.3, 9))
+    found = check_a25(little.history())
+    assert (found.verdict, found.text) == (Verdict.VALID, "the harness stood still for 7.8 s in all: cut out")
+    little.beats = beats((0, 9))
+    assert check_a25(little.history()).verdict is Verdict.INVALID, "it ran all the time"
+
+
+def test_what_is_left_of_an_outage_beside_a_stall_is_judged() -> None:
+    little = pulse(0, 0.4, 8.4, 8.8)
+    little.beats = beats((0, 1), (6, 9))
+    found = check_a25(little.history())
+    assert (found.verdict, found.witnesses[0]["seconds"]) == (Verdict.INVALID, 3.0)
+    assert found.witnesses[0]["began"] < S
+
+
+def test_a_stall_after_a_fault_does_not_count_as_time_to_recover() -> None:
+    little = pulse(0, 1, 8)
+    little.faults = [fault(1, 4)]
+    assert check_a25(little.history()).verdict is Verdict.INVALID
+    little.beats = beats((0, 4.2), (7.6, 9))
+    assert check_a25(little.history()).verdict is Verdict.VALID
+    little.beats = beats((0, 5.5), (6.8, 9))
+    assert check_a25(little.history()).verdict is Verdict.INVALID, "the bound had passed before"
 
 
 def test_nobody_who_asks_meets_no_outage() -> None:

@@ -5,20 +5,21 @@ from typing import Any
 
 import pytest
 
-from pipeline.artefact_rows import Config, EntryRow, MessageRow
-from pipeline.artefacts import Artefact, LogBytes, Vote
-from pipeline.evidence import History
-from pipeline.history import UNKNOWN, Act, Fault, Kind, Look, Op
-from pipeline.promises import Promises
-from pipeline.replicas import Replicas
-from pipeline.results import Finding, Verdict
-from pipeline.twin_log import LOG_CHECKS
-from pipeline.twin_log_acks import check_b2, check_b9, check_b10
-from pipeline.twin_log_bytes import check_b1
-from pipeline.twin_log_derived import check_b7, check_b11, check_b12
-from pipeline.twin_log_promises import check_b5, check_b6, check_b14
+from pipeline.history.promises import Promises
+from pipeline.history.results import Finding, Verdict
+from pipeline.history.rows import UNKNOWN, Act, Fault, Kind, Look, Op
+from pipeline.logs.member_files import Artefact, MemberLogBytes, Vote
+from pipeline.logs.rows import Config, EntryRow, MessageRow
+from pipeline.plain.check_log_acks import check_b2, check_b8, check_b9, check_b10
+from pipeline.plain.check_log_bytes import check_b1
+from pipeline.plain.check_log_derived import check_b7, check_b11, check_b12
+from pipeline.plain.check_log_parts import NO_HISTORY
+from pipeline.plain.check_log_promises import check_b5, check_b6, check_b14
+from pipeline.plain.evidence import History
+from pipeline.plain.log_checks import LOG_CHECKS
+from pipeline.plain.replicas import Replicas
+from raft.protocol.types import Mark
 from remoting.topics import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from store.floorfile import Mark
 
 MEMBERS = ("n0", "n1", "n2")
 SIZE = 100
@@ -44,7 +45,7 @@ def log(member: str, entries: list[EntryRow], **changes: Any) -> Artefact:
     rows = [message(each.index, each.term) for each in entries]
     made = Artefact(
         member,
-        LogBytes([]),
+        MemberLogBytes([]),
         end=entries[-1].end if entries else 0,
         entries=entries,
         messages=rows,
@@ -176,6 +177,11 @@ def test_b5_a_leader_s_commit_never_falls_and_a_restarted_member_s_may() -> None
     assert check_b5(three([entry(1)], looks=looks, faults=killed)).verdict is Verdict.VALID
     led = [each._replace(role="leader") for each in looks]
     assert check_b5(three([entry(1)], looks=led, faults=killed)).verdict is Verdict.INVALID
+    # Of one that never came to its end nobody has said whom it was upon; one that ended and did nothing is no excuse.
+    endless = [Fault(1, "kill-follower", "", "", 15)]
+    assert check_b5(three([entry(1)], looks=looks, faults=endless)).verdict is Verdict.VALID
+    undone = [Fault(1, "kill-follower", "", "", 15, 20)]
+    assert check_b5(three([entry(1)], looks=looks, faults=undone)).verdict is Verdict.INVALID
 
 
 @pytest.mark.parametrize(
@@ -274,12 +280,35 @@ def test_b11_a_half_is_settled_once() -> None:
 def test_b12_an_offset_goes_back_unless_somebody_asked_for_it() -> None:
     logs = [log(member, [entry(1), entry(2)]) for member in MEMBERS]
     logs[0].offsets, logs[0].offsets_before = {("G", "T", 0): 1}, {("G", "T", 0): 2}
-    found = check_b12(replicas(logs))
+    found = check_b12(replicas(logs, ops=[send(1)]))
     assert [(w["offset"], w["before"]) for w in found.witnesses] == [(1, 2)]
     asked = Op(1, 1, str(Act.COMMIT), str(Kind.INFO), 5, topic="T", queue=0, group="G", value=1)
     assert check_b12(replicas(logs, ops=[asked])).verdict is Verdict.VALID
+    assert check_b12(replicas(logs, ops=[asked._replace(act=str(Act.RESET))])).verdict is Verdict.VALID
     careless = Promises(group_members={"g": MEMBERS}, offsets_kept=False)
-    assert check_b12(replicas(logs, promises=careless)).verdict is Verdict.VALID
+    assert check_b12(replicas(logs, ops=[send(1)], promises=careless)).verdict is Verdict.VALID
+
+
+def test_b12_without_a_history_nobody_knows_who_set_an_offset_back_but_the_end_is_known() -> None:
+    logs = [log(member, [entry(1), entry(2)]) for member in MEMBERS]
+    logs[0].offsets, logs[0].offsets_before = {("G", "T", 0): 1}, {("G", "T", 0): 2}
+    found = check_b12(replicas(logs))
+    assert (found.verdict, found.text) == (Verdict.VALID, NO_HISTORY)
+    logs[0].offsets = {("G", "T", 0): 99}
+    assert check_b12(replicas(logs)).verdict is Verdict.INVALID
+
+
+def test_b2_b8_b9_b10_are_not_judged_where_there_is_nothing_to_compare_with() -> None:
+    alone = three([entry(1), entry(2)])
+    assert {check(alone).verdict for check in (check_b2, check_b8, check_b9, check_b10)} == {Verdict.SKIPPED}
+    told = three([entry(1), entry(2)], ops=[send(1)])
+    assert {check(told).verdict for check in (check_b2, check_b8)} == {Verdict.VALID}
+    assert check_b9(three([entry(1), entry(2)], looks=[look(1, commit=1)])).verdict is Verdict.VALID
+    refused = three([entry(1), entry(2)], ops=[send(7, kind=str(Kind.FAIL))])
+    assert check_b10(refused).verdict is Verdict.VALID
+    before = [log(member, [entry(1)]) for member in MEMBERS]
+    earlier = three([entry(1), entry(2)], earlier=[before])
+    assert {check(earlier).verdict for check in (check_b9, check_b10)} == {Verdict.VALID}
 
 
 def test_b14_votes_and_leaders_are_members() -> None:

@@ -1,12 +1,12 @@
-"""raft/bootstrap.py: who begins a group (R1)."""
+"""raft/core/bootstrap.py: who begins a group (R1)."""
 
 import itertools
 
 import pytest
 
-from raft.bootstrap import Move, decide, decide_to_found, decide_to_join
-from raft.hello import Hello
-from tests.unit.raft_hellos import GROUP_ID, grouped, hello
+from raft.core.bootstrap import Move, decide, decide_to_found, decide_to_join
+from raft.protocol.hello import Hello
+from tests.parts.raft_hellos import GROUP_ID, grouped, hello
 
 FULL = {"empty": False}
 

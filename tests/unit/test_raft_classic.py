@@ -1,7 +1,7 @@
 """R16: stores of single brokers, or of a pair, that are started as members of a group."""
 
-from raft.types import Mark, Role
-from tests.unit.raft_memory_log import Group, MemoryLog
+from raft.protocol.types import Mark, Role
+from tests.parts.raft_memory_log import Group, MemoryLog
 
 MASTER, SLAVE = Mark(0, 0, 4096, 77), Mark(0, 0, 2048, 5)
 

@@ -1,12 +1,14 @@
 """Core and what RaftNode builds on it: the rules, each with the accident it prevents, in groups in one process."""
 
+from itertools import pairwise
+
 import pytest
 
-from raft.group import GroupConfig
-from raft.messages import Kind, Message, append
-from raft.types import Entry, EntryType, Fate, Mark, Refusal, Role
+from raft.protocol.config import GroupConfig
+from raft.protocol.messages import MessageKind, RaftMessage, append
+from raft.protocol.types import Entry, EntryType, Fate, Mark, Refusal, Role
 from runtime.clock import ManualClock
-from tests.unit.raft_memory_log import Group, MemoryLog
+from tests.parts.raft_memory_log import Group, MemoryLog
 
 
 def ask(group: Group, source: str, target: str, *, transfer: bool = False, term: int | None = None) -> bool:
@@ -14,8 +16,8 @@ def ask(group: Group, source: str, target: str, *, transfer: bool = False, term:
     last = group[target].log.last
     fields = {"term": term or group[target].node.term + 1, "last_index": last.index, "last_term": last.term}
     group.seen.clear()
-    group[target].node.receive(source, Message(Kind.VOTE, fields | {"config": 1, "transfer": transfer}))
-    return any(to == source and said.fields["granted"] for _, to, said in group.kinds(Kind.VOTE_REPLY))
+    group[target].node.receive(source, RaftMessage(MessageKind.VOTE, fields | {"config": 1, "transfer": transfer}))
+    return any(to == source and said.fields["granted"] for _, to, said in group.kinds(MessageKind.VOTE_REPLY))
 
 
 # -- R1: the beginning
@@ -56,7 +58,7 @@ def test_R1_the_first_entry_is_durable_before_anybody_is_offered_it() -> None:
     group["n0"].auto_sync = False
     group.run(2)
     assert group["n0"].log.last.index == 1
-    assert group.kinds(Kind.ADOPT) == []
+    assert group.kinds(MessageKind.ADOPT) == []
 
 
 def test_R1_the_first_entry_is_taken_only_by_who_is_listed_with_its_disk() -> None:
@@ -65,7 +67,7 @@ def test_R1_the_first_entry_is_taken_only_by_who_is_listed_with_its_disk() -> No
     group.link(["n1"])
     group["n1"].store_id = b"n1".ljust(16, b"-")  # what its vote file says
     group.run(2)
-    answers = [said.fields["ok"] for source, _, said in group.kinds(Kind.ADOPT_REPLY) if source == "n1"]
+    answers = [said.fields["ok"] for source, _, said in group.kinds(MessageKind.ADOPT_REPLY) if source == "n1"]
     assert answers[:1] == [False]
     assert ask(group, "n0", "n1") is False
 
@@ -76,7 +78,7 @@ def test_R1_a_store_that_holds_messages_takes_no_entries_of_others() -> None:
     stranger = group.add("n3", MemoryLog(Mark(0, 0, 50, 1)))
     entry = Entry(1, 1, 0, bytes([EntryType.NOOP]))
     stranger.node.receive("n0", append(1, 1, (0, 0), 0, [entry]))
-    adopt = Message(Kind.ADOPT, {"group_id": b"g" * 16, "entries": [[1, 1, 0, 1]]}, (entry.data,))
+    adopt = RaftMessage(MessageKind.ADOPT, {"group_id": b"g" * 16, "entries": [[1, 1, 0, 1]]}, (entry.data,))
     stranger.node.receive("n0", adopt)
     assert stranger.log.rows == []
     assert stranger.node.config is None
@@ -197,7 +199,7 @@ def test_R7_a_transfer_stops_proposing_and_drops_the_lease_before_the_other_is_t
     assert leader.node.transfer("n1") is Refusal.TRANSFERRING
     assert group.propose("n0") is Refusal.TRANSFERRING
     assert not leader.node.has_lease()
-    assert group.kinds(Kind.TIMEOUT_NOW) == []
+    assert group.kinds(MessageKind.TIMEOUT_NOW) == []
     group["n1"].sync()
     took = group.run(1, lambda: group["n1"].node.serving or group["n1"].node.role is Role.LEADER)
     assert took <= 0.02
@@ -208,7 +210,7 @@ def test_R7_a_transfer_that_was_told_and_failed_costs_the_term() -> None:
     group = Group()
     leader = group.elect("n0")
     term = leader.node.term
-    group.drop = lambda _source, _target, message: message.kind is Kind.TIMEOUT_NOW
+    group.drop = lambda _source, _target, message: message.kind is MessageKind.TIMEOUT_NOW
     assert leader.node.transfer("n1") is None
     group.run(0.9)
     assert not leader.node.has_lease()
@@ -294,12 +296,12 @@ def test_R9_a_config_that_is_overwritten_is_undone() -> None:
 def test_R9_a_vote_counts_once_for_a_voter_in_its_term() -> None:
     group = Group(5)
     group.elect("n0")
-    group.drop = lambda _source, _target, message: message.kind is Kind.VOTE_REPLY
+    group.drop = lambda _source, _target, message: message.kind is MessageKind.VOTE_REPLY
     group.kill("n0")
     group.run(3, lambda: any(machine.node.role is Role.CANDIDATE for machine in group.machines.values()))
     candidate = next(machine for machine in group.machines.values() if machine.node.role is Role.CANDIDATE)
     voter = next(name for name in ("n1", "n2", "n3") if name != candidate.name)
-    yes = Message(Kind.VOTE_REPLY, {"term": candidate.node.term, "granted": True})
+    yes = RaftMessage(MessageKind.VOTE_REPLY, {"term": candidate.node.term, "granted": True})
     for source in (voter, voter, voter, "n9"):
         candidate.node.receive(source, yes)
     assert candidate.node.role is Role.CANDIDATE
@@ -339,9 +341,9 @@ def test_two_leaders_in_one_term_end_the_member_that_sees_both() -> None:
 def test_R17_a_member_whose_clock_is_far_from_a_majoritys_does_not_stand() -> None:
     group = Group()
     group.elect("n0")
-    for name in ("n0", "n1"):
-        hello = group[name].hello()
-        group["n2"].node.connected(name, hello._replace(clock_ms=hello.clock_ms + 3_600_000))
+    group["n2"].clock.ahead_ms = -3_600_000
+    group["n2"].restart()
+    group.link()
     group.kill("n0")
     group.run(2)
     assert group["n2"].node.role is Role.FOLLOWER
@@ -363,3 +365,23 @@ def test_R7_a_deadline_that_passes_while_it_is_looked_at_opens_no_gate(monkeypat
     group.cut(*group.names)
     group.run(60)
     assert {machine.node.term for machine in group.machines.values()} == {term}
+
+
+@pytest.mark.parametrize(("limit", "value"), [("APPLY_BYTES", 100), ("APPLY_ENTRIES", 5)])
+def test_what_waits_to_be_applied_is_applied_in_bounded_turns(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(f"raft.core.core.{limit}", value)
+    group = Group()
+    group.elect("n0")
+    group.cut("n2")
+    for _ in range(40):
+        group.propose("n0", bytes(29))
+    group.run(0.5)
+    before = len(group["n2"].commits)
+    group.heal()
+    group.run(3)
+    steps = [0, *group["n2"].commits[before:]]
+    assert group["n2"].commits[-1] == group["n0"].commits[-1]
+    # Four entries of 30 bytes a turn, and perhaps one without any; or five of any size.
+    assert max(later - earlier for earlier, later in pairwise(steps[1:])) <= 5

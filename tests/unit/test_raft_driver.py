@@ -12,16 +12,17 @@ from typing import Any, Self, cast
 import pytest
 import uvloop
 
-from raft.driver import BootClock, RaftDriver
-from raft.group import GroupConfig, Member
-from raft.hello import Hello
-from raft.messages import Message
-from raft.node import RaftNode
-from raft.settings import Peer, RaftSettings
-from raft.types import EntryType, Fate, Refusal, Role
-from raft.votefile import VoteFile
-from tests.unit.raft_links import QUICK, hello_of, note
-from tests.unit.raft_memory import MemoryLog
+from raft.core.node import RaftNode
+from raft.core.votefile import VoteFile
+from raft.network.driver import RaftDriver
+from raft.protocol.config import GroupConfig, Member
+from raft.protocol.hello import Hello
+from raft.protocol.messages import RaftMessage
+from raft.protocol.settings import Peer, RaftSettings
+from raft.protocol.types import EntryType, Fate, Refusal, Role
+from runtime.clock import BootClock
+from tests.parts.raft_links import QUICK, hello_of, note
+from tests.parts.raft_memory import MemoryLog
 
 
 class Owner:
@@ -100,7 +101,7 @@ class StubNode:
     def disconnected(self, peer: str) -> None:
         self.calls.put_nowait(("disconnected", peer))
 
-    def receive(self, peer: str, message: Message) -> None:
+    def receive(self, peer: str, message: RaftMessage) -> None:
         self.calls.put_nowait(("receive", peer, message))
 
     def transfer(self, _to: str | None = None) -> Refusal | None:
@@ -185,8 +186,7 @@ async def test_many_wakes_in_one_turn_are_one_tick_and_the_timer_is_the_nodes(tm
 
 async def test_news_of_the_flusher_comes_into_the_loop_and_none_is_lost(tmp_path: Path) -> None:
     async with Alone(tmp_path) as one:
-        tell = one.log.on_durable
-        assert tell is not None
+        tell = one.driver.durable_in_thread
         ends = []
         for _ in range(1000):
             one.log.append(EntryType.META, 1, b"x", 0)
@@ -203,15 +203,17 @@ async def test_news_of_the_flusher_comes_into_the_loop_and_none_is_lost(tmp_path
         thread.start()
         await one.node.wants("durable", 1000)
         thread.join()
-    tell(1)
-    assert one.log.on_durable is None
+        await one.driver.close()
+        await one.node.wants("stop")
+        tell(1)
+        await asyncio.sleep(0)
+        assert one.node.calls.empty(), "nothing is counted any more"
 
 
 async def test_a_log_that_cannot_settle_ends_the_member(tmp_path: Path) -> None:
     async with Alone(tmp_path) as one:
         one.log.fail_settling = OSError(5, "Input/output error")
-        assert one.log.on_durable is not None
-        one.log.on_durable(0)
+        one.driver.durable_in_thread(0)
         assert await one.owner.fatal is one.log.fail_settling
         one.driver.wake()
         await asyncio.sleep(0.01)
@@ -310,6 +312,7 @@ class Running:
             rng=random.Random(name),
             limits=QUICK,
         )
+        self.log.flushed = self.driver.durable_in_thread
 
     def _hello(self) -> Hello:
         log = self.log

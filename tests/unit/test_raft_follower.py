@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from raft.follower import Follower, newest_not_above
-from raft.messages import Message, append
-from raft.types import Entry, EntryType, Mark
-from tests.unit.raft_memory_log import MemoryLog
+from raft.core.follower import Follower, newest_not_above
+from raft.protocol.messages import RaftMessage, append
+from raft.protocol.types import Entry, EntryType, Mark
+from tests.parts.raft_memory_log import MemoryLog
 
 
 def log_of(*terms: int, durable: int = 0, base: Mark | None = None) -> MemoryLog:
@@ -32,7 +32,7 @@ def taken(
     seq: int = 1,
     told: int = 0,
     own: int = 0,
-) -> Message:
+) -> RaftMessage:
     """The answer to an append of term 9 that tells the commit index `told`; `own` is the follower's."""
     answer = follower.append(append(9, seq, prev, told, entries), own)
     assert answer is not None
@@ -159,3 +159,67 @@ def test_newest_not_above_agrees_with_looking_at_every_entry() -> None:
         for term in range(9):
             fits = [at for at in range(min(index, 5) + 1) if (log.term(at) or 0) <= term]
             assert newest_not_above(log, index, term) == max(fits)
+
+
+def damaged(log: MemoryLog, first: int, last: int) -> Follower:
+    """A follower whose entries from `first` to `last` cannot be read."""
+    log.whole, log.damaged = False, (first, last)
+    log.durable = log.last.index
+    return follower_of(log)
+
+
+def told(
+    follower: Follower, prev: tuple[int, int], entries: Sequence[Entry] = (), seq: int = 1
+) -> tuple[bool, int, int]:
+    fields = follower.append_damaged(append(9, seq, prev, 0, entries), 0).fields
+    return fields["ok"], fields["match"], fields["hint_index"]
+
+
+def test_R4_what_contradicts_the_entries_in_front_of_a_hole_ends_it() -> None:
+    leader, log = log_of(1, 1, 5, 5, 5, 5, 5, 5), log_of(1, 1, 2, 2, 2, 2, 2)
+    follower = damaged(log, 5, 6)
+    # The leader looks for where the logs part, from behind this one's end on.
+    assert told(follower, (8, 5)) == (False, 0, 7)
+    assert told(follower, (7, 5)) == (False, 0, 4)
+    assert told(follower, (2, 1)) == (True, 2, 0)
+    assert log.cuts == []
+    assert told(follower, (2, 1), leader.read(3, 1000))[0] is False
+    assert log.cuts == [2]
+
+
+def test_R4_where_the_logs_part_is_found_over_terms_that_only_the_leader_has() -> None:
+    leader, log = log_of(1, 1, 2, 2, 2, 5), log_of(1, 1, 4, 4, 4, 4, 4)
+    follower = damaged(log, 5, 6)
+    # Of its entries those of terms up to this one's last are no nearer than the hole.
+    assert told(follower, (5, 2)) == (False, 0, 2)
+    assert told(follower, (2, 1))[:2] == (True, 2)
+    told(follower, (2, 1), leader.read(3, 1000))
+    assert log.cuts == [2]
+
+
+def test_R4_a_first_entry_behind_the_base_may_be_contradicted_too() -> None:
+    leader, log = log_of(5, 5), log_of(2, 2, 2, 2)
+    follower = damaged(log, 3, 3)
+    assert told(follower, (0, 0)) == (True, 0, 0)
+    told(follower, (0, 0), leader.read(1, 1000))
+    assert log.cuts == [0]
+
+
+def test_R4_entries_in_front_of_a_hole_that_match_cut_nothing_and_end_no_repair() -> None:
+    leader, log = log_of(1, 1, 2, 2, 2, 2, 2), log_of(1, 1, 2, 2, 2, 2, 2)
+    follower = damaged(log, 5, 6)
+    # What was on its way, and what asks for the hole itself or behind it: nothing is taken that the repair must bring.
+    assert told(follower, (2, 1), leader.read(3, 1000)) == (False, 0, 7)
+    assert told(follower, (0, 0), leader.read(1, 1000)) == (False, 0, 7)
+    for prev, hint in ((4, 4), (7, 7), (9, 7)):
+        assert told(follower, (prev, 2)) == (False, 0, hint)
+        assert told(follower, (prev, 2), leader.read(5, 1000)) == (False, 0, hint)
+    assert (log.cuts, log.last.index, follower.verified) == ([], 7, 4)
+
+
+def test_R4_what_is_committed_in_front_of_a_hole_is_never_cut() -> None:
+    leader, log = log_of(1, 1, 5), log_of(1, 1, 2, 2, 2)
+    follower = damaged(log, 4, 4)
+    with pytest.raises(AssertionError, match="up to 3 are committed"):
+        follower.append_damaged(append(9, 1, (1, 1), 0, leader.read(2, 1000)), 3)
+    assert log.cuts == []

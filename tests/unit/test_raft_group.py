@@ -1,4 +1,4 @@
-"""raft/group.py: the list of members, how it travels, and one change at a time."""
+"""raft/protocol/config.py: the list of members, how it travels, and one change at a time."""
 
 import re
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 import cbor2
 import pytest
 
-from raft.group import (
+from raft.protocol.config import (
     CONFIG_BYTES_MAX,
     MEMBERS_MAX,
     ConfigRefused,

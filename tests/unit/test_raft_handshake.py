@@ -5,7 +5,7 @@ from typing import Any
 import cbor2
 import pytest
 
-from raft.handshake import NONCE_BYTES, Acceptor, Dialler, HandshakeRefused, Identity, Purpose, Step
+from raft.network.handshake import NONCE_BYTES, Acceptor, Dialler, HandshakeRefused, Identity, Purpose, Step
 
 SECRET = b"between us"
 

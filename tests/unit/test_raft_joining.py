@@ -1,10 +1,10 @@
-"""raft/founding.py: a person says which of several logs begins the group, and the others come with theirs (R16)."""
+"""The bootstrapper: a person says which of several logs begins the group, and the others come with theirs (R16)."""
 
 import pytest
 
-from raft.messages import Kind, Message
-from raft.types import Fate, Mark
-from tests.unit.raft_memory_log import Group, Machine, MemoryLog
+from raft.protocol.messages import MessageKind, RaftMessage
+from raft.protocol.types import Fate, Mark
+from tests.parts.raft_memory_log import Group, Machine, MemoryLog
 
 BASE = Mark(0, 0, 5000, 77)
 ENDED = Mark(40, 3, 5000, 77)
@@ -77,7 +77,7 @@ def test_R16_one_that_holds_anything_else_is_copied_and_counts_for_nothing_until
     assert group["n1"].log.rows == []
     assert leader.node.config is not None
     assert leader.node.config.learners == ("n1",)
-    assert not [sent for sent in group.kinds(Kind.APPEND_REPLY) if sent[0] == "n1" and sent[2].fields["ok"]]
+    assert not [sent for sent in group.kinds(MessageKind.APPEND_REPLY) if sent[0] == "n1" and sent[2].fields["ok"]]
 
 
 def test_R1_one_that_nobody_told_to_come_takes_nothing_even_when_it_was_added() -> None:
@@ -86,8 +86,8 @@ def test_R1_one_that_nobody_told_to_come_takes_nothing_even_when_it_was_added() 
     group.run(3)
     assert group["n1"].log.rows == []
     assert group["n1"].resets == []
-    assert not group.kinds(Kind.ADOPT)
-    assert not group.kinds(Kind.APPEND_REPLY)
+    assert not group.kinds(MessageKind.ADOPT)
+    assert not group.kinds(MessageKind.APPEND_REPLY)
 
 
 def test_R16_nothing_is_given_to_one_that_was_not_added() -> None:
@@ -96,7 +96,7 @@ def test_R16_nothing_is_given_to_one_that_was_not_added() -> None:
     group.link(["n1"])
     group.run(3)
     assert group["n1"].log.rows == []
-    assert not group.kinds(Kind.ADOPT)
+    assert not group.kinds(MessageKind.ADOPT)
 
 
 def test_R16_one_that_was_told_to_come_to_another_group_waits() -> None:
@@ -115,7 +115,7 @@ def test_R16_the_first_entry_is_not_taken_on_a_peers_word_alone() -> None:
     group["n1"].told(joins=group_id(leader))
     entry = leader.log.rows[0][0]
     row = [entry.index, entry.term, entry.position, len(entry.data)]
-    offer = Message(Kind.ADOPT, {"group_id": group_id(leader), "entries": [row]}, (entry.data,))
+    offer = RaftMessage(MessageKind.ADOPT, {"group_id": group_id(leader), "entries": [row]}, (entry.data,))
     group["n1"].node.connected("n0", leader.hello())
     group["n1"].node.receive("n0", offer)
     assert group["n1"].log.rows == []

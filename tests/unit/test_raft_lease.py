@@ -1,9 +1,9 @@
-"""raft/lease.py: R7, a lease is as old as the question that a majority answered."""
+"""raft/core/lease.py: R7, a lease is as old as the question that a majority answered."""
 
 import pytest
 
-from raft.group import GroupConfig, Member
-from raft.lease import ROUNDS_MAX, Lease
+from raft.core.lease import ROUNDS_MAX, Lease
+from raft.protocol.config import GroupConfig, Member
 from runtime.clock import ManualClock
 
 SPAN_S = 0.4

@@ -8,11 +8,11 @@ from typing import Any
 import pysyncobj.syncobj as stock
 import pytest
 
-from raft import library
-from raft.entering import entered
-from raft.library import APPLY_ENTRIES_MAX, Election, JournalView
-from raft.types import EntryType, Role
-from tests.unit.raft_memory_log import MemoryLog
+from raft.core import pysyncobj as library
+from raft.core.library_clock import entered
+from raft.core.pysyncobj import APPLY_ENTRIES_MAX, Election, JournalView
+from raft.protocol.types import EntryType, Role
+from tests.parts.raft_memory_log import MemoryLog
 
 
 class Votes:
@@ -45,6 +45,9 @@ class Told:
 
     def beat(self) -> None:
         self.calls.append("beat")
+
+    def apply_until(self, applied: int, upto: int) -> int:  # noqa: ARG002
+        return upto
 
     def applying(self, index: int) -> None:
         self.applied.append(index)

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from raft.group import ConfigRefused
-from raft.messages import Kind
-from raft.types import EntryType, Fate, Mark, Refusal, Role
-from tests.unit.raft_memory_log import Group, MemoryLog
+from raft.protocol.config import ConfigRefused
+from raft.protocol.messages import MessageKind
+from raft.protocol.types import EntryType, Fate, Mark, Refusal, Role
+from tests.parts.raft_memory_log import Group, MemoryLog
 
 
 def test_three_empty_nodes_begin_elect_replicate_and_commit() -> None:
@@ -264,7 +264,7 @@ def test_a_new_leader_serves_only_when_its_noop_is_applied() -> None:
 def test_entries_of_older_terms_are_committed_by_the_noop_of_the_new_one() -> None:
     group = Group()
     group.elect("n0")
-    group.drop = lambda _source, _target, message: message.kind is Kind.APPEND_REPLY
+    group.drop = lambda _source, _target, message: message.kind is MessageKind.APPEND_REPLY
     group.propose("n0")
     group.run(0.01)
     group.kill("n0")

@@ -1,11 +1,11 @@
-"""raft/prevote.py: who may stand, and who gets a vote."""
+"""raft/core/prevote.py: who may stand, and who gets a vote."""
 
 from typing import Any
 
 import pytest
 
-from raft.group import GroupConfig, Member
-from raft.prevote import Ask, PreVote, Stance, may_grant, may_stand
+from raft.core.prevote import Ask, PreVote, Stance, may_grant, may_stand
+from raft.protocol.config import GroupConfig, Member
 
 ELECTION_S = 0.5
 MEMBERS = tuple(Member(f"n{i}", f"h:{i + 1}", bytes([i]) * 16, i < 3) for i in range(4))

@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from raft.lease import Lease
-from raft.messages import Kind, Message
-from raft.progress import COMMIT_PUSH_S, FLIGHTS_MAX, SILENT_BEATS, Replication
-from raft.settings import Peer, RaftSettings
-from raft.types import EntryType
-from tests.unit.raft_memory_log import MemoryLog
+import pytest
+
+from raft.core.lease import Lease
+from raft.core.progress import COMMIT_PUSH_S, FLIGHTS_MAX, SILENT_BEATS, PeerReplication
+from raft.protocol.messages import MessageKind, RaftMessage
+from raft.protocol.settings import Peer, RaftSettings
+from raft.protocol.types import EntryType
+from tests.parts.raft_memory_log import MemoryLog
 
 
 class Rig:
@@ -15,7 +17,7 @@ class Rig:
 
     def __init__(self, **settings: Any) -> None:
         self.now = 10.0
-        self.sent: list[Message] = []
+        self.sent: list[RaftMessage] = []
         self.linked = True
         self.log = MemoryLog()
         for _ in range(10):
@@ -23,27 +25,27 @@ class Rig:
         made = RaftSettings("n0", "g", (Peer("n0", "h", 1), Peer("n1", "h", 2)), **settings)
         self.lease = Lease(lambda: self.now, 0.4)
         self.lease.begin()
-        self.made = Replication(made, self.log, self.lease, lambda: self.now, self.send)
+        self.made = PeerReplication(made, self.log, self.lease, lambda: self.now, self.send)
         self.made.begin(3, ["n1"])
         self.peer = self.made.peers["n1"]
 
-    def send(self, peer: str, message: Message) -> bool:
+    def send(self, peer: str, message: RaftMessage) -> bool:
         assert peer == "n1"
         if self.linked:
             self.sent.append(message)
         return self.linked
 
-    def pump(self, commit: int = 0) -> list[Message]:
+    def pump(self, commit: int = 0) -> list[RaftMessage]:
         self.sent.clear()
         self.made.pump(commit)
         return list(self.sent)
 
-    def beat(self) -> list[Message]:
+    def beat(self) -> list[RaftMessage]:
         self.sent.clear()
         self.made.beat(0)
         return list(self.sent)
 
-    def reply(self, message: Message, **fields: Any) -> None:
+    def reply(self, message: RaftMessage, **fields: Any) -> None:
         answer = {"term": 3, "seq": message.fields["seq"], "ok": True, "match": 0, "durable": 0}
         self.made.reply("n1", answer | {"hint_index": 0, "hint_term": 0} | fields)
 
@@ -53,7 +55,7 @@ class Rig:
         self.reply(probe, match=10, durable=10)
 
 
-def prevs(messages: list[Message]) -> list[tuple[int, int]]:
+def prevs(messages: list[RaftMessage]) -> list[tuple[int, int]]:
     return [(message.fields["prev_index"], len(message.fields["entries"])) for message in messages]
 
 
@@ -96,7 +98,7 @@ def test_next_never_moves_back_because_something_succeeded() -> None:
         rig.pump()
     assert rig.peer.next == 14
     first = rig.peer.flights[0]
-    rig.reply(Message(Kind.APPEND, {"seq": first.seq}), match=11, durable=11)
+    rig.reply(RaftMessage(MessageKind.APPEND, {"seq": first.seq}), match=11, durable=11)
     assert (rig.peer.next, rig.peer.match) == (14, 11)
     assert rig.pump() == []
 
@@ -170,6 +172,23 @@ def test_a_link_that_came_back_probes_behind_the_match_or_from_the_end_when_noth
     assert prevs(rig.pump()) == [(7, 0)]
 
 
+def test_R4_a_peer_whose_disk_lost_what_it_acknowledged_is_sent_it_again(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    rig.stream()
+    rig.made.linked("n1", 10)
+    assert (rig.peer.match, caplog.records) == (10, [])
+    rig.made.linked("n1", 9)
+    assert rig.peer.match == 9
+    assert "n1 has lost entries 10..10" in caplog.text
+    (probe,) = rig.pump()
+    assert prevs([probe]) == [(9, 0)]
+    rig.reply(probe, match=9, durable=9)
+    assert prevs(rig.pump()) == [(9, 1)]
+    rig.made.linked("n2", 0)
+    rig.made.linked("n1", 0)
+    assert prevs(rig.pump()) == [(10, 0)], "nothing of it is known: from the end, as with a new one"
+
+
 def test_what_could_not_be_sent_is_not_taken_for_sent() -> None:
     rig = Rig()
     rig.stream()
@@ -208,10 +227,10 @@ def test_R13_a_peer_behind_what_is_kept_is_told_so_at_each_beat() -> None:
     (probe,) = rig.pump()
     rig.reply(probe, ok=False, hint_index=2, hint_term=2)
     (behind,) = rig.pump()
-    assert behind.kind is Kind.BEHIND
+    assert behind.kind is MessageKind.BEHIND
     assert dict(behind.fields) == {"term": 3, "base_index": 5, "base_term": 2}
     assert rig.pump() == []
-    assert [message.kind for message in rig.beat()] == [Kind.BEHIND]
+    assert [message.kind for message in rig.beat()] == [MessageKind.BEHIND]
 
 
 def test_members_come_and_go() -> None:

@@ -12,9 +12,11 @@ import cbor2
 import pytest
 import uvloop
 
-from raft import reset_client, reset_files
-from raft.reset import (
-    LogFile,
+from raft.snapshot import client as reset_client
+from raft.snapshot import files as reset_files
+from raft.snapshot.client import ResetClient
+from raft.snapshot.protocol import (
+    CopiedFile,
     Manifest,
     Marker,
     MetadataFile,
@@ -23,9 +25,8 @@ from raft.reset import (
     remove_marker,
     write_marker,
 )
-from raft.reset_client import ResetClient
-from tests.unit.raft_copies import FILE_BYTES, GROUP, MIB, Leader, Source, Target, nothing
-from tests.unit.raft_links import QUICK
+from tests.parts.raft_copies import FILE_BYTES, GROUP, MIB, Leader, Source, Target, nothing
+from tests.parts.raft_links import QUICK
 
 
 @pytest.fixture
@@ -299,7 +300,7 @@ async def test_a_member_off_loopback_needs_a_secret(target: Target, caplog: pyte
 
 
 def manifest_of(source: Source) -> Manifest:
-    files = tuple(LogFile(*file) for file in source.files_upto(source.end().end))
+    files = tuple(CopiedFile(*file) for file in source.files_upto(source.end().end))
     return Manifest(GROUP.encode(), source.end(), FILE_BYTES, files, (MetadataFile("topics.json", 3, 5),))
 
 

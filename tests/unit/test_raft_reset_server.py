@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from raft import reset_server
-from raft.handshake import Identity
-from raft.link import Link
-from raft.messages import Kind, Message
-from raft.reset import RANGES_OPEN_MAX, Marker, write_marker
-from raft.transport import open_link
-from tests.unit.raft_copies import FILE_BYTES, Leader, Source, Target
-from tests.unit.raft_links import QUICK
+from raft.network.handshake import Identity
+from raft.network.link import Link
+from raft.network.transport import open_link
+from raft.protocol.messages import MessageKind, RaftMessage
+from raft.snapshot import server as reset_server
+from raft.snapshot.protocol import RANGES_OPEN_MAX, Marker, write_marker
+from tests.parts.raft_copies import FILE_BYTES, Leader, Source, Target
+from tests.parts.raft_links import QUICK
 
 
 class Asker:
@@ -23,7 +23,7 @@ class Asker:
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
-        self.answers: asyncio.Queue[Message] = asyncio.Queue()
+        self.answers: asyncio.Queue[RaftMessage] = asyncio.Queue()
         self.reason = ""
 
     def link_made(self, _: Link) -> None: ...
@@ -31,7 +31,7 @@ class Asker:
     def link_opened(self, _: Link) -> None:
         self.opened.set()
 
-    def link_received(self, _: Link, message: Message) -> None:
+    def link_received(self, _: Link, message: RaftMessage) -> None:
         self.answers.put_nowait(message)
 
     def link_closed(self, _: Link, reason: str) -> None:
@@ -48,13 +48,13 @@ async def asking(leader: Leader) -> AsyncIterator[tuple[Asker, Link]]:
     await link.ended.wait()
 
 
-def read(token: int, name: str, start: int, size: int) -> Message:
-    return Message(Kind.RESET_READ, {"token": token, "name": name, "start": start, "size": size})
+def read(token: int, name: str, start: int, size: int) -> RaftMessage:
+    return RaftMessage(MessageKind.RESET_READ, {"token": token, "name": name, "start": start, "size": size})
 
 
 async def test_what_is_not_part_of_the_copy_is_refused() -> None:
     async with Leader(Source(FILE_BYTES + 100)) as leader, asking(leader) as (asker, link):
-        link.send(Message(Kind.RESET_ASK, {"token": 5}))
+        link.send(RaftMessage(MessageKind.RESET_ASK, {"token": 5}))
         assert (await asker.answers.get()).fields["ok"]
         start = leader.source.start
         for name, position, size in (
@@ -68,7 +68,7 @@ async def test_what_is_not_part_of_the_copy_is_refused() -> None:
             answer = await asker.answers.get()
             assert not answer.fields["ok"]
             assert "not part of the copy" in answer.fields["why"]
-        link.send(Message(Kind.RESET_ASK, {"token": 6}))
+        link.send(RaftMessage(MessageKind.RESET_ASK, {"token": 6}))
         assert "its manifest already" in (await asker.answers.get()).fields["why"]
         link.send(read(6, "topics.json", 0, 1))
         await link.ended.wait()
@@ -82,7 +82,7 @@ async def test_an_unreadable_range_is_an_answer_and_not_the_end_of_the_leader() 
 
     source.before_read = broken
     async with Leader(source) as leader, asking(leader) as (asker, link):
-        link.send(Message(Kind.RESET_ASK, {"token": 5}))
+        link.send(RaftMessage(MessageKind.RESET_ASK, {"token": 5}))
         await asker.answers.get()
         link.send(read(5, "commitlog/", source.start, 100))
         assert "Input/output error" in (await asker.answers.get()).fields["why"]
@@ -92,13 +92,13 @@ async def test_an_unreadable_range_is_an_answer_and_not_the_end_of_the_leader() 
 async def test_a_source_without_a_manifest_is_an_answer_too() -> None:
     source = Source(0)
     async with Leader(source) as leader, asking(leader) as (asker, link):
-        link.send(Message(Kind.RESET_ASK, {"token": 5}))
+        link.send(RaftMessage(MessageKind.RESET_ASK, {"token": 5}))
         assert "it names no log file" in (await asker.answers.get()).fields["why"]
 
 
 async def test_requests_without_end_cost_the_link() -> None:
     async with Leader(Source(FILE_BYTES)) as leader, asking(leader) as (asker, link):
-        link.send(Message(Kind.RESET_ASK, {"token": 5}))
+        link.send(RaftMessage(MessageKind.RESET_ASK, {"token": 5}))
         await asker.answers.get()
         for _ in range(RANGES_OPEN_MAX * 4):
             link.send(read(5, "commitlog/", leader.source.start, 4))
@@ -107,10 +107,10 @@ async def test_requests_without_end_cost_the_link() -> None:
 
 async def test_a_second_copy_of_one_member_ends_the_first() -> None:
     async with Leader(Source(FILE_BYTES)) as leader, asking(leader) as (asker, link):
-        link.send(Message(Kind.RESET_ASK, {"token": 5}))
+        link.send(RaftMessage(MessageKind.RESET_ASK, {"token": 5}))
         await asker.answers.get()
         async with asking(leader) as (other, second):
-            second.send(Message(Kind.RESET_ASK, {"token": 6}))
+            second.send(RaftMessage(MessageKind.RESET_ASK, {"token": 6}))
             assert (await other.answers.get()).fields["ok"]
             await link.ended.wait()
             assert leader.source.pins == 1

@@ -1,11 +1,11 @@
-"""raft/settings.py: what a member cannot live by is refused by name before it starts."""
+"""raft/protocol/settings.py: what a member cannot live by is refused by name before it starts."""
 
 import dataclasses
 from typing import Any
 
 import pytest
 
-from raft.settings import Peer, RaftSettings, parse_peers
+from raft.protocol.settings import Peer, RaftSettings, parse_peers
 from runtime.config import ConfigError
 
 PEERS = parse_peers("n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913")

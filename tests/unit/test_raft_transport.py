@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from raft.messages import Kind, Message
-from raft.transport import SecretRequired, Tls, is_loopback
-from tests.unit.raft_links import IMPATIENT, QUICK, Party, Proxy, hello_of, introduce, note
+from raft.network.transport import SecretRequired, Tls, is_loopback
+from raft.protocol.messages import MessageKind, RaftMessage
+from tests.parts.raft_links import IMPATIENT, QUICK, Party, Proxy, hello_of, introduce, note
 
 
 @contextlib.asynccontextmanager
@@ -49,7 +49,7 @@ async def test_messages_arrive_in_order_and_whole_both_ways() -> None:
         for round_ in range(200):
             data = bytes([round_]) * (700_000 if round_ % 50 == 0 else 100)
             fields = {"term": 1, "seq": round_, "prev_index": 0, "prev_term": 0, "commit": 0}
-            sent.append(Message(Kind.APPEND, {**fields, "entries": [[1, 1, 0, len(data)]]}, (data,)))
+            sent.append(RaftMessage(MessageKind.APPEND, {**fields, "entries": [[1, 1, 0, len(data)]]}, (data,)))
         for message in sent:
             assert a.transport.send("n1", message)
             assert b.transport.send("n0", message)
@@ -195,8 +195,9 @@ async def test_a_wrong_address_is_named(caplog: pytest.LogCaptureFixture) -> Non
     with caplog.at_level(logging.WARNING, "raft"):
         async with started(a, b):
             a.transport.set_peers({"n2": b.address})
-            await asyncio.sleep(0.1)
-    assert "it refuses: this is the member n1, not n2" in caplog.text
+            async with asyncio.timeout(20):
+                while "it refuses: this is the member n1, not n2" not in caplog.text:
+                    await asyncio.sleep(0.01)
 
 
 async def test_garbage_and_oversize_frames_cost_their_sender_the_connection_only() -> None:
@@ -256,7 +257,7 @@ async def test_a_peer_that_reads_nothing_costs_a_bounded_buffer_and_then_the_lin
         b.transport._in["n0"]._transport.pause_reading()
         data = bytes(1 << 20)
         fields = {"token": 1, "name": "x", "start": 0, "ok": True, "why": "", "crc": 0}
-        big = Message(Kind.RESET_BYTES, fields, (data,))
+        big = RaftMessage(MessageKind.RESET_BYTES, fields, (data,))
         sent = 0
         while a.transport.send("n1", big):
             sent += 1
@@ -360,7 +361,7 @@ async def test_tls_carries_the_same_messages_and_keeps_plain_links_out(tmp_path:
         await introduce(a, b)
         data = bytes(3 << 20)
         fields = {"term": 1, "seq": 1, "prev_index": 0, "prev_term": 0, "commit": 0, "entries": [[1, 1, 0, len(data)]]}
-        assert a.transport.send("n1", Message(Kind.APPEND, fields, (data,)))
+        assert a.transport.send("n1", RaftMessage(MessageKind.APPEND, fields, (data,)))
         _, got = await b.messages.get()
         assert bytes(got.payload[0]) == data
         assert plain.transport.connected == set()

@@ -1,4 +1,4 @@
-"""raft/votefile.py: a vote is on disk before it counts, and a member that forgot its votes does not start."""
+"""raft/core/votefile.py: a vote is on disk before it counts, and a member that forgot its votes does not start."""
 
 import os
 import struct
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raft.votefile import FILE_BYTES, VoteFile, VoteFileDamaged, VoteFileMissing
+from raft.core.votefile import FILE_BYTES, VoteFile, VoteFileDamaged, VoteFileMissing
 
 STORE_ID = bytes(range(16))
 

@@ -7,9 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raft.messages import HEAD_BYTES_MAX, PAYLOAD_BYTES_MAX, Kind, Message, append, decode, entries_of
-from raft.types import Entry
-from raft.wire import FRAME_BYTES_MAX, KEEPALIVE, READ_BYTES, Frame, FrameReader, WireError, frame, frame_message
+from raft.protocol.messages import (
+    HEAD_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    MessageKind,
+    RaftMessage,
+    append,
+    decode,
+    entries_of,
+)
+from raft.protocol.types import Entry
+from raft.protocol.wire import (
+    FRAME_BYTES_MAX,
+    KEEPALIVE,
+    READ_BYTES,
+    Frame,
+    RaftFrameReader,
+    WireError,
+    frame,
+    frame_message,
+)
 
 
 def joined(head: bytes, payload: bytes = b"") -> bytes:
@@ -19,7 +36,7 @@ def joined(head: bytes, payload: bytes = b"") -> bytes:
     return data
 
 
-def feed(reader: FrameReader, data: bytes, cuts: list[int] | None = None) -> list[Frame]:
+def feed(reader: RaftFrameReader, data: bytes, cuts: list[int] | None = None) -> list[Frame]:
     """Give the reader `data` in pieces of the sizes `cuts`, over and over, or in as large ones as it takes."""
     frames: list[Frame] = []
     position = turn = 0
@@ -47,7 +64,7 @@ def test_any_cut_of_the_stream_gives_the_same_frames(shapes: list[tuple[int, int
     stream = KEEPALIVE.join([b"", *(joined(*one) for one in wanted), b""])
     if min(cuts) < 10:
         cuts = [*cuts, READ_BYTES // 3]
-    reader = FrameReader(FRAME_BYTES_MAX)
+    reader = RaftFrameReader(FRAME_BYTES_MAX)
     frames = feed(reader, stream, cuts)
     assert reader.error is None
     assert [(head, bytes(payload)) for head, payload in frames] == wanted
@@ -55,7 +72,7 @@ def test_any_cut_of_the_stream_gives_the_same_frames(shapes: list[tuple[int, int
 
 
 def test_frames_keep_what_they_hold_when_the_reader_goes_on() -> None:
-    reader = FrameReader(FRAME_BYTES_MAX)
+    reader = RaftFrameReader(FRAME_BYTES_MAX)
     small, large = b"s" * 1000, b"l" * (2 * READ_BYTES)
     frames = feed(reader, joined(b"1", small) + joined(b"2", large))
     feed(reader, joined(b"3", b"x" * 1000) + joined(b"4", b"y" * (2 * READ_BYTES)))
@@ -64,7 +81,7 @@ def test_frames_keep_what_they_hold_when_the_reader_goes_on() -> None:
 
 
 def test_a_long_payload_is_received_in_place() -> None:
-    reader = FrameReader(FRAME_BYTES_MAX)
+    reader = RaftFrameReader(FRAME_BYTES_MAX)
     data = joined(b"h", b"p" * (4 * READ_BYTES))
     assert feed(reader, data[:1000]) == []
     # From here on what comes is asked for at its final place, exactly to the frame's end.
@@ -77,9 +94,9 @@ def test_a_message_with_entries_comes_through() -> None:
     entries = [Entry(7, 2, 100, b"a" * 10), Entry(8, 2, 110, memoryview(b"b" * READ_BYTES * 2))]
     pieces, size = frame_message(append(2, 1, (6, 1), 5, entries))
     assert any(piece is entries[1].data for piece in pieces), "the payload is not copied"
-    (only,) = feed(FrameReader(FRAME_BYTES_MAX), b"".join(pieces))
+    (only,) = feed(RaftFrameReader(FRAME_BYTES_MAX), b"".join(pieces))
     message = decode(only.head, only.payload)
-    assert message.kind is Kind.APPEND
+    assert message.kind is MessageKind.APPEND
     assert size == sum(map(len, pieces))
     assert [entry._replace(data=bytes(entry.data)) for entry in entries_of(message)] == [
         entry._replace(data=bytes(entry.data)) for entry in entries
@@ -100,7 +117,7 @@ def test_a_message_with_entries_comes_through() -> None:
     ],
 )
 def test_garbage_is_an_error_and_what_came_before_it_is_not_lost(data: bytes) -> None:
-    reader = FrameReader(FRAME_BYTES_MAX)
+    reader = RaftFrameReader(FRAME_BYTES_MAX)
     frames = feed(reader, joined(b"good", b"one") + data)
     assert [one.head for one in frames] == [b"good"]
     assert isinstance(reader.error, WireError)
@@ -109,14 +126,14 @@ def test_garbage_is_an_error_and_what_came_before_it_is_not_lost(data: bytes) ->
 
 
 def test_before_the_handshake_a_long_frame_is_refused_by_its_length_alone() -> None:
-    reader = FrameReader()
+    reader = RaftFrameReader()
     assert feed(reader, struct.pack(">I", 1_000_000)) == []
     assert reader.error is not None
     assert "1000000 bytes" in str(reader.error)
 
 
 def test_a_bad_head_length_in_a_long_frame_is_an_error_too() -> None:
-    reader = FrameReader(FRAME_BYTES_MAX)
+    reader = RaftFrameReader(FRAME_BYTES_MAX)
     feed(reader, struct.pack(">IH", READ_BYTES * 2, 0) + bytes(READ_BYTES * 2 - 2))
     assert reader.error is not None
 
@@ -127,6 +144,6 @@ def test_what_is_too_long_is_not_framed() -> None:
     with pytest.raises(WireError):
         frame(b"h", (bytes(PAYLOAD_BYTES_MAX), b"x"))
     _, size = frame_message(
-        Message(Kind.RESET_MANIFEST, {"token": 1, "ok": True, "why": ""}, (bytes(PAYLOAD_BYTES_MAX),))
+        RaftMessage(MessageKind.RESET_MANIFEST, {"token": 1, "ok": True, "why": ""}, (bytes(PAYLOAD_BYTES_MAX),))
     )
     assert size <= 4 + FRAME_BYTES_MAX

@@ -19,7 +19,7 @@ from remoting.codec import decode, encode
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.framing import FrameReader
-from remoting.headers import (
+from remoting.headers.registry import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     SendMessageRequestHeaderV2,

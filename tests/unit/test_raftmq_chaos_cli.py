@@ -7,24 +7,24 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-import chaos.run
-import chaos.session
-from chaos.run import Progress, RunError
-from chaos.scenario import Scenario
-from chaos.scenarios import SCENARIOS, SUITES
-from chaos.schedule import Schedule, draw, save
-from chaos.session import OVERHEAD_S, SessionError, within
-from chaos.tiers import Capability
-from pipeline.results import Results, Verdict
+import chaos.runs.run
+import chaos.runs.session
+from chaos.runs.run import Progress, RunError
+from chaos.runs.scenario import Scenario
+from chaos.runs.scenarios import SCENARIOS, SUITES
+from chaos.runs.schedule import Schedule, draw, save
+from chaos.runs.session import OVERHEAD_S, SessionError, within
+from chaos.runs.tiers import Capability
+from pipeline.history.results import Results, Verdict
 from raftmq.cli.chaos import parse_time
 from raftmq.cli.main import app
-from tests.unit.chaos_runs import findings, write_run
+from tests.parts.chaos_runs import findings, write_run
 
 ONE, TWO, THREE = list(SUITES["smoke"])[:3]
 
 
 class Runs:
-    """In place of chaos.run.run: writes a run with a verdict of one's choice, and remembers what was asked."""
+    """In place of chaos.runs.run.run: writes a run with a verdict of one's choice, and remembers what was asked."""
 
     def __init__(self) -> None:
         self.verdicts: dict[str, Verdict | Exception] = {}
@@ -48,7 +48,7 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
-    monkeypatch.setattr(chaos.session, "run", made)
+    monkeypatch.setattr(chaos.runs.session, "run", made)
     able = [Capability(name, "T0", True, "") for name in ("signals", "freezer", "strace")]
     monkeypatch.setattr("raftmq.cli.chaos_session.probe", lambda: able)
     return made
@@ -105,7 +105,7 @@ def test_run_that_does_not_come_up_ends_255_and_the_others_run(runs: Runs, tmp_p
 def test_what_this_machine_cannot_do_is_skipped_and_said(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chaos.session, "missing", lambda _faults, _able: {"clock-jump": "faketime: not installed"})
+    monkeypatch.setattr(chaos.runs.session, "missing", lambda _faults, _able: {"clock-jump": "faketime: not installed"})
     found = call("run", ONE, "--dir", tmp_path)
     assert found.exit_code == 2, "nothing ran, so nothing is known"
     assert runs.asked == []
@@ -179,7 +179,7 @@ def test_breaking_down_is_no_verdict(
     def broken() -> None:
         raise error
 
-    monkeypatch.setattr("chaos.tiers.probe", broken)
+    monkeypatch.setattr("chaos.runs.tiers.probe", broken)
     found = call("probe")
     assert found.exit_code == code
     assert ("no verdict" in found.stderr) == (code == 255)
@@ -206,7 +206,7 @@ def test_recheck_judges_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (folder / "results.json").write_bytes(orjson.dumps(found.as_dict()))
         return found
 
-    monkeypatch.setattr(chaos.run, "recheck", judge)
+    monkeypatch.setattr(chaos.runs.run, "recheck", judge)
     found = call("recheck", tmp_path)
     assert found.exit_code == 1, found.output
     assert "INVALID kill-leader (seed 7): A1 acknowledged, and lost" in found.stdout

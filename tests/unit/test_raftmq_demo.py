@@ -1,12 +1,12 @@
 """The demonstration's verdict: it must not say OK when it is not."""
 
-from raftmq.demo import Verdict, judge
-from raftmq.flights import Record, Records
+from raftmq.demo import DemoOutcome, judge
+from raftmq.flights import FlightRecords, Record
 
-RECORDS = Records("letters", [Record("a", b"a"), Record("b", b"b"), Record("c", b"c")])
+RECORDS = FlightRecords("letters", [Record("a", b"a"), Record("b", b"b"), Record("c", b"c")])
 
 
-def verdict(acknowledged: set[int], received: dict[int, list[bytes]]) -> Verdict:
+def verdict(acknowledged: set[int], received: dict[int, list[bytes]]) -> DemoOutcome:
     return judge(RECORDS, acknowledged, received, leaderless_s=0.5, seconds=2.0)
 
 

@@ -20,7 +20,7 @@ def test_a_name_that_is_none_is_said_so() -> None:
 
 
 def test_servers_start_without_the_client() -> None:
-    program = "import json, sys, raftmq.cli.main, broker.process; print(json.dumps(sorted(sys.modules)))"
+    program = "import json, sys, raftmq.cli.main, broker.main; print(json.dumps(sorted(sys.modules)))"
     modules = json.loads(subprocess.check_output([sys.executable, "-c", program], timeout=60))
     assert "broker.server" in modules
     assert [name for name in modules if name.partition(".")[0] == "client"] == []

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from remoting.bodies import (
+from remoting.bodies.registry import (
     BrokerData,
     ConsumerOffsetTable,
     ConsumerRunningInfo,
@@ -222,9 +222,39 @@ def test_a_bad_topic_line_is_a_header_error(topic: bytes) -> None:
 
 
 def test_a_compressed_registration_may_not_unfold_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remoting.bodies_route.INFLATED_BYTES_MAX", 1000)
-    with pytest.raises(HeaderError, match="more than 1000 bytes"):
+    bomb = zlib.compress(bytes(2_000_000))
+    with pytest.raises(HeaderError, match=f"registration of {len(bomb)} bytes unfolds to more than 1048576"):
+        RegisterBrokerBody.decode_compressed(bomb)
+    monkeypatch.setattr("remoting.bodies.route.INFLATED_BYTES_MAX", 1000)
+    with pytest.raises(HeaderError, match="more than 1000"):
         RegisterBrokerBody.decode_compressed(zlib.compress(bytes(1_000_000)))
+
+
+def test_a_hundred_thousand_topics_are_within_the_bounds() -> None:
+    topics = {f"topic-{n:06}": TopicConfig(f"topic-{n:06}") for n in range(100_000)}
+    body = RegisterBrokerBody(topicConfigSerializeWrapper=TopicConfigTable(topicConfigTable=topics))
+    compressed = body.encode_compressed()
+    assert len(compressed) < 16 * 1024 * 1024
+    back = RegisterBrokerBody.decode_compressed(compressed)
+    assert back.topicConfigSerializeWrapper.topicConfigTable == topics
+
+
+def mapped(*mappings: bytes) -> bytes:
+    def sized(part: bytes) -> bytes:
+        return len(part).to_bytes(4, "big") + part
+
+    head = sized(b"{}") + (0).to_bytes(4, "big") + sized(b"[]")
+    return zlib.compress(head + len(mappings).to_bytes(4, "big") + b"".join(sized(each) for each in mappings))
+
+
+def test_queue_mappings_may_be_in_the_dialect_but_not_without_bound() -> None:
+    one = b'{"topic":"t%d","currIdMap":{0:0,1:1}}'
+    body = RegisterBrokerBody.decode_compressed(mapped(one % 1, one % 2))
+    found = body.topicConfigSerializeWrapper.topicQueueMappingInfoMap
+    assert found is not None
+    assert found["t2"] == {"topic": "t2", "currIdMap": {"0": 0, "1": 1}}
+    with pytest.raises(HeaderError, match="not JSON"):
+        RegisterBrokerBody.decode_compressed(mapped(*(one % n for n in range(10_000))))
 
 
 def test_the_next_data_version() -> None:

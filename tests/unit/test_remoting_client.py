@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
+from remoting.backoff import Backoff
 from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.command import Command
@@ -19,7 +20,7 @@ from remoting.errors import (
     InvokeTimeout,
     ResponseError,
 )
-from remoting.headers import GetRouteInfoRequestHeader
+from remoting.headers.registry import GetRouteInfoRequestHeader
 from remoting.limits import ClientLimits, ServerLimits
 from remoting.server import RemotingServer
 
@@ -48,9 +49,10 @@ async def calling(
     limits: ClientLimits = ClientLimits(close_seconds=0.2, backoff_first_seconds=0.01),  # noqa: B008 - frozen
     handlers: Mapping[int, Handler] | None = None,
     on_close: Callable[[str], None] | None = None,
+    backoff: Backoff | None = None,
 ) -> AsyncIterator[tuple[RemotingClient, RemotingServer, str]]:
     server = await serve({ECHO: echo, SILENT: silent})
-    client = RemotingClient(handlers, limits=limits, on_close=on_close)
+    client = RemotingClient(handlers, limits=limits, on_close=on_close, backoff=backoff)
     try:
         yield client, server, f"127.0.0.1:{server.port}"
     finally:
@@ -161,31 +163,49 @@ async def test_a_server_that_goes_away_and_comes_back_is_reconnected_to() -> Non
         await again.close()
 
 
-async def test_the_wait_before_the_next_attempt_grows_and_starts_again_after_success() -> None:
+def test_the_wait_before_the_next_attempt_grows_and_starts_again_after_success() -> None:
+    backoff = Backoff(ClientLimits(backoff_first_seconds=0.5, backoff_max_seconds=4.0))
+    assert backoff.wait_seconds("a:1", 100.0) == 0
+    for step in (0.5, 1.0, 2.0, 4.0, 4.0):
+        backoff.failed("a:1", 100.0)
+        assert backoff.wait_seconds("a:1", 100.0) == step
+        assert backoff.wait_seconds("a:1", 100.25) == step - 0.25
+        assert backoff.wait_seconds("a:1", 100.0 + step) == 0
+    assert backoff.wait_seconds("b:1", 100.0) == 0
+    backoff.reached("a:1")
+    assert backoff.wait_seconds("a:1", 100.0) == 0
+    backoff.failed("a:1", 200.0)
+    assert backoff.wait_seconds("a:1", 200.0) == 0.5
+
+
+def test_addresses_that_fail_are_limited() -> None:
+    backoff = Backoff(ClientLimits(backoff_first_seconds=0.5, connections_max=2))
+    for address in ("a:1", "b:1", "c:1"):
+        backoff.failed(address, 0.0)
+    assert [backoff.wait_seconds(address, 0.0) for address in ("a:1", "b:1", "c:1")] == [0, 0, 0.5]
+
+
+async def test_an_attempt_waits_for_the_backoff_and_an_answer_ends_it() -> None:
     loop = asyncio.get_running_loop()
     limits = ClientLimits(backoff_first_seconds=0.05, backoff_max_seconds=0.4, close_seconds=0.2)
+    backoff = Backoff(limits)
     lost = asyncio.Event()
-    async with calling(limits, on_close=lambda _: lost.set()) as (client, server, address):
+    async with calling(limits, on_close=lambda _: lost.set(), backoff=backoff) as (client, server, address):
         await server.close()
-        spent = []
-        for _ in range(5):
-            started = loop.time()
-            with pytest.raises(ConnectError):
+        for _ in range(4):
+            with pytest.raises(ConnectError, match="no connection"):
                 await client.invoke(address, Command.request(ECHO))
-            spent.append(loop.time() - started)
-        for step, seconds in zip((0.05, 0.1, 0.2, 0.4), spent[1:], strict=True):
-            assert seconds >= step - 0.001
+        backoff.failed("127.0.0.1:1", loop.time() + 60)
         with pytest.raises(ConnectError, match="within"):
-            await client.invoke(address, Command.request(ECHO), 0.01)  # the wait counts towards the timeout
+            await client.invoke("127.0.0.1:1", Command.request(ECHO), 0.01)  # the wait counts towards the timeout
         again = await serve({ECHO: echo}, server.port)
         await client.invoke(address, Command.request(ECHO))
         await again.close()
         await lost.wait()
-        started = loop.time()
-        with pytest.raises(ConnectError):
+        assert backoff.wait_seconds(address, loop.time()) == 0
+        with pytest.raises(ConnectError, match="no connection"):
             await client.invoke(address, Command.request(ECHO))
-        assert loop.time() - started < 0.35  # at most the first step, not the fourth
-        await client.close()
+        assert backoff.wait_seconds(address, loop.time()) <= limits.backoff_first_seconds
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:", ":9876", "host:0", "host:70000", "::1:9876", "127.0.0.1:1"])

@@ -6,11 +6,12 @@ import msgspec
 import orjson
 import pytest
 
-from remoting.codec import FRAME_BYTES_MAX, decode, encode, encode_head
+from remoting.codec import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode, encode, encode_head
 from remoting.codes import VERSION, LanguageCode, RequestCode, ResponseCode
 from remoting.command import JSON, ROCKETMQ, Command
 from remoting.errors import FrameError, HeaderError
-from remoting.headers import (
+from remoting.headers.base import FIELDS_MAX
+from remoting.headers.registry import (
     GetRouteInfoRequestHeader,
     PullMessageRequestHeader,
     SendMessageRequestHeader,
@@ -243,3 +244,28 @@ def test_a_binary_header_that_is_none_is_a_frame_error(frame: bytes) -> None:
 
 def test_a_command_shows_itself_without_its_body() -> None:
     assert repr(Command.response(17, "no topic", body=b"secret")) == "<response code=17 opaque=0 'no topic' body=6>"
+
+
+def frame_of(fields: int, filler: int = 0) -> bytes:
+    header = orjson.dumps({"code": 105, "extFields": {f"k{n}": "v" for n in range(fields)} | {"f": "x" * filler}})
+    return len(header).to_bytes(4, "big") + header
+
+
+def binary_frame(fields: int) -> bytes:
+    ext = b"".join(b"\x00\x04%04d\x00\x00\x00\x01v" % n for n in range(fields))
+    header = struct.pack(">hBhiii", 105, 0, 1, 7, 0, 0) + len(ext).to_bytes(4, "big") + ext
+    return (1 << 24 | len(header)).to_bytes(4, "big") + header
+
+
+def test_a_header_is_bounded_in_bytes_and_fields() -> None:
+    assert len(decode(frame_of(FIELDS_MAX - 1)).ext) == FIELDS_MAX
+    assert len(decode(binary_frame(FIELDS_MAX)).ext) == FIELDS_MAX
+    for frame in (frame_of(FIELDS_MAX), binary_frame(FIELDS_MAX + 1)):
+        with pytest.raises(FrameError, match="custom fields"):
+            decode(frame)
+    empty = len(frame_of(0)) - 4
+    assert decode(frame_of(0, HEADER_BYTES_MAX - empty)).code == 105
+    with pytest.raises(FrameError, match=f"a header of {HEADER_BYTES_MAX + 1} bytes"):
+        decode(frame_of(0, HEADER_BYTES_MAX - empty + 1))
+    with pytest.raises(FrameError, match="with a header of"):
+        encode(Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": "x" * HEADER_BYTES_MAX}))

@@ -11,11 +11,12 @@ import pytest
 from remoting.client import RemotingClient
 from remoting.codec import encode
 from remoting.command import Body, Command
-from remoting.connection import Connection, Handler, Reply, Side
+from remoting.connection import Connection, Handler, Reply
 from remoting.errors import BacklogFull, ConnectError, ConnectionLost
 from remoting.framing import VIEW_BYTES_MIN, FrameReader
 from remoting.limits import ClientLimits, ServerLimits
 from remoting.server import RemotingServer
+from remoting.side import Side
 
 ECHO = 34
 
@@ -48,6 +49,9 @@ class Recorder(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closing
 
     def close(self) -> None:
         self.closing = True
@@ -215,3 +219,23 @@ async def test_a_handler_that_is_cancelled_before_its_first_step_leaves_nothing_
     # In the same turn of the loop: the task has not begun.
     await side.tasks.close()
     assert inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED
+
+
+async def test_a_transport_that_failed_takes_nothing_and_holds_up_nobody() -> None:
+    """Between a write that failed and connection_lost, what others are to get in the same turn still goes out."""
+    side = Side("test", {ECHO: echo}, ServerLimits(), pauses_reading=True, connections_max=2)
+
+    class Failed(Recorder):
+        def write(self, data: object) -> None:
+            raise RuntimeError(f"{data!r}: unable to perform operation, the handler is closed")
+
+    broken, whole = Connection(side, asyncio.get_running_loop()), Connection(side, asyncio.get_running_loop())
+    gone, transport = Failed(), Recorder()
+    broken.connection_made(gone)
+    whole.connection_made(transport)
+    gone.closing = True
+    request = encode(Command.request(ECHO, body=b"x"))
+    broken.data_received(request)
+    whole.data_received(request)
+    await asyncio.sleep(0)
+    assert len(transport.written) == 1

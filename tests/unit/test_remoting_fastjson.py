@@ -1,10 +1,14 @@
 """The reader of fastjson's dialect and the writer of maps keyed by objects."""
 
+import contextlib
+import time
+import tracemalloc
+
 import pytest
 
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.errors import HeaderError
-from remoting.fastjson import DEPTH_MAX, dumps_object_keyed, loads, object_key
+from remoting.fastjson import DIALECT_BYTES_MAX, dumps_object_keyed, loads, object_key
 
 
 def test_strict_json_is_read() -> None:
@@ -16,9 +20,8 @@ def test_bare_integer_keys_become_the_strings_of_quoted_ones(kind: type[bytes]) 
     assert loads(kind(b'{0:"a:1",-1:"b" , "2":{3:4}}\n')) == {"0": "a:1", "-1": "b", "2": {"3": 4}}
 
 
-def test_an_object_as_key_becomes_its_sorted_pairs() -> None:
-    key = (("brokerName", "b"), ("queueId", 0), ("topic", "t"))
-    assert loads('{"offsetTable":{{"topic":"t","brokerName":"b","queueId":0}:7}}') == {"offsetTable": {key: 7}}
+def test_an_object_as_key_becomes_its_text() -> None:
+    (key,) = loads('{"offsetTable":{{"topic":"t","brokerName":"b","queueId":0}:7}}')["offsetTable"]
     assert object_key(key) == {"brokerName": "b", "queueId": 0, "topic": "t"}
 
 
@@ -60,7 +63,7 @@ def test_everything_else_of_json_is_read_by_hand_too() -> None:
         b'{1:"\\q"}',
         b'{1:"\\ud800"}',
         b"\xff\xfe{1:2}",
-        b"{{1:[2]}:3}",
+        b"{{1:{}}:3}",
         b"{1:" + b"9" * 500 + b"}",
     ],
 )
@@ -70,10 +73,60 @@ def test_what_is_neither_is_a_header_error(data: bytes) -> None:
 
 
 def test_depth_is_bounded() -> None:
-    inside = "[" * (DEPTH_MAX - 1) + "]" * (DEPTH_MAX - 1)
-    assert loads("{1:" + inside + "}")["1"] is not None
-    with pytest.raises(HeaderError, match="nests deeper"):
-        loads("{1:" + "[" * 100_000)
+    assert loads("{1:" + "[" * 500 + "]" * 500 + "}")["1"] is not None
+    with pytest.raises(HeaderError, match="depth"):
+        loads("{1:" + "[" * 5000 + "]" * 5000 + "}")
+
+
+def test_what_looks_like_a_key_in_a_string_is_none() -> None:
+    assert loads('{1:"{2:3,a:4}{}: \\"{5:6\\""}') == {"1": '{2:3,a:4}{}: "{5:6"'}
+    assert loads('{1:"tab\tand\nline"}') == {"1": "tab\tand\nline"}
+    (key,) = loads('{{"brokerName":"}:{","topic":"\\"{"} :1}')
+    assert object_key(key) == {"brokerName": "}:{", "topic": '"{'}
+
+
+def test_the_dialect_is_read_up_to_a_bound_and_JSON_beyond_it() -> None:
+    long = b"[" + b"0," * (DIALECT_BYTES_MAX // 2) + b"0]"
+    assert len(loads(long, DIALECT_BYTES_MAX)) == DIALECT_BYTES_MAX // 2 + 1
+    with pytest.raises(HeaderError, match=f"a body of {len(long) + 5} bytes that is not JSON"):
+        loads(b"{1:%b}" % long[:-1] + b"0]", DIALECT_BYTES_MAX)
+    assert loads(b"{1:%b}" % long)
+
+
+WORST = {
+    "no end": b"[" + b"0," * 120_000,
+    "no end of a heartbeat": b'{"clientID":[' + b"0," * 120_000,
+    "keys": b"{" + b"0:1," * 60_000,
+    "names": b"{" + b"a" * 250_000,
+    "objects": b"{" + b"{}:1," * 50_000,
+    "braces": b"{" * 250_000,
+    "braces and blanks": b"{ " * 125_000,
+    "half a string": b'{"' + b'\\"{' * 80_000,
+    "strings": b"{1:" + b'"",' * 80_000,
+    "quotes": b'"' * 250_000,
+    "tabs": b'{1:"' + b"\t" * 250_000 + b'"}',
+    "controls": b'{1:"' + b"\x01" * 250_000 + b'"}',
+    "escapes": b'{1:"' + b"\\\\" * 125_000,
+    "blanks": b"{" + b" " * 250_000,
+    "depth": b"{1:" + b"[" * 250_000,
+}
+
+
+@pytest.mark.parametrize("data", WORST.values(), ids=WORST.keys())
+def test_the_worst_costs_no_more_than_its_bytes(data: bytes) -> None:
+    """1 ms a KiB, and 32 times the bytes and a MiB."""
+    began = time.process_time()
+    with contextlib.suppress(HeaderError):
+        loads(data, DIALECT_BYTES_MAX)
+    assert time.process_time() - began <= len(data) / 1024 / 1000
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(HeaderError):
+            loads(data, DIALECT_BYTES_MAX)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 32 * len(data) + (1 << 20)
 
 
 def test_maps_keyed_by_queues_are_written_with_bare_objects_as_keys() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from remoting.errors import FrameError
-from remoting.haframes import HEAD_BYTES, REPORT_BYTES, FrameReader, ReportReader, head, report
+from remoting.haframes import HEAD_BYTES, REPORT_BYTES, HaFrameReader, ReportReader, head, report
 
 BODY_MAX = 100
 
@@ -27,7 +27,7 @@ def test_frames_are_cut_at_any_byte() -> None:
     frames = [(0, b"abc"), (3, b""), (3, bytes(BODY_MAX)), (103, b"x")]
     stream = b"".join([head(position, len(data)) + data for position, data in frames])
     for step in range(1, len(stream) + 1):
-        reader = FrameReader(BODY_MAX)
+        reader = HaFrameReader(BODY_MAX)
         got = [frame for at in range(0, len(stream), step) for frame in reader.feed(stream[at : at + step])]
         assert got == frames
         assert reader.buffered == 0
@@ -37,14 +37,14 @@ def test_frames_are_cut_at_any_byte() -> None:
     ("position", "size"), [(-1, 0), (0, -1), (0, BODY_MAX + 1), (-(2**63), 2**31 - 1), (2**62, -(2**31))]
 )
 def test_what_cannot_be_a_frame_is_refused_by_its_head(position: int, size: int) -> None:
-    reader = FrameReader(BODY_MAX)
+    reader = HaFrameReader(BODY_MAX)
     assert reader.feed(head(0, 2) + b"ab" + head(position, size)[:-1]) == [(0, b"ab")]
     with pytest.raises(FrameError, match=f"{size} bytes at {position}"):
         reader.feed(head(position, size)[-1:])
 
 
 def test_no_more_is_kept_than_a_frame() -> None:
-    reader = FrameReader(BODY_MAX)
+    reader = HaFrameReader(BODY_MAX)
     assert reader.feed(head(7, BODY_MAX)) == []
     for count in range(1, BODY_MAX):
         assert reader.feed(b"x") == []

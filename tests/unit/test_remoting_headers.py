@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from remoting import headers
 from remoting.codes import RequestCode
 from remoting.errors import HeaderError
-from remoting.headers import (
+from remoting.headers import registry as headers
+from remoting.headers.registry import (
     REQUEST_HEADERS,
     ConsumerSendMsgBackRequestHeader,
     GetMaxOffsetRequestHeader,

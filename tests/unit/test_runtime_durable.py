@@ -1,11 +1,13 @@
 """runtime/durable.py: a small file is whole after any crash."""
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from runtime.durable import read_file, replace_file
+from runtime.durable import read_file, replace_file, replace_reserved
 
 
 def test_replace_and_read_back(tmp_path: Path) -> None:
@@ -45,3 +47,69 @@ def test_a_failure_at_any_step_leaves_the_old_content(
     assert read_file(path) == b"old"
     replace_file(path, b"new")
     assert read_file(path) == b"new"
+
+
+def test_reserved_room_is_written_over_and_nothing_new_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "vote"
+    replace_reserved(path, b"0" * 76)
+    replace_reserved(path, b"1" * 76)
+    replace_reserved(path, b"2" * 76)
+
+    def full(name: str, flags: int, *_mode: int) -> int:
+        # A full disk: no file is made, none is made longer, and what was given back is somebody else's.
+        if Path(name).is_file():
+            assert not flags & os.O_TRUNC
+            assert Path(name).stat().st_size == 76
+        else:
+            assert Path(name).is_dir(), name
+        return real(name, flags)
+
+    real = os.open
+    monkeypatch.setattr(os, "open", full)
+    known = {p.stat().st_ino for p in tmp_path.iterdir()}
+    assert len(known) == 3
+    for number in range(3, 9):
+        replace_reserved(path, b"%d" % number * 76)
+        assert path.read_bytes() == b"%d" % number * 76
+        assert path.with_name("vote.bak").read_bytes() == b"%d" % (number - 1) * 76
+        assert {p.stat().st_ino for p in tmp_path.iterdir()} == known
+
+
+@pytest.mark.parametrize("dies_after", range(6))
+def test_a_crash_at_any_step_of_a_reserved_one_leaves_old_or_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_after: int
+) -> None:
+    path = tmp_path / "vote"
+    for number in range(3):
+        replace_reserved(path, b"%d" % number * 76)
+    left = dies_after
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def step(*arguments: object, **options: object) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            return real(*arguments, **options)
+
+        return step
+
+    with monkeypatch.context() as patch:
+        for owner, name in ((os, "write"), (os, "fsync"), (os, "link"), (Path, "replace")):
+            patch.setattr(owner, name, counted(getattr(owner, name)))
+        with suppress(KeyboardInterrupt):
+            replace_reserved(path, b"new!" * 19)
+    assert path.read_bytes() in {b"2" * 76, b"new!" * 19}
+    # What comes next writes over nothing that counts, even if it fails.
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", counted(os.fsync))
+        left = 0
+        before = path.read_bytes()
+        with suppress(KeyboardInterrupt):
+            replace_reserved(path, b"lost" * 19)
+        assert path.read_bytes() == before
+    for number in range(3):
+        replace_reserved(path, b"%d" % number * 76)
+        assert path.read_bytes() == b"%d" % number * 76

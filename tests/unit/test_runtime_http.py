@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 import yarl
 
-from runtime.http import BODY_BYTES_MAX, Call, HttpFace, Reply
+from runtime.http import BODY_BYTES_MAX, HttpCall, HttpFace, Reply
 from runtime.metrics import Metrics
 
 
@@ -32,9 +32,9 @@ async def test_pages(reason: str | None, status: int) -> None:
 
 
 async def test_routes_get_the_call_and_give_the_reply() -> None:
-    calls: list[Call] = []
+    calls: list[HttpCall] = []
 
-    async def act(call: Call) -> Reply:
+    async def act(call: HttpCall) -> Reply:
         calls.append(call)
         return Reply(201, {"body": call.body.decode()}) if call.body else Reply(204)
 

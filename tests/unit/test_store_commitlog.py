@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from remoting.record import BLANK_MAGIC
-from store.commitlog import OPEN_FILES_MAX, CommitLog
-from store.disk import Disk
-from store.mappedfile import LogFile
+from store.files.disk import Disk
+from store.files.mappedfile import LogFile
+from store.log.commitlog import OPEN_FILES_MAX, CommitLog
 
 FILE_BYTES = 4096
 
@@ -110,6 +110,38 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, fails_after: int) 
     log.close()
 
 
+def test_a_full_disk_has_no_room_for_the_zeros_of_a_failed_write_either(tmp_path: Path) -> None:
+    """As file systems are: blocks that are there can be overwritten, holes find no room even for zeros."""
+
+    class FullDisk(Disk):
+        room = 1 << 30
+
+        def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+            for at in range(0, len(data), 512):
+                piece = data[at : at + 512]
+                if not any(os.pread(fd, len(piece), offset + at)):
+                    if self.room < len(piece):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    self.room -= len(piece)
+                super().pwrite(fd, piece, offset + at)
+
+    disk = FullDisk()
+    log = CommitLog(tmp_path, 1 << 16, disk, [LogFile.create(disk, tmp_path, 0, 1 << 16)], 0)
+    put(log, b"a" * 512)
+    log.write()
+    disk.room = 6 * 512
+    for _ in range(3):
+        put(log, b"b" * 5120)
+    with pytest.raises(OSError, match="No space"):
+        log.write()
+    log.discard()
+    assert (tmp_path / f"{0:020d}").read_bytes().strip(b"\0") == b"a" * 512
+    disk.room = 1 << 30
+    assert put(log, b"c" * 512) == 512
+    log.write()
+    log.close()
+
+
 def test_a_file_that_cannot_be_made_changes_nothing(tmp_path: Path) -> None:
     class FullDisk(Disk):
         def create(self, path: Path, size: int) -> int:
@@ -171,7 +203,7 @@ def test_reads_are_views_that_outlive_the_file(tmp_path: Path) -> None:
 
 
 def test_far_behind_the_end_only_the_page_cache_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.commitlog.HOT_BYTES", 100)
+    monkeypatch.setattr("store.log.commitlog.HOT_BYTES", 100)
     log = open_log(tmp_path)
     put(log, b"a" * 500)
     log.write()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.consumequeue import ConsumeQueues, QueueOrderError
-from store.descriptors import Descriptors
-from store.errors import StoreDamaged, StoreError
-from store.queuescan import intact_entries
+from store.derived.consumequeue import ConsumeQueues, QueueOrderError
+from store.derived.queuescan import intact_entries
+from store.errors import QueueShorter, StoreDamaged, StoreError
+from store.files.descriptors import Descriptors
 from store.types import Dispatched
 
 FILE_BYTES = 200  # ten entries
@@ -112,7 +112,7 @@ def test_repeated_entries_are_skipped_and_a_gap_is_refused(tmp_path: Path) -> No
     assert queues.entries("T", 0, 0, 100) == [(n * 100, 100, 7) for n in range(15)]
     with pytest.raises(QueueOrderError, match="ends at 15"):
         queues.append("T", 0, 16, 1600, 100, 7)
-    with pytest.raises(QueueOrderError):
+    with pytest.raises(QueueShorter, match="ends at 15"):
         queues.append("T", 0, 3, 9000, 100, 7)
     queues.append("T", 0, 15, 1500, 100, 7)
     assert queues.next_offset("T", 0) == 16
@@ -267,7 +267,7 @@ def test_persist_takes_a_bounded_number_of_queues_oldest_first(tmp_path: Path) -
 
 
 def test_tails_are_written_when_they_reach_their_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.consumequeue.BUFFERED_ENTRIES_MAX", 10)
+    monkeypatch.setattr("store.derived.consumequeue.BUFFERED_ENTRIES_MAX", 10)
     queues = opened(tmp_path)
     fill(queues, 10)
     assert queues.buffered == 10

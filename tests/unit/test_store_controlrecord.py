@@ -2,6 +2,7 @@ import zlib
 
 import pytest
 
+from raft.protocol.types import EntryType
 from remoting.msgid import pack_host
 from remoting.record import decode_record, encode_record
 from remoting.topics import RAFT_TOPIC
@@ -10,7 +11,6 @@ from store.controlrecord import (
     Control,
     ControlDamaged,
     ControlError,
-    EntryKind,
     chained,
     continues,
     control_bytes,
@@ -21,13 +21,13 @@ from store.controlrecord import (
     is_rotten,
     previous_chain,
 )
-from store.dispatch import dispatched_from_record
-from store.logscan import check_record
-from tests.unit.store_tools import HOST, HOST_V6
+from store.log.dispatch import dispatched_from_record
+from store.log.logscan import check_record
+from tests.parts.store_tools import HOST, HOST_V6
 
 CONFIG = chained(
     Control(
-        index=7, position=4096, size=control_bytes(HOST, 5), timestamp=1_700_000_000_000, kind=EntryKind.CONFIG,
+        index=7, position=4096, size=control_bytes(HOST, 5), timestamp=1_700_000_000_000, kind=EntryType.CONFIG,
         flags=CLASSIC_FROM_HERE, term=3, previous_term=2, covered_bytes=0, covered_count=0, covered_crc=0, commit=6,
         config=7, chain=0, payload=b"hello",
     ),
@@ -69,7 +69,7 @@ def test_any_host_and_payload_come_back(host: bytes, payload: bytes) -> None:
 
 
 def test_ends_and_flags() -> None:
-    entry = CONFIG._replace(kind=EntryKind.MESSAGES, covered_bytes=300)
+    entry = CONFIG._replace(kind=EntryType.MESSAGES, covered_bytes=300)
     assert entry.end == 4096 + control_bytes(HOST, 5) + 300
     assert entry.entry_bytes == entry.end - 4096
     assert CONFIG.is_classic
@@ -83,7 +83,7 @@ def test_ends_and_flags() -> None:
         {"index": 8},
         {"term": 4},
         {"position": 0},
-        {"kind": EntryKind.META},
+        {"kind": EntryType.META},
         {"timestamp": 0},
         {"covered_bytes": 1},
         {"covered_count": 1},

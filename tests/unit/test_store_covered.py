@@ -2,10 +2,10 @@ import pytest
 
 from remoting.properties import encode_properties
 from remoting.record import RecordError, encode_record
-from store.covered import CoveredReader, check_covered
-from store.dispatch import SCHEDULE_TOPIC, dispatched_from_record
+from store.log.dispatch import SCHEDULE_TOPIC, dispatched_from_record
+from store.raftlog.covered_records import CoveredReader, check_covered
 from store.types import Dispatched
-from tests.unit.store_tools import HOST, HOST_V6
+from tests.parts.store_tools import HOST, HOST_V6
 
 START = 5000
 LEVELS = (1000, 5000)

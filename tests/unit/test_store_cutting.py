@@ -10,15 +10,15 @@ import pytest
 
 from remoting.message import MessageExt
 from runtime.clock import ManualClock
-from store.checkpoint import load_checkpoint
-from store.cutting import Cut, begin_folder_anew, cut_folder
-from store.disk import Disk
 from store.errors import StoreError, StoreLocked
-from store.inspect import Gap, StoreFolder
+from store.files.checkpoint import load_checkpoint
+from store.files.disk import Disk
 from store.messagestore import MessageStore
-from tests.unit.entry_tools import lead, open_node
-from tests.unit.slave_tools import Slave, borders, contents, open_master, send
-from tests.unit.store_tools import FILE_BYTES, HOST, fill, make_config
+from store.recovery.inspect import Gap, StoreFolder
+from store.slave.truncation import Cut, begin_folder_anew, cut_folder
+from tests.parts.entry_tools import lead, open_node
+from tests.parts.slave_tools import Slave, borders, contents, open_master, send
+from tests.parts.store_tools import FILE_BYTES, HOST, fill, make_config
 
 COUNT = 500
 

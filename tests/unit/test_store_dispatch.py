@@ -7,9 +7,16 @@ import pytest
 from remoting.javahash import java_hash
 from remoting.properties import encode_properties
 from remoting.record import RecordError, encode_record
-from store.consumequeue import ConsumeQueues
-from store.dispatch import SCHEDULE_TOPIC, Dispatcher, dispatched_from_record, is_hidden, parse_delay_levels, queue_code
-from store.indexfile import MessageIndex
+from store.derived.consumequeue import ConsumeQueues
+from store.derived.indexfile import MessageIndex
+from store.log.dispatch import (
+    SCHEDULE_TOPIC,
+    Dispatcher,
+    dispatched_from_record,
+    is_hidden,
+    parse_delay_levels,
+    queue_code,
+)
 from store.types import Dispatched
 
 ALWAYS = (0, 1 << 62)

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from raft.protocol.types import Entry, EntryRefused, EntryType, Mark
 from remoting.record import encode_record
-from store.controlrecord import Control, EntryKind, chained, decode_control, encode_control
-from store.entrycheck import check_entries
-from store.entryfinder import Entry
-from store.errors import EntryRefused
-from store.floorfile import Mark
-from tests.unit.entry_tools import Node, lead, open_node, sent
-from tests.unit.store_tools import FILE_BYTES, HOST
+from store.controlrecord import Control, chained, decode_control, encode_control
+from store.raftlog.entrycheck import check_entries
+from tests.parts.entry_tools import Node, lead, open_node, sent
+from tests.parts.store_tools import FILE_BYTES, HOST
 
 
 @pytest.fixture
@@ -63,7 +61,7 @@ def test_what_fits_is_copied(node: Node) -> None:
         (lambda control: control._replace(previous_term=0), "follows term 0"),
         (lambda control: control._replace(commit=3), "knows entry 3 as committed"),
         (lambda control: control._replace(config=2), "names CONFIG 2"),
-        (lambda control: control._replace(kind=EntryKind.CONFIG), "names CONFIG 1"),
+        (lambda control: control._replace(kind=EntryType.CONFIG), "names CONFIG 1"),
         (lambda control: control._replace(covered_crc=0), "does not match the CRC"),
         (lambda control: control._replace(covered_count=1), "covers no records"),
         (lambda control: control._replace(covered_count=3), "covers no records"),

@@ -3,9 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from store.disk import Disk
+from raft.protocol.types import Mark
 from store.errors import StoreDamaged
-from store.floorfile import FLOOR_NAME, SECTOR_STRIDE, FloorFile, Mark, read_floor
+from store.files.disk import Disk
+from store.files.floorfile import FLOOR_NAME, SECTOR_STRIDE, FloorFile, read_floor
+from store.log.flusher import Witnessed
+from tests.parts.entry_tools import lead, open_node
 
 
 def mark(index: int) -> Mark:
@@ -32,6 +35,7 @@ def test_it_rises_and_is_lowered_on_purpose_only(tmp_path: Path) -> None:
     floor.advance(mark(9), before)
     floor.advance(mark(4), before)
     assert floor.mark == mark(9)
+    floor.retract()
     floor.lower(mark(6))
     assert read_floor(tmp_path) == mark(6)
     # What the flusher saw before the cut is no floor after it.
@@ -73,3 +77,24 @@ def test_threads_agree(tmp_path: Path) -> None:
         thread.join()
     assert floor.mark == read_floor(tmp_path) == mark(8)
     floor.close()
+
+
+def test_R4_the_floor_covers_what_was_synced_though_nothing_follows(tmp_path: Path) -> None:
+    """An entry that was written while the flusher had looked already: synced, acknowledged, and the last for now."""
+    node = open_node(tmp_path)
+    lead(node, 1)
+    node.records(b"1")
+    flusher = node.store._flusher
+    witness = flusher._witness
+
+    def overtaken() -> Witnessed | None:
+        flusher._witness = witness
+        seen = witness()
+        node.records(b"2")
+        return seen
+
+    flusher._witness = overtaken
+    node.sync()
+    assert node.store.flushed == node.log.last.end
+    assert node.log.floor == node.log.last.index
+    node.store.close()

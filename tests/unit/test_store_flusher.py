@@ -2,16 +2,18 @@
 
 import errno
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from store.commitlog import CommitLog
 from store.config import StoreConfig
-from store.disk import Disk
-from store.flusher import Flusher
-from store.mappedfile import LogFile
+from store.files.disk import Disk
+from store.files.mappedfile import LogFile
+from store.log.commitlog import CommitLog
+from store.log.flusher import Flusher, Witnessed
 
 NEVER = 3_600_000
 CONFIG = StoreConfig(flushIntervalCommitLog=NEVER)
@@ -40,12 +42,18 @@ class SlowDisk(Disk):
 class Rig:
     """A log with a flusher, and what the flusher said."""
 
-    def __init__(self, folder: Path, disk: Disk, config: StoreConfig = CONFIG) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        disk: Disk,
+        config: StoreConfig = CONFIG,
+        witness: Callable[[], Witnessed | None] = lambda: None,
+    ) -> None:
         self.log = CommitLog(folder, 4096, disk, [LogFile.create(disk, folder, 0, 4096)], 0)
         self.told: list[int] = []
         self.fatal: list[BaseException] = []
         self.news = threading.Semaphore(0)
-        self.flusher = Flusher(self.log, config, on_flushed=self.flushed, on_fatal=self.failed)
+        self.flusher = Flusher(self.log, config, on_flushed=self.flushed, on_fatal=self.failed, witness=witness)
         self.flusher.start()
 
     def flushed(self, position: int) -> None:
@@ -144,3 +152,81 @@ def test_too_little_waits_for_the_thorough_interval(tmp_path: Path) -> None:
     assert rig.log.flushed == 0
     rig.close()
     assert rig.log.flushed == 100
+
+
+class Entries:
+    """What a witness sees: an entry counts when it is `known`, which is after its bytes were written."""
+
+    def __init__(self) -> None:
+        self.known = 0
+        self.floor = 0
+        self.asked = 0
+        self.raised = threading.Event()
+        self.awaited = 0
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def witness(self) -> Witnessed:
+        self.asked += 1
+        seen, meanwhile = self.known, self.meanwhile
+        self.meanwhile = lambda: None
+        meanwhile()
+        return seen, lambda: self.advance(seen)
+
+    def advance(self, seen: int) -> None:
+        self.floor = max(self.floor, seen)
+        if self.floor >= self.awaited:
+            self.raised.set()
+
+
+def test_R4_an_entry_written_between_witness_and_sync_is_witnessed_without_another(tmp_path: Path) -> None:
+    entries = Entries()
+    rig = Rig(tmp_path, Disk(), witness=entries.witness)
+
+    def overtake() -> None:
+        entries.known = rig.write(10)
+        rig.flusher.ask(entries.known)
+
+    entries.meanwhile, entries.awaited = overtake, 20
+    entries.known = rig.write(10)
+    rig.flusher.ask(10)
+    assert entries.raised.wait(10), "nothing more comes, and the floor stays behind what was acknowledged"
+    assert (rig.log.flushed, entries.floor) == (20, 20)
+    rig.close()
+
+
+def test_R4_an_entry_synced_before_it_counts_is_witnessed_when_its_writer_asks(tmp_path: Path) -> None:
+    entries = Entries()
+    rig = Rig(tmp_path, Disk(), witness=entries.witness)
+    entries.meanwhile, entries.awaited = lambda: rig.write(10), 20
+    entries.known = rig.write(10)
+    rig.flusher.ask(10)
+    rig.wait()
+    assert rig.log.flushed == 20
+    asked = entries.asked
+    entries.known = 20
+    rig.flusher.ask(20)
+    assert entries.raised.wait(10)
+    assert entries.asked > asked
+    rig.close()
+
+
+def test_R4_closing_leaves_nothing_unwitnessed(tmp_path: Path) -> None:
+    entries = Entries()
+    rig = Rig(tmp_path, Disk(), witness=entries.witness)
+    entries.meanwhile = lambda: rig.write(10)
+    entries.known = rig.write(10)
+    rig.flusher.ask(10)
+    rig.wait()
+    entries.known = 20
+    rig.close()
+    assert entries.floor == 20
+
+
+def test_bytes_that_are_no_entry_cost_a_round_for_each_interval_and_no_more(tmp_path: Path) -> None:
+    entries = Entries()
+    rig = Rig(tmp_path, Disk(), witness=entries.witness)
+    rig.flusher.ask(rig.write(10))
+    rig.wait()
+    time.sleep(0.2)
+    assert entries.asked <= 3
+    rig.close()

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from raft.protocol.types import EntryRefused
 from runtime.clock import ManualClock
-from store.errors import EntryRefused
 from store.messagestore import MessageStore
-from tests.unit.entry_tools import lead, open_node, sent
-from tests.unit.store_tools import HOST, fill, make_config
+from tests.parts.entry_tools import lead, open_node, sent
+from tests.parts.store_tools import HOST, fill, make_config
 
 
 def classic(folder: Path, *bodies: bytes) -> None:

@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from raft.protocol.types import EntryType, Mark
 from remoting.record import encode_record
 from remoting.topics import RAFT_TOPIC
 from runtime.clock import ManualClock
-from store.checkpoint import CHECKPOINT_NAME, load_checkpoint
-from store.controlrecord import EntryKind, control_bytes
-from store.disk import Disk
+from store.controlrecord import control_bytes
 from store.errors import StoreDamaged
-from store.floorfile import FLOOR_NAME, Mark
+from store.files.checkpoint import CHECKPOINT_NAME, load_checkpoint
+from store.files.disk import Disk
+from store.files.floorfile import FLOOR_NAME
 from store.messagestore import MessageStore
-from tests.unit.entry_tools import Node, checkpoint, damage, lead, open_node, sent
-from tests.unit.store_tools import FILE_BYTES, HOST, fill, make_config
+from tests.parts.entry_tools import Node, checkpoint, damage, lead, open_node, sent
+from tests.parts.store_tools import FILE_BYTES, HOST, fill, make_config
 
 
 def classic(folder: Path, *, force: bool = False) -> MessageStore:
@@ -188,9 +189,8 @@ def test_R2_a_single_broker_does_not_open_a_group_s_log(tmp_path: Path) -> None:
 
 def leaving(folder: Path) -> Node:
     node = open_node(folder)
-    node.log.ends_group = lambda payload: payload == b"classic"
     lead(node, 3)
-    node.log.append(EntryKind.CONFIG, 2, b"classic", 4)
+    node.log.append(EntryType.CONFIG, 2, b"classic", 4)
     node.log.release(5)
     return node
 
@@ -215,7 +215,7 @@ def test_R2_a_group_that_ended_is_a_single_broker_s_and_may_begin_again(tmp_path
     assert (log.last_config(), log.commit, log.released) == (0, 5, 5)
     assert again.store.max_offset("T", 0) == 9
     digest = log.digest()
-    assert log.append(EntryKind.CONFIG, 3, b"joined", 0) == 6
+    assert log.append(EntryType.CONFIG, 3, b"joined", 0) == 6
     assert log.term(5) == 2
     again.records(b"new", term=3)
     log.release(7)
@@ -332,7 +332,7 @@ def test_R11_a_blank_at_the_end_goes_with_what_follows(tmp_path: Path) -> None:
     node = open_node(tmp_path)
     lead(node, 3)
     end = node.store.written
-    node.log.append(EntryKind.META, 1, bytes(FILE_BYTES - control_bytes(HOST) - 8), 0)
+    node.log.append(EntryType.META, 1, bytes(FILE_BYTES - control_bytes(HOST) - 8), 0)
     assert node.start_of(5) == FILE_BYTES
     node.kill()
     damage(tmp_path, FILE_BYTES + 100)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from raft.protocol.types import EntryType
 from remoting.topics import RAFT_TOPIC
 from runtime.clock import ManualClock
-from store.controlrecord import EntryKind
 from store.types import PutStatus
-from tests.unit.entry_tools import Node, lead, open_node, sent
-from tests.unit.store_tools import FILE_BYTES, record
+from tests.parts.entry_tools import Node, lead, open_node, sent
+from tests.parts.store_tools import FILE_BYTES, record
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_checkpoint_comes_after_so_many_bytes_too(node: Node) -> None:
         node.store.idle()
         while node.store.step_helper():
             pass
-    assert node.store._keeper.checkpoint.dispatched == -1
+    assert node.store._keeper.checkpoint.dispatched == 0
     node.log.release(node.log.last.index)
     for _ in range(3):
         node.store.idle()
@@ -212,12 +212,13 @@ def test_a_topic_that_was_made_anew_is_built_again_as_it_was(tmp_path: Path) -> 
     node = open_node(tmp_path)
     lead(node)
     node.log.release(node.log.last.index)
-    deleted = node.log.append(EntryKind.META, 1, b"deleted", node.log.commit)
+    deleted = node.log.append(EntryType.META, 1, b"delete T", node.log.commit)
     node.log.release(deleted)
+    assert node.store.max_offset("T", 0) == 0
     node.store.delete_topic("T", node.log.end_position(deleted))
     node.records(b"anew", b"anew")
     node.log.release(node.log.last.index)
-    node.log.append(EntryKind.NOOP, 1, b"", node.log.commit)
+    node.log.append(EntryType.NOOP, 1, b"", node.log.commit)
     assert node.store.max_offset("T", 0) == 2
     node.sync()
     node.kill()
@@ -241,7 +242,7 @@ def test_R12_a_full_disk_refuses_messages_and_takes_what_the_group_itself_needs(
     assert "is 96% full" in (node.store.writable() or "")
     index, results = node.log.append_records([record(), [record(), record()]], 1, 0)
     assert (index, results[0].status) == (-1, PutStatus.SERVICE_NOT_AVAILABLE)
-    for kind in (EntryKind.NOOP, EntryKind.META, EntryKind.CONFIG):
-        assert node.log.append(kind, 1, b"" if kind is EntryKind.NOOP else b"small", 0) == node.log.last.index
+    for kind in (EntryType.NOOP, EntryType.META, EntryType.CONFIG):
+        assert node.log.append(kind, 1, b"" if kind is EntryType.NOOP else b"small", 0) == node.log.last.index
     node.sync()
     assert node.log.durable == node.log.last.index

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from remoting.javahash import java_hash
 from runtime.clock import ManualClock
+from store.derived.indexfile import BUFFERED_MESSAGES_MAX, MessageIndex
+from store.derived.indexhash import hash_all, key_hash, spread_keys
 from store.errors import StoreDamaged
-from store.indexfile import BUFFERED_MESSAGES_MAX, MessageIndex
-from store.indexhash import hash_all, key_hash, spread_keys
 from store.types import Dispatched
 
 T0 = 1_700_000_000_000
@@ -222,7 +222,7 @@ def test_many_hashes_at_once_are_javas(pairs: list[tuple[str, str]]) -> None:
 
 
 def test_long_keys_are_hashed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.indexhash._UNITS_MAX", 10)
+    monkeypatch.setattr("store.derived.indexhash._UNITS_MAX", 10)
     pieces = [b"abcdefgh", "长长长".encode(), b"", b"x" * 30]
     assert hash_all(pieces, np.zeros(4, np.uint32))[0].view(np.int32).tolist() == [java_hash(piece) for piece in pieces]
 

@@ -9,11 +9,11 @@ import pytest
 from remoting.message import MessageExt
 from remoting.properties import encode_properties
 from remoting.record import BLANK, BLANK_MAGIC, encode_record
-from store.consumequeue import ConsumeQueues
-from store.dispatch import Dispatcher, dispatched_from_record
+from store.derived.consumequeue import ConsumeQueues
+from store.derived.indexfile import MessageIndex
 from store.errors import StoreError
-from store.indexfile import MessageIndex
-from store.inspect import Gap, StoreFolder
+from store.log.dispatch import Dispatcher, dispatched_from_record
+from store.recovery.inspect import Gap, StoreFolder
 
 FILE_BYTES = 4096
 TIME = 1_700_000_000_000

@@ -1,20 +1,21 @@
 """Upkeep: checkpoints, retention, deleted topics, and what must be durable first."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
 from remoting.record import decode_record
 from runtime.clock import ManualClock
 from store.config import StoreConfig
-from store.lockfile import ABORT_NAME
+from store.files.lockfile import ABORT_NAME
 from store.messagestore import MessageStore
 from store.types import GetStatus
+from tests.parts.store_tools import FILE_BYTES, HOST, fill, make_config, record
 from tests.properties.crash_disk import CrashDisk
-from tests.unit.store_tools import FILE_BYTES, HOST, fill, make_config, record
 
 
 @pytest.fixture
@@ -35,13 +36,19 @@ def days_later(store: MessageStore, clock: ManualClock, days: int = 4) -> None:
     clock.set_wall(int(newest * 1000) + days * 86_400_000)
 
 
+def until_flushed(store: MessageStore) -> None:
+    """Wait until all that is written is on the disk."""
+    until = time.monotonic() + 10
+    while store.flushed < store.written:
+        assert time.monotonic() < until, "the flusher does nothing"
+        time.sleep(0.001)
+
+
 def checkpoint(store: MessageStore, clock: ManualClock) -> None:
     """Bring the store to a checkpoint at its end."""
     clock.advance(10)
-    told = Event()
-    store.on_flushed = lambda _: told.set()
     store.idle()
-    assert told.wait(10)
+    until_flushed(store)
     for _ in range(3):
         store.idle()
     done = Event()
@@ -89,7 +96,7 @@ def test_reads_of_what_is_just_being_removed(
     store = MessageStore.open(make_config(tmp_path), store_host=HOST, clock=clock)
     fill(store, 300, body=bytes(900))
     checkpoint(store, clock)
-    monkeypatch.setattr("store.commitlog.HOT_BYTES", 0)
+    monkeypatch.setattr("store.log.commitlog.HOT_BYTES", 0)
     monkeypatch.setattr(os, "RWF_NOWAIT", 0x7FFF0000)
     result = store.get("T", 0, 0, 4)
     assert result.cold
@@ -157,14 +164,12 @@ def test_no_checkpoint_before_every_queue_is_written(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Entries that are only in memory are lost with a kill, and nobody would read their records again."""
-    monkeypatch.setattr("store.keeper.QUEUES_PER_STEP", 1)
+    monkeypatch.setattr("store.log.checkpointer.QUEUES_PER_STEP", 1)
     store = MessageStore.open(make_config(tmp_path), store_host=HOST, clock=clock)
     for queue_id in range(5):
         fill(store, 2, queue_id=queue_id)
-    flushed = Event()
-    store.on_flushed = lambda _: flushed.set()
     store.flush_soon(store.written)
-    assert flushed.wait(10)
+    until_flushed(store)
     clock.advance(10)
     for left in (4, 3, 2, 1):
         store.idle()
@@ -179,3 +184,16 @@ def test_no_checkpoint_before_every_queue_is_written(
     assert done.wait(10)
     assert store._keeper.checkpoint.dispatched == store.written
     store.close()
+
+
+def test_a_repair_does_not_wait_for_a_checkpoint_on_its_way_to_the_disk(store: MessageStore) -> None:
+    keeper = store._keeper
+    keeper.hold(100)
+    with keeper._saving:
+        # The helper is in the middle of one.
+        for position in (200, 300, None):
+            mending = Thread(target=keeper.hold, args=(position,), daemon=True)
+            mending.start()
+            mending.join(5)
+            assert not mending.is_alive()
+            assert keeper._hole == position

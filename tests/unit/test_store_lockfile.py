@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from store.errors import StoreLocked
-from store.lockfile import LOCK_NAME, LockFile
+from store.files.lockfile import LOCK_NAME, LockFile
 
 TRY = """
 import sys
 from pathlib import Path
 from store.errors import StoreLocked
-from store.lockfile import LockFile
+from store.files.lockfile import LockFile
 try:
     LockFile(Path(sys.argv[1])).release()
 except StoreLocked as error:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from store import commitlog, logbytes
-from store.mappedfile import LogFile
-from tests.unit.slave_tools import open_master, send
-from tests.unit.store_tools import FILE_BYTES, fill
+from store.files.mappedfile import LogFile
+from store.log import commitlog, logbytes
+from tests.parts.slave_tools import open_master, send
+from tests.parts.store_tools import FILE_BYTES, expire, fill, make_config
 
 
 def whole(folder: Path) -> bytes:
@@ -53,7 +53,7 @@ def test_what_is_not_kept_any_more_is_told_apart(tmp_path: Path) -> None:
     store = open_master(tmp_path)
     send(store, 400)
     store.close()
-    (tmp_path / "store" / "commitlog" / f"{0:020d}").unlink()
+    expire(make_config(tmp_path), FILE_BYTES)
     store = open_master(tmp_path)
     assert store.read_piece(10, 50) is None
     with pytest.raises(FileNotFoundError):

@@ -13,12 +13,14 @@ from remoting.javahash import java_hash
 from remoting.properties import encode_properties
 from remoting.record import decode_record
 from runtime.clock import ManualClock
-from store.disk import Disk
 from store.errors import StoreLocked, StoreWriteError
-from store.lockfile import ABORT_NAME
+from store.events import StoreEvents
+from store.files.disk import Disk
+from store.files.lockfile import ABORT_NAME
 from store.messagestore import MessageStore
 from store.types import Dispatched, PendingRecord, PutStatus
-from tests.unit.store_tools import FILE_BYTES, HOST, HOST_V6, fill, make_config, record
+from tests.parts.store_tools import FILE_BYTES, HOST, HOST_V6, fill, make_config, record
+from tests.parts.told import Told
 
 
 @pytest.fixture
@@ -27,8 +29,13 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: ManualClock) -> Iterator[MessageStore]:
-    opened = MessageStore.open(make_config(tmp_path), store_host=HOST, clock=clock)
+def hears() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: ManualClock, hears: Told) -> Iterator[MessageStore]:
+    opened = MessageStore.open(make_config(tmp_path), store_host=HOST, clock=clock, events=hears.events)
     yield opened
     opened.close()
 
@@ -54,9 +61,9 @@ def test_a_record_comes_back_with_every_field(store: MessageStore, clock: Manual
     assert found.properties == {"TAGS": "TagA", "KEYS": "k1 k2", "UNIQ_KEY": "U1"}
 
 
-def test_arrivals_are_told_once_a_write(store: MessageStore) -> None:
+def test_arrivals_are_told_once_a_write(store: MessageStore, hears: Told) -> None:
     told: list[list[Dispatched]] = []
-    store.on_dispatched = lambda batch: told.append(list(batch))
+    hears.dispatched = lambda batch: told.append(list(batch))
     store.put(record(tags="TagA", properties=encode_properties({"TAGS": "TagA", "UNIQ_KEY": "U", "KEYS": "a b"})))
     store.put(record(queue_id=1))
     assert not told
@@ -103,7 +110,7 @@ def test_a_batch_stands_together(store: MessageStore) -> None:
 
 
 def test_the_pending_buffer_has_a_limit(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.assembler.PENDING_BYTES_MAX", 1000)
+    monkeypatch.setattr("store.log.assembler.PENDING_BYTES_MAX", 1000)
     store._assembler.moved()
     assert store.put(record(bytes(500))).status is PutStatus.PUT_OK
     assert store.put(record(bytes(500))).status is PutStatus.OS_PAGE_CACHE_BUSY
@@ -155,9 +162,9 @@ class BrokenDisk(Disk):
 
 def test_a_full_disk_costs_what_was_put_and_nothing_else(tmp_path: Path, clock: ManualClock) -> None:
     disk = BrokenDisk()
-    store = MessageStore.open(make_config(tmp_path), store_host=HOST, clock=clock, disk=disk)
     told: list[Dispatched] = []
-    store.on_dispatched = told.extend
+    events = StoreEvents(dispatched=told.extend)
+    store = MessageStore.open(make_config(tmp_path), store_host=HOST, clock=clock, disk=disk, events=events)
     fill(store, 2)
     disk.room = 300
     for _ in range(5):
@@ -210,7 +217,6 @@ def test_a_failed_sync_is_fatal(tmp_path: Path, clock: ManualClock) -> None:
             super().fdatasync(fd)
 
     disk = Unsynced()
-    store = MessageStore.open(make_config(tmp_path), store_host=HOST, clock=clock, disk=disk)
     happened = Event()
     fatal: list[BaseException] = []
 
@@ -218,7 +224,8 @@ def test_a_failed_sync_is_fatal(tmp_path: Path, clock: ManualClock) -> None:
         fatal.append(error)
         happened.set()
 
-    store.on_fatal = note
+    events = StoreEvents(fatal=note)
+    store = MessageStore.open(make_config(tmp_path), store_host=HOST, clock=clock, disk=disk, events=events)
     fill(store, 1)
     disk.broken = True
     store.flush_soon(store.written)
@@ -239,6 +246,19 @@ def test_the_warning_ratio_stops_writes_until_there_is_room(tmp_path: Path, cloc
     disk.ratio = 0.89
     assert store.clean().disk_ratio == 0.89
     assert store.writable() is None
+    store.close()
+
+
+def test_the_warning_ratio_is_looked_at_again_within_a_second(tmp_path: Path, clock: ManualClock) -> None:
+    disk = BrokenDisk()
+    disk.ratio = 0.91
+    store = MessageStore.open(make_config(tmp_path), store_host=HOST, clock=clock, disk=disk)
+    for disk.ratio in (0.91, 0.89):
+        store.idle()
+        assert "diskSpaceWarningLevelRatio" in (store.writable() or ""), "it was looked at a moment ago"
+        clock.advance(1)
+        store.idle()
+        assert (store.writable() is None) is (disk.ratio < 0.9)
     store.close()
 
 

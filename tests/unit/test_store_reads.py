@@ -13,7 +13,7 @@ from remoting.record import decode_record, decode_records
 from runtime.clock import ManualClock
 from store.messagestore import MessageStore
 from store.types import GetStatus
-from tests.unit.store_tools import HOST, fill, make_config, record
+from tests.parts.store_tools import HOST, fill, make_config, record
 
 
 @pytest.fixture
@@ -38,7 +38,8 @@ def test_statuses_and_next_offsets(store: MessageStore) -> None:
     assert ask(0) == (GetStatus.FOUND, 5)
     assert ask(4) == (GetStatus.FOUND, 5)
     assert ask(5) == (GetStatus.OFFSET_OVERFLOW_ONE, 5)
-    assert ask(6) == (GetStatus.OFFSET_OVERFLOW_BADLY, 0), "the queue begins at 0: RocketMQ sends there"
+    assert ask(6) == (GetStatus.OFFSET_OVERFLOW_BADLY, 5), "never its begin: the whole queue would be read again"
+    assert ask(1000) == (GetStatus.OFFSET_OVERFLOW_BADLY, 5)
     assert ask(-1) == (GetStatus.OFFSET_TOO_SMALL, 0)
     assert ask(3, queue_id=1) == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
 
@@ -98,7 +99,7 @@ def test_filters_pass_over(tmp_path: Path, clock: ManualClock, as_function: bool
 
 def test_what_is_not_cached_is_read_in_a_thread(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, 3)
-    monkeypatch.setattr("store.commitlog.HOT_BYTES", 0)
+    monkeypatch.setattr("store.log.commitlog.HOT_BYTES", 0)
 
     def not_cached(*_: object) -> int:
         raise BlockingIOError(errno.EAGAIN, "not cached")

@@ -13,11 +13,11 @@ from remoting.msgid import pack_host
 from remoting.properties import encode_properties
 from remoting.record import decode_record
 from runtime.clock import ManualClock
-from store.checkpoint import CHECKPOINT_NAME, Checkpoint, load_checkpoint
 from store.config import StoreConfig
 from store.errors import StoreDamaged
-from store.lockfile import ABORT_NAME
-from store.logscan import LogScan, Span, find_later_record
+from store.files.checkpoint import CHECKPOINT_NAME, Checkpoint, load_checkpoint
+from store.files.lockfile import ABORT_NAME
+from store.log.logscan import LogScan, Span, find_later_record
 from store.messagestore import MessageStore
 from store.types import PendingRecord, PutResult, PutStatus
 
@@ -307,7 +307,7 @@ class TestScan:
         whole = [(found.position, found.size) for found in LogScan(spans, 0, check_crc=True)]
         assert len(whole) == 60
         for window in (97, 300, 1000):
-            monkeypatch.setattr("store.logscan.WINDOW_BYTES", window)
+            monkeypatch.setattr("store.log.logscan.WINDOW_BYTES", window)
             scan = LogScan(spans, 0, check_crc=True)
             assert [(found.position, found.size) for found in scan] == whole
             assert scan.damage == ""
@@ -323,7 +323,7 @@ class TestScan:
         self, spans: list[Span], monkeypatch: pytest.MonkeyPatch, window: int
     ) -> None:
         positions = [found.position for found in LogScan(spans, 0, check_crc=True)]
-        monkeypatch.setattr("store.logscan.WINDOW_BYTES", window)
+        monkeypatch.setattr("store.log.logscan.WINDOW_BYTES", window)
         for before, after in pairwise(positions):
             later = find_later_record(spans, before)
             assert later is not None

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from store.config import StoreConfig
-from store.retention import KeptFile, decide
+from store.log.retention import KeptFile, decide
 
 HOUR_MS = 3_600_000
 CONFIG = StoreConfig(deleteWhen="04;16", fileReservedTime=72)

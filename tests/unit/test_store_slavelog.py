@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from remoting.record import BLANK, BLANK_MAGIC
-from store import slavelog
 from store.errors import ReplicaRefused
 from store.messagestore import MessageStore
+from store.slave import slavelog
 from store.types import GetStatus, PutStatus
-from tests.unit.slave_tools import Slave, borders, contents, open_master, piece, send
-from tests.unit.store_tools import FILE_BYTES, record
+from tests.parts.slave_tools import Slave, borders, contents, open_master, piece, send
+from tests.parts.store_tools import FILE_BYTES, expire, make_config, record
 
 
 def test_a_slave_equals_its_master_byte_for_byte(tmp_path: Path) -> None:
@@ -236,11 +236,11 @@ def test_a_slave_that_stops_within_a_blank_goes_on(tmp_path: Path, clean: bool) 
 
 
 def late_master(folder: Path) -> MessageStore:
-    """A master whose first file is gone."""
+    """A master whose first file has expired."""
     master = open_master(folder)
     send(master, 400)
     master.close()
-    (folder / "store" / "commitlog" / f"{0:020d}").unlink()
+    expire(make_config(folder), FILE_BYTES)
     return open_master(folder)
 
 
@@ -337,7 +337,7 @@ def test_a_topic_that_was_made_anew_begins_anew(tmp_path: Path) -> None:
 def test_flushing_is_told(tmp_path: Path) -> None:
     master, slave = open_master(tmp_path / "m"), Slave(tmp_path / "s")
     told: list[int] = []
-    slave.store.on_flushed = told.append
+    slave.hears.flushed = told.append
     send(master, 5)
     slave.take(master, until=master.written - 1)
     slave.log.flush_soon()

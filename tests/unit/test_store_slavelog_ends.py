@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from raft.protocol.types import EntryType
 from remoting.topics import RAFT_TOPIC
 from runtime.clock import ManualClock
-from store.controlrecord import EntryKind
-from store.disk import Disk
 from store.errors import ReplicaRefused, StoreDamaged, StoreWriteError
+from store.files.disk import Disk
 from store.messagestore import MessageStore
 from store.types import PutStatus
-from tests.unit.entry_tools import lead, open_node
-from tests.unit.slave_tools import Slave, borders, contents, open_master, piece, send
-from tests.unit.store_tools import FILE_BYTES, HOST, make_config, record
+from tests.parts.entry_tools import lead, open_node
+from tests.parts.slave_tools import Slave, borders, contents, open_master, piece, send
+from tests.parts.store_tools import FILE_BYTES, HOST, make_config, record
 
 # -- stops
 
@@ -183,8 +183,7 @@ def test_a_store_that_failed_takes_nothing(tmp_path: Path) -> None:
 def test_the_log_of_a_group_that_ended_is_a_log_like_any_other(tmp_path: Path) -> None:
     node = open_node(tmp_path / "m")
     lead(node, 3)
-    node.log.ends_group = lambda _: True
-    last = node.log.append(EntryKind.CONFIG, 1, b"classic", node.log.last.index)
+    last = node.log.append(EntryType.CONFIG, 1, b"classic", node.log.last.index)
     node.log.release(last)
     node.sync()
     node.store.close()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.timesearch import offset_by_time
+from store.reads.timesearch import offset_by_time
 
 TIMES = [10, 20, 20, 20, 30]
 

@@ -1,6 +1,6 @@
 """Planted bugs: brokers with one thing done wrongly, which the harness must catch, or its verdicts prove nothing.
 
-    python -m chaos.member … --planted tests.chaos.planted.storing:assign_offsets_twice broker -c …
+    python -m chaos.site.member … --planted tests.chaos.planted.storing:assign_offsets_twice broker -c …
 
 * grafts: how one part of the product is replaced; a part that is not there any more is an error, and never no bug
 * replication, storing, answering, tables, pairs: the bugs, by what they touch; each is a function that plants it

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline import plant, plant_log
-from pipeline.catalogue import TITLES
-from pipeline.guards import GUARDS
-from pipeline.results import Finding, Verdict
-from pipeline.twin_client import CLIENT_CHECKS
-from pipeline.twin_log import LOG_CHECKS
+from pipeline.history.catalogue import TITLES
+from pipeline.history.results import Finding, Verdict
+from pipeline.plain.check_guards import GUARDS
+from pipeline.plain.client_checks import CLIENT_CHECKS
+from pipeline.plain.log_checks import LOG_CHECKS
+from tests.planted import plant, plant_log
 
 SEEDS = range(3)
 BAD = {Verdict.INVALID, Verdict.UNKNOWN}
@@ -35,12 +35,12 @@ def forged(folder: Path) -> Iterator[Forged]:
     """Forge all of them, one after the other; store folders are written below `folder`."""
     for check in plant.PLANTS:
         wrong = [why for seed in SEEDS if (why := _in_history(check, seed))]
-        yield Forged(check, TITLES[check], HISTORY, "pipeline/plant.py", not wrong, "; ".join(wrong))
+        yield Forged(check, TITLES[check], HISTORY, "tests/planted/plant.py", not wrong, "; ".join(wrong))
     for kind, plants in plant_log.PLANTS.items():
         for check in plants:
             wrong = [why for seed in SEEDS if (why := _in_stores(folder / f"{kind}-{check}-{seed}", check, kind, seed))]
             stores = f"store folders ({kind})"
-            yield Forged(check, TITLES[check], stores, "pipeline/plant_log.py", not wrong, "; ".join(wrong))
+            yield Forged(check, TITLES[check], stores, "tests/planted/plant_log.py", not wrong, "; ".join(wrong))
 
 
 def _in_history(check: str, seed: int) -> str:

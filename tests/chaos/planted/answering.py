@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from broker.raftgroup import RaftReplication
+from broker.raft_group.replication import RaftReplication
 from broker.replication import CODES, BatchDone, Done
-from store.messagestore import MessageStore
+from store.reads.storereads import StoreReads
 from store.types import GetResult, GetStatus, PendingRecord, PutResult, PutStatus
 from tests.chaos.planted.grafts import graft, once_in
 
@@ -15,10 +15,10 @@ def append_retries_again() -> None:
     now = once_in(100)
 
     def make(honest: Any) -> Any:
-        def append(self: RaftReplication, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
-            honest(self, record, done, wait=wait)
+        def append(self: RaftReplication, record: PendingRecord, done: Done, **options: Any) -> None:
+            honest(self, record, done, **options)
             if now():
-                honest(self, record, _tell_nobody, wait=wait)
+                honest(self, record, _tell_nobody, **options)
 
         return append
 
@@ -35,11 +35,11 @@ def refuse_what_is_stored() -> None:
     busy = PutStatus.OS_PAGE_CACHE_BUSY
 
     def make(honest: Any) -> Any:
-        def append(self: RaftReplication, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
+        def append(self: RaftReplication, record: PendingRecord, done: Done, **options: Any) -> None:
             def refuse(_result: PutResult, _code: int) -> None:
                 done(PutResult(busy), CODES[busy])
 
-            honest(self, record, refuse if now() else done, wait=wait)
+            honest(self, record, refuse if now() else done, **options)
 
         return append
 
@@ -51,11 +51,11 @@ def tell_a_wrong_offset() -> None:
     now = once_in(100)
 
     def make(honest: Any) -> Any:
-        def append(self: RaftReplication, record: PendingRecord, done: Done, *, wait: bool = True) -> None:
+        def append(self: RaftReplication, record: PendingRecord, done: Done, **options: Any) -> None:
             def shifted(result: PutResult, code: int) -> None:
                 done(result._replace(queue_offset=result.queue_offset + 1), code)
 
-            honest(self, record, shifted if now() else done, wait=wait)
+            honest(self, record, shifted if now() else done, **options)
 
         return append
 
@@ -68,17 +68,17 @@ def store_half_a_batch() -> None:
 
     def make(honest: Any) -> Any:
         def append_batch(
-            self: RaftReplication, records: Sequence[PendingRecord], done: BatchDone, *, wait: bool = True
+            self: RaftReplication, records: Sequence[PendingRecord], done: BatchDone, **options: Any
         ) -> None:
             if len(records) < 2 or not now():
-                honest(self, records, done, wait=wait)
+                honest(self, records, done, **options)
                 return
 
             def told(results: list[PutResult], code: int) -> None:
                 last = results[-1]
                 done([*results, last._replace(physical_offset=last.end, queue_offset=last.queue_offset + 1)], code)
 
-            honest(self, records[:-1], told, wait=wait)
+            honest(self, records[:-1], told, **options)
 
         return append_batch
 
@@ -90,7 +90,7 @@ def skip_a_message_in_answers() -> None:
     now = once_in(8)
 
     def make(honest: Any) -> Any:
-        def get(self: MessageStore, *arguments: Any, **options: Any) -> GetResult:
+        def get(self: StoreReads, *arguments: Any, **options: Any) -> GetResult:
             result: GetResult = honest(self, *arguments, **options)
             # At the end of a queue too: few readers are ever behind it.
             if result.status is GetStatus.FOUND and now():
@@ -99,4 +99,4 @@ def skip_a_message_in_answers() -> None:
 
         return get
 
-    graft(MessageStore, "get", make)
+    graft(StoreReads, "get", make)

@@ -19,7 +19,7 @@ class PlantedBug(NamedTuple):
 
     @property
     def plant(self) -> str:
-        """How a member is told of it (chaos/member.py)."""
+        """How a member is told of it (chaos/site/member.py)."""
         return f"{PACKAGE}.{self.place}"
 
 
@@ -55,6 +55,10 @@ _ALL = (
          "storing:write_other_bytes", "calm", "A4", "B4", "B13"),
     _bug("crc-ignored", "recovery believes whatever it reads",
          "storing:trust_what_is_read", "bitrot", "A4", "B4", "B13"),
+    _bug("hole-forgotten", "a start lowers no checkpoint for a missing file, so that the next one knows of no hole",
+         "storing:forget_holes", "holes", "M-start", "M-level", *_LOST),
+    _bug("rebuild-taken-for-complete", "a start is content with the queues that a killed one had built so far",
+         "storing:take_rebuilds_for_complete", "queues", "M-start", "M-level", "B7"),
     _bug("unindexed", "messages are left out of the key index",
          "storing:leave_messages_out_of_the_index", "calm", "B11"),
     _bug("appended-twice", "one attempt to send is appended twice",

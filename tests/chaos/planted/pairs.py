@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from broker.ha_link import HaLink
-from broker.ha_server import HaServer
+from broker.master_slave.ha_link import HaLink
+from broker.master_slave.ha_server import HaServer
 from broker.replication import LocalReplication, Turn
-from store.slavelog import SlaveLog
+from store.slave.slavelog import SlaveLog
 from tests.chaos.planted.grafts import graft, once_in
 
 # Bytes that a slave is pushed before the master stops.

@@ -2,16 +2,17 @@
 
 from typing import Any
 
-from broker.raft_role import GroupRole
-from broker.raftgroup import RaftReplication, _Flight
+from broker.raft_group.replication import RaftReplication, _Flight
+from broker.raft_group.role import GroupRole
 from broker.replication import CODES
-from raft.library import Bridge
-from raft.prevote import PreVote
-from raft.votefile import VoteFile
-from raft.voting import Voting
+from raft.core.election import Voting
+from raft.core.prevote import PreVote
+from raft.core.pysyncobj import LibraryTransport
+from raft.core.votefile import VoteFile
 from remoting.topics import RAFT_TOPIC
-from store.consumequeue import ConsumeQueues
-from store.entrylog import EntryLog
+from store.derived.consumequeue import ConsumeQueues
+from store.raftlog.entrylog import EntryLog
+from store.raftlog.entryview import EntryView
 from store.types import PutResult
 from tests.chaos.planted.grafts import graft
 from tests.chaos.planted.rollback import take_back_what_was_committed
@@ -52,7 +53,7 @@ def acknowledge_before_sync() -> None:
     # Instances have the attribute, the class has none: what shows that it is still called so is who sets it.
     graft(EntryLog, "settle", lambda _honest: lambda self, _position: self.durable)
     graft(EntryLog, "sync_soon", lambda _honest: lambda _self: None)
-    assert "durable" in EntryLog.__init__.__code__.co_names, "EntryLog calls what is on disk by another name"
+    assert "durable" in EntryView.__init__.__code__.co_names, "EntryLog calls what is on disk by another name"
     EntryLog.durable = make_durable(None)
     take_back_what_was_committed()
 
@@ -80,7 +81,7 @@ def elect_oneself_when_alone() -> None:
         return gate
 
     def make_send(honest: Any) -> Any:
-        def send(self: Bridge, node: Any, message: dict[str, Any]) -> bool:
+        def send(self: LibraryTransport, node: Any, message: dict[str, Any]) -> bool:
             sent: bool = honest(self, node, message)
             if message["type"] == "request_vote" and PreVote.alone:  # type: ignore[attr-defined]
                 core: Any = self._hooks
@@ -92,7 +93,7 @@ def elect_oneself_when_alone() -> None:
     PreVote.alone = False  # type: ignore[attr-defined]
     graft(PreVote, "won", make_won)
     graft(Voting, "gate", make_gate)
-    graft(Bridge, "send", make_send)
+    graft(LibraryTransport, "send", make_send)
     take_back_what_was_committed()
 
 

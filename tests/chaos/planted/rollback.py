@@ -6,11 +6,11 @@ it is to go on, as a broker without such guards would, so that its clients' hist
 
 from typing import Any
 
-from broker.group import RaftGroup
-from raft.core import Core
-from raft.follower import Follower
-from raft.messages import Message
-from store.entrylog import EntryLog
+from broker.raft_group.member import RaftGroup
+from raft.core.core import Core
+from raft.core.follower import Follower
+from raft.protocol.messages import RaftMessage
+from store.raftlog.entrylog import EntryLog
 from tests.chaos.planted.grafts import graft
 
 
@@ -39,7 +39,7 @@ def take_back_what_was_committed() -> None:
         return cut
 
     def make_append(honest: Any) -> Any:
-        def append(self: Core, peer: str, message: Message) -> None:
+        def append(self: Core, peer: str, message: RaftMessage) -> None:
             cuts = self.follower.cuts
             honest(self, peer, message)
             if self.follower.cuts != cuts:

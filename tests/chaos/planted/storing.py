@@ -8,23 +8,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from raft.protocol.types import EntryType
 from remoting.record import HEADS
 from remoting.topics import RAFT_TOPIC
-from store import entrylog, entryscan
-from store.assembler import Assembler
-from store.consumequeue import ConsumeQueues
-from store.controlrecord import Control, EntryKind, decode_control
-from store.disk import Disk
-from store.entrycheck import Checked
-from store.entryscan import EntryScan
-from store.indexfile import MessageIndex
-from store.logscan import Found
+from store.controlrecord import Control, decode_control
+from store.derived.consumequeue import ConsumeQueues
+from store.derived.indexfile import MessageIndex
+from store.files.checkpoint import Checkpoint
+from store.files.disk import Disk
+from store.log.assembler import Assembler
+from store.log.checkpointer import Keeper
+from store.log.logscan import Found
+from store.raftlog import entrylog, entryscan
+from store.raftlog.entrycheck import Checked
+from store.raftlog.entryscan import EntryScan
+from store.recovery.opening import _Mending
 from store.types import Dispatched, PendingRecord, PutResult, PutStatus
 from tests.chaos.planted.grafts import graft, once_in
 
 # How long a sync that was reported as done still takes.
 LIE_S = 0.4
 POLL_S = 0.02
+# How long each batch of a slow rebuild takes.
+SLOW_S = 0.1
 
 
 def lie_about_syncs() -> None:
@@ -99,7 +105,7 @@ def write_other_bytes() -> None:
     def make(honest: Any) -> Any:
         def check_entries(*arguments: Any) -> list[Checked]:
             return [
-                _spoilt(one) if one.control.kind is EntryKind.MESSAGES and now() else one for one in honest(*arguments)
+                _spoilt(one) if one.control.kind is EntryType.MESSAGES and now() else one for one in honest(*arguments)
             ]
 
         return check_entries
@@ -148,3 +154,48 @@ def leave_messages_out_of_the_index() -> None:
         return append_many
 
     graft(MessageIndex, "append_many", make)
+
+
+def forget_holes() -> None:
+    """Lower no checkpoint for a hole: what a start found missing, the next one after a kill knows nothing of."""
+    graft(_Mending, "_lower", _nothing)
+    graft(_Mending, "_holds", _trusting)
+    graft(Keeper, "hold", _nothing)
+
+
+def take_rebuilds_for_complete() -> None:
+    """Build queues anew without lowering the checkpoint first, and ask at a start only whether there are any.
+
+    It is as slow as that of a larger log, so that who is killed in the middle is killed in the middle.
+    """
+
+    def make_slow(honest: Any) -> Any:
+        def append_many(self: ConsumeQueues, batch: Sequence[Dispatched], *, rebuilding: bool = False) -> None:
+            honest(self, batch, rebuilding=rebuilding)
+            if rebuilding:
+                self.persist()
+                time.sleep(SLOW_S)
+
+        return append_many
+
+    graft(_Mending, "_lower", _nothing)
+    graft(_Mending, "_holds", _trusting)
+    graft(ConsumeQueues, "append_many", make_slow)
+
+
+def _nothing(_honest: Any) -> Any:
+    """Return what is told a position and does nothing about it."""
+
+    def ignore(_self: Any, _position: int | None, _totals: Any = None) -> None:
+        return None
+
+    return ignore
+
+
+def _trusting(honest: Any) -> Any:
+    """Return a look at the queues that is content with any."""
+
+    def holds(self: _Mending, known: Checkpoint) -> bool:
+        return self._queues.totals()[1] > 0 or bool(honest(self, known))
+
+    return holds

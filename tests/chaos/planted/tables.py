@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from broker.locks import LockTable
-from broker.meta import GroupMeta
-from broker.meta_log import Operation, Table, Verb
-from broker.offsets import OffsetTable
+from broker.metadata.consumer_offsets import OffsetTable
+from broker.metadata.operations import Operation, Table, Verb
+from broker.metadata.replicated import GroupMeta
+from broker.queue_locks import LockTable
 from chaos.workloads.admin import PREFIX
-from remoting.bodies import MessageQueue
+from remoting.bodies.registry import MessageQueue
 from remoting.codes import ResponseCode
 from tests.chaos.planted.grafts import graft
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from chaos.local import Mode
-from chaos.scenario import Scenario, promised
-from chaos.schedule import Planned, Schedule
-from chaos.workload import Load, Plain, opened, pause, start_senders
+from chaos.host.local import Mode
+from chaos.load.workload import Load, Plain, opened, pause, start_senders
+from chaos.runs.scenario import Scenario, promised
+from chaos.runs.schedule import Planned, Schedule
 from chaos.workloads.groups import GROUP as WORKERS
 from chaos.workloads.orderly import GROUP as ORDERLY
-from pipeline.history import Act
+from pipeline.history.rows import Act
 
 RATE = 900.0
 ACKNOWLEDGED_MIN = 1000
@@ -144,6 +144,18 @@ TRIALS: Mapping[str, Trial] = {
             "bitrot",
             "A bit in the log of a stopped member flips.",
             (("bitflip-minority", 1500, 500), ("bitflip-minority", 3500, 500), ("bitflip-minority", 5500, 500)),
+        ),
+        _trial(
+            "holes",
+            "A member has lost a file of its log, and is killed while it repairs that.",
+            (("lose-file-killed", 3000, 500), ("lose-file-killed", 7000, 500)),
+            settings={"mappedFileSizeCommitLog": 256 * 1024},
+        ),
+        _trial(
+            "queues",
+            "A member has lost its ConsumeQueues, and is killed while it builds them anew.",
+            (("lose-queues-killed", 7000, 500), ("lose-queues-killed", 12_000, 500)),
+            seconds=16.0,
         ),
         _trial("pair", "A SYNC_MASTER and its slave; nothing is broken.", (), ("send", "bank"), "sync", settings=_SYNC),
         _trial(

@@ -1,0 +1,44 @@
+"""A Raft group of three real processes that are stopped, killed and started again by hand, and what they say."""
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from chaos.host.processes import ServerProcess, namesrv_process, raft_processes
+
+Group = tuple[ServerProcess, list[ServerProcess]]
+"""The NameServer and the members."""
+
+
+@contextlib.contextmanager
+def process_group(folder: Path, settings: Mapping[str, object]) -> Iterator[Group]:
+    """Start a NameServer and three members, and kill them in the end, in whatever state they are."""
+    namesrv = namesrv_process(folder / "namesrv")
+    members = raft_processes(folder, 3, namesrv=namesrv.address, settings=settings)
+    try:
+        namesrv.start()
+        for member in members:
+            member.launch()
+        for member in members:
+            member.wait_ready()
+        yield namesrv, members
+    finally:
+        for process in (*members, namesrv):
+            process.signal(signal.SIGCONT)
+            process.kill()
+
+
+def until(what: str, true: Callable[[], bool], within: float = 30.0) -> None:
+    """Wait until something is true, which `what` names."""
+    deadline = time.monotonic() + within
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def status(member: ServerProcess) -> dict[str, Any]:
+    """Return what a member says of its group, nothing when it does not answer."""
+    return member.state("/v1/raft") or {}

@@ -1,0 +1,156 @@
+"""Codes 14, 15 and 222 together, at a broker without a group: what RocketMQ 5.5.0 answers, and where ours is better."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from broker.admin.offsets import AdminOffsets
+from broker.messages.offset_handlers import RESET, OffsetHandlers
+from broker.metadata.feed import SLAVE
+from remoting.bodies.registry import ResetOffsetBody, SubscriptionGroupConfig, TopicConfig
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.headers.registry import (
+    QueryConsumerOffsetRequestHeader,
+    ResetOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from remoting.server import Connection
+from tests.parts.broker_parts import ADDRESS, Parts, Peer, broker_parts
+
+
+class Client(Peer):
+    """A connection, of a consumer or of an administrator's tool."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self.attachments: dict[str, Any] = {}
+
+
+class Requests:
+    """The handlers over a real store, and a member of the group that has come to offset 9 of 10."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.handlers = OffsetHandlers(
+            parts.config, parts.offsets, parts.topics, parts.groups, parts.store, parts.clients
+        )
+        self.admin = AdminOffsets(parts.context(address=ADDRESS), parts.tables, parts.persist)
+        self.tool = Client(1)
+        self.member = Client(2)
+
+    def query(self, topic: str = "T", queue_id: int = 0, *, group: str = "g", zero: bool | None = None) -> Command:
+        header = QueryConsumerOffsetRequestHeader(
+            consumerGroup=group, topic=topic, queueId=queue_id, setZeroIfNotFound=zero
+        )
+        made = Command.request(RequestCode.QUERY_CONSUMER_OFFSET, header)
+        return self._sent(self.handlers.query, self.tool, made)
+
+    def commit(self, offset: int, client: Client, *, oneway: bool = False) -> Command:
+        header = UpdateConsumerOffsetRequestHeader(consumerGroup="g", topic="T", queueId=0, commitOffset=offset)
+        made = Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, header, oneway=oneway)
+        return self._sent(self.handlers.update, client, made)
+
+    async def reset(self, timestamp: int) -> Command:
+        header = ResetOffsetRequestHeader(group="g", topic="T", timestamp=timestamp, isForce=True)
+        made = Command.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        request = Command(code=made.code, raw_ext=dict(made.ext))
+        return await self.admin.reset(cast("Connection", self.tool), request)
+
+    def stored(self) -> int:
+        return self.parts.offsets.query("g", "T", 0)
+
+    @staticmethod
+    def _sent(handler: Any, client: Client, made: Command) -> Command:
+        answer = handler(cast("Connection", client), Command(made.code, made.flag, raw_ext=dict(made.ext)))
+        assert isinstance(answer, Command)
+        return answer
+
+
+@pytest.fixture
+async def requests(tmp_path: Path) -> AsyncIterator[Requests]:
+    async with broker_parts(tmp_path) as parts:
+        parts.topics.update(TopicConfig("T", 2, 2))
+        parts.groups.update(SubscriptionGroupConfig("g"))
+        for _ in range(10):
+            parts.put("T", 0)
+        yield Requests(parts)
+
+
+def test_an_administrators_lower_commit_is_taken_while_the_group_is_connected(requests: Requests) -> None:
+    requests.parts.join(requests.member, "c", "g", "T")
+    requests.commit(9, requests.member)
+    assert requests.commit(4, requests.tool).code == ResponseCode.SUCCESS
+    assert requests.stored() == 4, "answered with success, and dropped"
+    # The member goes on from where it stands, as it does with RocketMQ.
+    requests.commit(10, requests.member)
+    assert requests.stored() == 10
+
+
+def test_behind_an_administrators_commit_a_late_one_is_still_late(requests: Requests) -> None:
+    """Who committed last is the member still: another that lost the queue does not get by."""
+    former = Client(3)
+    requests.parts.join(requests.member, "c", "g", "T")
+    requests.parts.join(former, "d", "g", "T")
+    requests.commit(9, requests.member)
+    requests.commit(7, requests.tool)
+    requests.commit(2, former)
+    assert requests.stored() == 7
+    requests.commit(6, requests.member)
+    assert requests.stored() == 6, "the owner may seek"
+
+
+def test_a_late_commit_of_a_member_that_lost_the_queue_is_none_of_an_administrator(requests: Requests) -> None:
+    former = Client(3)
+    requests.parts.join(requests.member, "c", "g", "T")
+    requests.parts.join(former, "d", "g", "T")
+    requests.commit(9, requests.member)
+    requests.commit(2, former)
+    assert requests.stored() == 9
+    requests.commit(2, Client(4), oneway=True)
+    assert requests.stored() == 9, "official consumers ask for no answer: this one's heartbeat is still to come"
+
+
+def test_what_a_slave_passes_on_is_no_administrators_word(requests: Requests) -> None:
+    requests.parts.join(requests.member, "c", "g", "T")
+    requests.commit(9, requests.member)
+    requests.tool.attachments[SLAVE] = True
+    requests.commit(4, requests.tool)
+    assert requests.stored() == 9
+
+
+@pytest.mark.parametrize("online", [False, True])
+async def test_a_reset_is_kept_until_the_groups_next_pull(requests: Requests, *, online: bool) -> None:
+    """222 to 0, then 15 with 5: "Offset has been previously reset", also of a group that nobody has joined yet."""
+    if online:
+        requests.parts.join(requests.member, "c", "g", "T")
+    answer = await requests.reset(0)
+    assert answer.code == ResponseCode.SUCCESS
+    assert sorted(ResetOffsetBody.decode(answer.body).offsetTable.values()) == [0, 0]
+    answer = requests.commit(5, requests.member)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, RESET)
+    assert requests.stored() == 0
+    assert requests.query().ext["offset"] == "0"
+    assert requests.parts.offsets.take_reset("g", "T", 0) == 0
+    assert requests.commit(5, requests.member).remark is None
+    assert requests.stored() == 5
+
+
+def test_a_group_begins_an_empty_queue_of_a_known_topic_at_0(requests: Requests) -> None:
+    """With 22 the client asks for the end next, and what is sent between the two questions is never read."""
+    answer = requests.query(queue_id=1, group="new")
+    assert (answer.code, answer.ext.get("offset")) == (ResponseCode.SUCCESS, "0")
+
+
+def test_what_is_not_known_to_be_empty_is_not_found(requests: Requests) -> None:
+    parts = requests.parts
+    assert requests.query("none").code == ResponseCode.QUERY_NOT_FOUND
+    assert requests.query("T", 2).code == ResponseCode.QUERY_NOT_FOUND, "the topic has two queues"
+    assert requests.query("T", -1).code == ResponseCode.QUERY_NOT_FOUND
+    assert requests.query("T", 1, group="new", zero=False).code == ResponseCode.QUERY_NOT_FOUND, "who asks so wants it"
+    parts.topics.update(TopicConfig("Old", 1, 1))
+    parts.put("Old", 0)
+    parts.store.min_offset = lambda *_: 1  # type: ignore[method-assign] # all of its messages have expired
+    assert requests.query("Old").code == ResponseCode.QUERY_NOT_FOUND

@@ -1,0 +1,95 @@
+"""remoting/audit.py: every administrative request leaves a line that says who, from where, what, and the answer."""
+
+import asyncio
+
+import pytest
+
+from remoting.audit import CHANGES, audited
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.connection import Connection, Handler, Reply
+from remoting.errors import CommandError
+from remoting.limits import ServerLimits
+from tests.parts.byte_peer import ECHO, echo, serving
+
+DELETE = RequestCode.DELETE_TOPIC_IN_BROKER
+
+
+async def lines(handler: Handler, caplog: pytest.LogCaptureFixture, request: Command) -> tuple[list[str], Command]:
+    """What the log says of one request, with the port that it came from left out, and the answer."""
+    table = audited({int(DELETE): handler, ECHO: echo})
+    with caplog.at_level("INFO", "audit"):
+        async with serving(table, ServerLimits()) as (_, peer):
+            peer.send(request)
+            answer = await peer.receive()
+            host, port = peer.writer.get_extra_info("sockname")[:2]
+    said = [record.message for record in caplog.records if record.name == "audit"]
+    return [line.replace(f"{host}:{port} ", "") for line in said], answer
+
+
+def asked(**fields: str) -> Command:
+    return Command.request(DELETE, ext=fields, body=b"12345")
+
+
+def done(_: Connection, __: Command) -> Reply:
+    return Command.response(ResponseCode.SUCCESS)
+
+
+def refused(_: Connection, __: Command) -> Reply:
+    raise CommandError(ResponseCode.NO_PERMISSION, "not you")
+
+
+def broken(_: Connection, __: Command) -> Reply:
+    raise RuntimeError("no\nidea")
+
+
+async def later(_: Connection, __: Command) -> Command:
+    await asyncio.sleep(0)
+    return Command.response(ResponseCode.TOPIC_NOT_EXIST, "no topic")
+
+
+async def later_refused(_: Connection, __: Command) -> Command:
+    await asyncio.sleep(0)
+    raise CommandError(ResponseCode.SYSTEM_ERROR, "lost the lead")
+
+
+def elsewhere(connection: Connection, request: Command) -> Reply:
+    connection.reply(request, Command.response(ResponseCode.SUCCESS))
+    return None
+
+
+@pytest.mark.parametrize(
+    ("handler", "outcome", "code"),
+    [
+        (done, "done", 0),
+        (refused, "refused with 16 (not you)", 16),
+        (broken, r"failed, RuntimeError (no\nidea)", 1),
+        (later, "refused with 17 (no topic)", 17),
+        (later_refused, "refused with 1 (lost the lead)", 1),
+        (elsewhere, "passed on", 0),
+    ],
+)
+async def test_a_line_tells_what_was_asked_and_what_became_of_it(
+    caplog: pytest.LogCaptureFixture, handler: Handler, outcome: str, code: int
+) -> None:
+    said, answer = await lines(handler, caplog, asked(topic="T"))
+    assert said == [f"asked for DELETE_TOPIC_IN_BROKER topic=T and a body of 5 bytes: {outcome}"]
+    assert answer.code == code
+
+
+async def test_what_a_stranger_writes_stays_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
+    said, _ = await lines(done, caplog, asked(topic="a\nb\x1b[2J" + "x" * 2000))
+    (line,) = said
+    assert line.isprintable()
+    assert len(line) < 600
+
+
+async def test_what_changes_nothing_leaves_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    said, _ = await lines(done, caplog, Command.request(ECHO))
+    assert said == []
+
+
+def test_clients_daily_requests_are_not_audited() -> None:
+    daily = {10, 11, 14, 15, 34, 35, 36, 38, 41, 42, 103, 104, 105, 310, 320, 361, 9111, 9113, 9120}
+    assert daily & CHANGES.keys() == set()
+    assert {17, 18, 25, 100, 102, 200, 205, 207, 215, 216, 222, 318, 9102, 9114, 9122} <= CHANGES.keys()
