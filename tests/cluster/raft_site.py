@@ -13,6 +13,7 @@ from client.admin.client import AdminClient
 from client.consume.litepull import LitePullConsumer
 from client.message import Message
 from client.produce.producer import Producer
+from client.routes import MASTER_ID
 from raftmq.cli.main import app
 from remoting.bodies.registry import MessageQueue
 from store.log.logscan import LogScan, Span
@@ -83,7 +84,11 @@ class Site:
         return done.stdout
 
     async def create(self) -> None:
+        """Create topic and group, once somebody leads and has registered: a member that serves need not."""
         async with AdminClient(self.namesrv.address) as admin:
+            async with asyncio.timeout(20):
+                while not any(broker.broker_id == MASTER_ID for broker in await admin.brokers()):
+                    await asyncio.sleep(0.05)
             await admin.create_topic(TOPIC, read_queues=len(QUEUES), write_queues=len(QUEUES))
             await admin.create_group(GROUP)
 

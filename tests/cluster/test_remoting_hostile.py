@@ -39,21 +39,20 @@ async def test_a_hundred_half_frames_are_not_kept(tmp_path: Path) -> None:
         address = namesrv.address
         port = int(address.rpartition(":")[2])
         before = namesrv.memory_mb()
-        writers = []
-        most = 0.0
-        for _ in range(20):
-            writers += await asyncio.gather(*(half_a_frame(port) for _ in range(5)))
-            most = max(most, namesrv.memory_mb())
-        began = time.monotonic()
-        answer = await client.invoke(address, Command.request(106), timeout=10)
-        assert answer.code == 0
-        assert time.monotonic() - began < 5
-        assert most - before < MEMORY_MB_MAX
-        for writer in writers:
-            writer.close()
-        async with asyncio.timeout(20):
-            while namesrv.memory_mb() - before > 64:
-                await asyncio.sleep(0.1)
+        # What has been freed may stay with the process for what comes next: again and again it takes no more than once.
+        for _ in range(3):
+            writers = []
+            most = 0.0
+            for _ in range(20):
+                writers += await asyncio.gather(*(half_a_frame(port) for _ in range(5)))
+                most = max(most, namesrv.memory_mb())
+            began = time.monotonic()
+            answer = await client.invoke(address, Command.request(106), timeout=10)
+            assert answer.code == 0
+            assert time.monotonic() - began < 5
+            assert most - before < MEMORY_MB_MAX
+            for writer in writers:
+                writer.close()
         await client.close()
     finally:
         await asyncio.to_thread(namesrv.kill)
