@@ -1,10 +1,11 @@
 """Whether this member's wall clock is one that the majority agrees with (R17).
 
-Members tell one another what their wall clocks say with every append and its answer; who does not lead also asks, as
-nobody answers it otherwise. An answer was given between question and arrival, and what is known of a peer is just that
-much: its clock is between so and so far ahead of *this member's monotonic clock*, which nobody sets. So whichever of
-the two wall clocks is set later, the difference is known at once, and an answer that waited in the socket of a stopped
-process makes what is known vague, never wrong. An append says only how far its sender's clock is at least.
+Members tell one another what their wall clocks say with appends and answers, up to some fifty times a second; who does
+not lead also asks, as nobody answers it otherwise. An answer was given between question and arrival, and what is known
+of a peer is just that much: its clock is between so and so far ahead of *this member's monotonic clock*, which nobody
+sets. So whichever of the two wall clocks is set later, the difference is known at once, and an answer that waited in
+the socket of a stopped process makes what is known vague, never wrong. An append says only how far its sender's clock
+is at least.
 
 A clock is *apart* when a majority of the voters is surely more than CLOCK_APART_MS_MAX away from it; when it has
 jumped and no majority confirms where it is now; or when one voter is so far away, none is known to agree, and none ever
@@ -29,6 +30,8 @@ HELLO_SECONDS = 2.0
 ASK_SECONDS = 1.0
 # How often the verdict is looked at.
 LOOK_SECONDS = 0.05
+# How often a peer is told, with what is sent anyway: with each of thousands of appends it would cost as much as those.
+TELL_SECONDS = 0.02
 # Of the time since a peer was heard: what is known of it gets so much more vague, until it says nothing any more.
 DRIFT = 0.05
 # Seconds after which a group of one takes over what its clock was set to: a person has time to set it right before.
@@ -61,7 +64,8 @@ class Clocks:
         self.steady = steady
         self._self_id = self_id
         self._seen: dict[str, Seen] = {}
-        self._told: set[str] = set()
+        # Whose programs know what to do with a clock, and when it was told last.
+        self._told: dict[str, float] = {}
         self._jumped_at: float | None = None
         self._jump_ms = 0
         # Whether a majority ever agreed, since this process began: a clock that has not jumped since is not the one
@@ -84,21 +88,28 @@ class Clocks:
             # It is known better, and a hello that is said again may have been on its way for long.
             return
         if CLOCKS in hello.features:
-            self._told.add(peer)
+            self._told[peer] = float("-inf")
         self.note(peer, hello.clock_ms, HELLO_SECONDS)
         self._looked_at = float("-inf")
 
     def left(self, peer: str) -> None:
         """Note that a link broke: another program may come back."""
-        self._told.discard(peer)
+        self._told.pop(peer, None)
 
     def says(self) -> int:
         """Return what this member tells others: its wall clock itself."""
         return min(max(0, self.steady.wall_ms()), CLOCK_MS_MAX)
 
-    def tells(self, peer: str) -> bool:
-        """Whether a peer's program knows what to do with a clock."""
-        return peer in self._told
+    def tell(self, peer: str) -> int | None:
+        """Return what to tell a peer with what is sent to it; None when its program does not know, or knows already."""
+        told_at = self._told.get(peer)
+        if told_at is None:
+            return None
+        now = self.steady.monotonic()
+        if now - told_at < TELL_SECONDS:
+            return None
+        self._told[peer] = now
+        return self.says()
 
     def note(self, peer: str, clock_ms: int, waited_s: float | None) -> None:
         """Take what a peer's clock said, in an answer to what was asked so long ago; None: it was not asked."""
@@ -122,7 +133,7 @@ class Clocks:
             return []
         self._ask_at = now + ASK_SECONDS
         self._number += 1
-        asked = sorted(peers & self._told)
+        asked = sorted(peers & self._told.keys())
         self._asked = dict.fromkeys(asked, (self._number, now))
         return [(peer, self._number) for peer in asked]
 

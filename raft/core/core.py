@@ -203,9 +203,9 @@ class Core(Voting):
     # -- clocks (R17) --
 
     def _send_timed(self, peer: str, message: RaftMessage) -> bool:
-        """Send a message; an append, or its answer, tells a peer whose program knows of it what the time is here."""
-        if message.kind in EXTRA_FIELDS and self.clocks.tells(peer):
-            message = message._replace(fields={**message.fields, "clock": self.clocks.says()})
+        """Send a message; now and then an append, or its answer, tells what the time is here."""
+        if message.kind in EXTRA_FIELDS and (clock := self.clocks.tell(peer)) is not None:
+            message = message._replace(fields={**message.fields, "clock": clock})
         return self._outside.send(peer, message)
 
     def ask_clocks(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raft.core.clocks import ALONE_SECONDS, Clocks
+from raft.core.clocks import ALONE_SECONDS, TELL_SECONDS, Clocks
 from raft.protocol import hello as hellos
 from raft.protocol.config import GroupConfig, Member
 from raft.protocol.hello import CLOCK_APART_MS_MAX, Hello
@@ -102,6 +102,21 @@ def test_R17_an_append_tells_only_how_far_its_sender_is_at_least() -> None:
     assert known.is_odd("n1")
 
 
+def test_R17_a_peer_is_told_now_and_then_and_at_once_when_it_comes_back() -> None:
+    clock = ManualClock()
+    known = clocks(clock)
+    assert known.tell("n1") == clock.now_ms()
+    assert known.tell("n2") == clock.now_ms(), "each for itself"
+    clock.advance(TELL_SECONDS / 2)
+    assert known.tell("n1") is None
+    clock.advance(TELL_SECONDS)
+    clock.set_wall(clock.now_ms() + HOURS_80)
+    assert known.tell("n1") == clock.now_ms(), "the clock itself, not what is held against it"
+    known.left("n1")
+    known.met("n1", hello(1, clock_ms=clock.now_ms()))
+    assert known.tell("n1") == clock.now_ms()
+
+
 def test_R17_what_was_long_not_heard_says_nothing_any_more() -> None:
     clock = ManualClock()
     known = clocks(clock)
@@ -117,7 +132,7 @@ def test_R15_a_member_without_the_feature_is_compared_when_it_is_linked_and_that
     old = hello(1, clock_ms=clock.now_ms(), features=())
     known.left("n1")
     known.met("n1", old)
-    assert not known.tells("n1")
+    assert known.tell("n1") is None
     assert known.ask({"n1", "n2"}) == [("n2", 1)]
     clock.advance(24 * 3600)
     known.look(VOTERS, now=True)
