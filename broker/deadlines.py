@@ -71,7 +71,9 @@ class Deadlines:
 
     def came_at(self) -> float:
         """Return when a request that is read now has come, at the earliest."""
-        now = self.now()
+        return self._came_at(self.now())
+
+    def _came_at(self, now: float) -> float:
         if now - self._awake_at > 2 * BEAT_SECONDS:
             return self._awake_at
         return now if self._paused_at is None else self._paused_at
@@ -79,14 +81,21 @@ class Deadlines:
     def of(self, request: Command) -> float:
         """Return until when a request's fate must be decided; fixed when this is first asked."""
         if not request.until:
-            left = self._left(request) if request.flag & HOP_FLAG else self._seconds
-            request.read_at = self.now()
-            request.until = self.came_at() + left
+            self._fix(request, self.now())
         return request.until
+
+    def _fix(self, request: Command, now: float) -> None:
+        left = self._left(request) if request.flag & HOP_FLAG else self._seconds
+        request.read_at = now
+        request.until = self._came_at(now) + left
 
     def over(self, request: Command) -> bool:
         """Whether nothing may be begun any more for a request."""
-        return self.of(request) <= self.now()
+        # Of every request, so that one look at the clock does.
+        now = self.now()
+        if not request.until:
+            self._fix(request, now)
+        return request.until <= now
 
     def came(self, request: Command) -> Came | None:
         """Return when a request came from its client; None of one that was passed on by a member of unknown clock."""

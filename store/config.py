@@ -40,7 +40,7 @@ class StoreConfig:
     checkCRCOnRecover: bool = True
     maxRecoveryCommitlogFiles: int = 30
 
-    scrubBytesPerSecond: int = 4 * 1024 * 1024  # of the log, read again and checked in the background; 0: none
+    scrubBytesPerSecond: int = 2 * 1024 * 1024  # of the log, read again and checked in the background; 0: none
 
     deleteWhen: str = "04"  # hours of the day, separated by ";"
     fileReservedTime: int = 72  # hours

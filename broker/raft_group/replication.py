@@ -33,6 +33,7 @@ IN_FLIGHT_ENTRIES = 4
 RETRY_SECONDS = 0.05
 _FOREVER = float("inf")
 _OK = PutStatus.PUT_OK
+_new_taken = tuple.__new__
 _SUCCESS = CODES[PutStatus.PUT_OK]
 _NOT_LEADER = int(ResponseCode.NOT_LEADER_FOR_QUEUE)
 # Refusals after which another member takes what this one did not.
@@ -139,7 +140,8 @@ class RaftReplication:
     def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:  # noqa: ARG002 # as the others
         """Store a record; see Replication."""
         size = len(record.body) + len(record.properties) + RECORD_OVERHEAD_BYTES
-        self._take(TakenRecords(record, done, size, until or _FOREVER))
+        # What TakenRecords() does, without its frame.
+        self._take(_new_taken(TakenRecords, (record, done, size, until or _FOREVER)))
 
     def append_batch(
         self,
@@ -276,11 +278,12 @@ class RaftReplication:
             for taken in flight.taken:
                 taken.refuse(PutStatus.UNKNOWN_ERROR)
         else:
+            committed = fate is Fate.COMMITTED
             for taken, result in zip(flight.taken, flight.results, strict=True):
-                status = _status(result)
+                status = result[0].status if type(result) is list else result.status
                 if status is not _OK:
                     taken.answer(result, CODES[status])
-                elif fate is Fate.COMMITTED:
+                elif committed:
                     taken.answer(result, _SUCCESS)
                 else:
                     taken.send_on()

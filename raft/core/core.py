@@ -168,11 +168,13 @@ class Core(Voting):
     def tick(self) -> None:
         """Stand if it is time; commit, apply, beat and send what is new."""
         now = self.now()
-        self.clocks.look(self.config)
-        self.ask_clocks()
-        if self.disk_stuck() and self.leads:
+        leads = self.leads
+        if not leads:
+            self.ask_clocks()
+        if self.disk_stuck() and leads:
             self.step_aside("its disk takes nothing")
-        if self.leads:
+            leads = self.leads
+        if leads:
             self._count()
         else:
             self.gate(now)
@@ -209,8 +211,8 @@ class Core(Voting):
         return self._outside.send(peer, message)
 
     def ask_clocks(self) -> None:
-        """Ask the others what their clocks say, now and then: only a leader hears it anyway."""
-        if self.leads or self.config is None:
+        """Ask the others what their clocks say, now and then, as only a leader hears it anyway."""
+        if self.config is None:
             return
         for peer, number in self.clocks.ask(self.linked):
             self.send(peer, RaftMessage(MessageKind.CLOCK, {"asked": number}))
@@ -271,7 +273,7 @@ class Core(Voting):
         return bool(entries and answer.fields["ok"]) and self.follower.on_disk() < self.follower.verified
 
     def wants_tick(self) -> bool:
-        """Whether an APPEND or its reply left something to do before time has passed."""
+        """Whether an APPEND, its reply or a sync left something to do before time has passed."""
         if self.leads:
             return self.replication.news
         return self.applied < min(self.election.commit, self.countable())
@@ -293,13 +295,19 @@ class Core(Voting):
         if fields["term"] > self.election.term:
             self.step_down(fields["term"])
         elif self.leads and fields["term"] == self.election.term:
-            asked_at = self.replication.reply(peer, fields)
+            asked_at = self.replication.reply(peer, fields, self.election.commit)
+            if peer in self.learners:
+                # It may have caught up, and vote from now on.
+                self.replication.news = True
             if asked_at is not None and "clock" in fields:
                 self.clocks.note(peer, fields["clock"], self.now() - asked_at)
 
     def durable(self) -> None:
-        """More is on disk: say so to the leader; a leader counts itself at the next tick."""
+        """More is on disk: say so to the leader; a leader counts itself at the next tick, if anybody else counts."""
         if self.leads:
+            peers, commit = self.replication.peers, self.election.commit
+            if len(self.voters) == 1 or any(peers[voter].match > commit for voter in self.voters if voter in peers):
+                self.replication.news = True
             return
         self.advance()
         answer = self.follower.acknowledge() if self.election.leader == self.follower.leader else None

@@ -176,12 +176,12 @@ class Voting:
 
     def disk_stuck(self) -> bool:
         """Whether the disk has taken nothing for so long that another should lead, if there is one."""
-        durable, since = self._durable_seen
-        if durable != self.log.durable or durable >= self.log.last.index:
-            since = self.now()
-            self._durable_seen = (self.log.durable, since)
-        alone = self.config is None or len(self.config.voters) == 1
-        return not alone and self.now() - since > self.settings.quorum_s
+        seen, since = self._durable_seen
+        durable, now = self.log.durable, self.now()
+        if seen != durable or durable >= self.log.last.index:
+            self._durable_seen = (durable, now)
+            return False
+        return now - since > self.settings.quorum_s and self.config is not None and len(self.config.voters) > 1
 
     def close_gate(self, now: float) -> None:
         """Close the gate behind a candidate code that did not run at `now`, because nobody can be reached."""

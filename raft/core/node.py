@@ -135,11 +135,12 @@ class RaftNode:
         self._founding.step()
         self._repair.step()
         core.clocks.look(core.config)
-        if core.leads and core.clocks.apart:
-            self._handover.flee(core.clocks.apart)
-        elif core.leads:
-            self._membership.promote_ready()
-            self._handover.prefer()
+        if core.leads:
+            if core.clocks.apart:
+                self._handover.flee(core.clocks.apart)
+            else:
+                self._membership.promote_ready()
+                self._handover.prefer()
         self._handover.step()
         core.tick()
         self._handover.step()
@@ -196,7 +197,7 @@ class RaftNode:
         """Note that the log is on disk up to `index`: acknowledge it, or count it."""
         assert index <= self._log.durable, f"durable up to {index}, the log says {self._log.durable}"
         self._core.durable()
-        if self._core.leads or self._core.wants_tick():
+        if self._core.wants_tick():
             self._wake()
 
     # -- proposals --

@@ -211,15 +211,18 @@ class PeerReplication:
                 self._stream(peer, commit)
         self._push(commit)
 
-    def reply(self, member: str, fields: Mapping[str, Any]) -> float | None:
-        """Take an APPEND_REPLY of this term; return when the append left that it answers, None for an old one."""
+    def reply(self, member: str, fields: Mapping[str, Any], commit: int) -> float | None:
+        """Take an APPEND_REPLY of this term; return when the append left that it answers, None for an old one.
+
+        What is committed already (up to `commit`) is no news: of three members the second answer needs no tick.
+        """
         peer = self.peers.get(member)
         if peer is None:
             return None
         # Any answer of this term renews the promise not to vote for another, whatever became of the entries.
         self._lease.acked(member, fields["seq"])
         current = peer.answered(fields["seq"], self._monotonic())
-        before = peer.match, peer.probing
+        match, probing = peer.match, peer.probing
         if fields["ok"]:
             # A late or doubled success is true all the same: what was on its disk in this term, is.
             peer.matched(fields["seq"], fields["match"], fields["durable"])
@@ -228,7 +231,8 @@ class PeerReplication:
             if not peer.differs(min(found, fields["hint_index"]) + 1):
                 # The peer refuses what it says it would take: wait for the next beat instead of spinning.
                 self._park(peer)
-        if (peer.match, peer.probing) != before or peer.probing or peer.next <= self._log.last.index:
+        counts = peer.match != match and peer.match > commit
+        if counts or peer.probing or probing or peer.next <= self._log.last.index:
             self.news = True
         return peer.asked_at if current else None
 

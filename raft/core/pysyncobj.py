@@ -5,9 +5,8 @@ down without a majority, the table of callbacks by (index, term) with the loop t
 not given: files (JournalView shows it our log), sockets (LibraryTransport), threads, a poller, its append and
 acknowledge path, membership, dumps, pickles.
 
-Two of the library's module globals are replaced: `createJournal`, so that the configuration may hold a Journal instead
-of a file name, and `monotonicTime`, so that it asks the clock of the node that is being entered: several nodes, each
-with its own clock, may live in one process.
+Two of the library's module globals are replaced (MODULE_GLOBALS): several nodes, each with its own clock, may live in
+one process.
 """
 
 # ruff: noqa: SLF001  # the private names of the library have their one place here
@@ -35,8 +34,7 @@ socket.inet_ntop = _socket.inet_ntop
 VERSION_WANTED = "0.3.17"
 # Entries answered in one tick: the library's loop costs microseconds for each, and nobody else runs meanwhile.
 APPLY_ENTRIES_MAX = 1024
-# More at once than so many are counted in bytes too.
-APPLY_FEW = 4
+APPLY_FEW = 4  # more at once are counted in bytes too
 
 _ROLES = tuple(sorted(Role))
 _LEADER = int(Role.LEADER)
@@ -79,10 +77,9 @@ MODULE_GLOBALS = {
 
 def missing_names() -> list[str]:
     """Return what this module uses of the library and does not find in it."""
-    made = stock.SyncObj.__init__.__code__.co_names
     return [
         *(name for name in PRIVATE_METHODS if not callable(getattr(stock.SyncObj, name, None))),
-        *(name for name in PRIVATE_STATE if name not in made),
+        *(name for name in PRIVATE_STATE if name not in stock.SyncObj.__init__.__code__.co_names),
         *(name for name in MODULE_GLOBALS if not hasattr(stock, name)),
     ]
 
@@ -91,7 +88,6 @@ if VERSION != VERSION_WANTED:
     raise ImportError(f"pysyncobj {VERSION} is installed, {VERSION_WANTED} is needed: its private names are used")
 if missing_names():
     raise ImportError(f"pysyncobj {VERSION} lacks {', '.join(missing_names())}: install the original wheel")
-
 
 _create_journal = stock.createJournal
 
@@ -186,8 +182,12 @@ class _NoPoller:
 class _Peer(Node):  # type: ignore[misc]  # the library carries no types
     """A node that hashes alike in every process: the library sends in a set's order, and a seed has one story."""
 
+    def __init__(self, member: str) -> None:
+        super().__init__(member)
+        self._hash = crc32(member.encode())  # asked for thirty times for each entry
+
     def __hash__(self) -> int:
-        return crc32(self.id.encode())
+        return self._hash
 
 
 class _Sync(stock.SyncObj):  # type: ignore[misc]  # the library carries no types
@@ -274,7 +274,7 @@ class Election:
         self._sync._SyncObj__raftLastApplied = min(self._sync._SyncObj__raftCommitIndex, hooks.countable())
 
     def _node(self, member: str) -> Any:
-        return self._nodes.setdefault(member, _Peer(member))
+        return self._nodes.get(member) or self._nodes.setdefault(member, _Peer(member))
 
     @property
     def role(self) -> Role:
@@ -284,7 +284,7 @@ class Election:
     @property
     def leads(self) -> bool:
         """Whether this member leads, as far as it knows."""
-        return bool(self._sync._SyncObj__raftState == _LEADER)
+        return self._sync._SyncObj__raftState == _LEADER  # type: ignore[no-any-return] # numbers, asked all the time
 
     @property
     def term(self) -> int:

@@ -16,6 +16,8 @@ from raft.protocol.wire import FRAME_BYTES_MAX, KEEPALIVE, Piece, RaftFrameReade
 # Bytes that one link takes in one turn of the loop: a member that catches up gets them faster than it can check them,
 # and who else has something to do waits meanwhile. A frame that is longer is taken alone.
 TURN_BYTES = 1024 * 1024
+# Reads of less are not counted: a loop that reads several times in one turn does so while the kernel has much.
+SMALL_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,8 @@ class Link(asyncio.BufferedProtocol):
 
     def _count(self, received: int) -> None:
         """Read no more in this turn of the loop once it is enough."""
+        if received < SMALL_BYTES:
+            return
         self._turn_bytes += received
         if self._next_turn is None:
             self._next_turn = self._loop.call_soon(self._turn)

@@ -66,7 +66,7 @@ class EntryLog(EntryView):
     @property
     def readable(self) -> int:
         """The index up to which what is committed can be released now."""
-        hole = self.holes.behind(self._held.released)
+        hole = self.holes.behind(self._held.released) if self.holes.ranges else None
         return self._last.index if hole is None else max(self._held.released, hole[0] - 1)
 
     @property
@@ -301,7 +301,7 @@ class EntryLog(EntryView):
         """
         position = min(position, self._log.flushed)
         # What is damaged counts once it is mended, but for what was synced before it rotted: then the floor stands.
-        hole = self.holes.behind(self.durable)
+        hole = self.holes.behind(self.durable) if self.holes.ranges else None
         until = self._last.index if hole is None else hole[0] - 1
         if position >= self._last.end:
             self.durable = max(self.durable, until)

@@ -67,7 +67,7 @@ class EntryView:
     @property
     def whole(self) -> bool:
         """Whether everything up to the floor can be read."""
-        return not self.holes
+        return not self.holes.ranges
 
     def mark_damaged(self, first: int, last: int) -> None:
         """Note that entries are not as they were written, on a running member too: they are fetched from peers.
@@ -96,7 +96,7 @@ class EntryView:
 
     def _is_stuck(self) -> bool:
         """Whether a hole lies in what this member has not acknowledged: nothing behind it counts as durable."""
-        return self.holes.behind(self.durable) is not None
+        return bool(self.holes.ranges) and self.holes.behind(self.durable) is not None
 
     def term(self, index: int) -> int | None:
         """Return the term of an entry from base to last, None outside (and for a damaged one)."""
@@ -126,7 +126,7 @@ class EntryView:
 
     def _reads_config(self, index: int) -> bool:
         """Tell whether a CONFIG can be read; looked at once, for this is asked at every append."""
-        if self.holes.at(index) is not None:
+        if self.holes.ranges and self.holes.at(index) is not None:
             return False
         if index != self._config_read:
             if self._control(index) is None:
@@ -159,7 +159,7 @@ class EntryView:
         last = self._last.index
         if not self._base.index < index <= last or self._is_damaged(index):
             return []
-        if (hole := self.holes.behind(index)) is not None:
+        if self.holes.ranges and (hole := self.holes.behind(index)) is not None:
             last = hole[0] - 1
         found = self._finder.read(index, last, bytes_max)
         if not found and index <= self.floor:
@@ -182,7 +182,7 @@ class EntryView:
         return control
 
     def _is_damaged(self, index: int) -> bool:
-        return self.holes.at(index) is not None
+        return bool(self.holes.ranges) and self.holes.at(index) is not None
 
     def _mark(self, index: int) -> tuple[Mark, int]:
         """Return the mark of an entry from base to last, and the last CONFIG there."""

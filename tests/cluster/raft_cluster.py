@@ -21,7 +21,7 @@ CALM = {"raftElectionMsMin": "2500", "raftElectionMsMax": "3000"}
 
 async def read_all(namesrv: str, topic: str, count: int) -> list[MessageExt]:
     """Read a topic from its start, as soon as the NameServer knows it: a new one is registered after the first send."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             with contextlib.suppress(RouteError):
                 return await everything(namesrv, topic, count)

@@ -186,7 +186,7 @@ async def shrink(
 
 async def stop_equal(site: Site, members: list[ServerProcess]) -> None:
     """Stop a group whose members have come to the same end, and compare their logs byte for byte."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             states = [await asyncio.to_thread(member.state, "/v1/raft") for member in members]
             ends = {state["end"] for state in states if state is not None}
@@ -200,7 +200,7 @@ async def stop_equal(site: Site, members: list[ServerProcess]) -> None:
 
 async def until_settled(leader: ServerProcess) -> None:
     """Wait until the last change of membership is over, and the leader serves."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             state = await asyncio.to_thread(leader.state, "/v1/raft")
             if state is not None and state["leads"] and state["applied"] >= state["config_index"]:

@@ -196,7 +196,7 @@ async def test_a_new_permission_reaches_the_route(cluster: Cluster, client: Remo
     await client.call(address, RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerPermission=4\n")
     answer = await client.call(address, RequestCode.GET_BROKER_CONFIG)
     assert parse_properties(bytes(answer.body).decode())["brokerPermission"] == "4"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (await route(client, cluster, "T")).queueDatas[0].perm != 4:
             await asyncio.sleep(0.02)
 

@@ -201,7 +201,7 @@ async def test_a_closed_connection_leaves_nothing_parked(broker: Broker, client:
     parked = other.submit(
         broker.address, Command.request(RequestCode.PULL_MESSAGE, pull_header(1, suspend_ms=20_000)), 10.0
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not broker._parts.backlog().parked_pulls:
             await asyncio.sleep(0.01)
         await other.close()
@@ -239,7 +239,7 @@ async def test_a_group_its_members_and_their_notices(broker: Broker) -> None:
 
     told.clear()
     await two.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not told:
             await asyncio.sleep(0.01)
     # What the one that left had locked is free at once.

@@ -84,7 +84,7 @@ async def test_a_delayed_message_comes_not_before_its_time(tmp_path: Path, clien
         )
         [later] = messages(pulled)
         assert later.body == b"later"
-        assert 1.99 <= time.monotonic() - began < 4
+        assert 1.99 <= time.monotonic() - began < 10
         assert later.store_timestamp - now.store_timestamp >= 1900
 
 

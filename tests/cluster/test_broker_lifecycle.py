@@ -116,7 +116,7 @@ async def route(client: RemotingClient, address: str, topic: str = "T") -> Topic
 
 
 async def appears(client: RemotingClient, address: str) -> TopicRouteData:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (found := await route(client, address)) is None:
             await asyncio.sleep(0.02)
         return found
@@ -168,7 +168,7 @@ async def test_a_change_of_the_brokers_permission_reaches_the_route(tmp_path: Pa
         await appears(client, address)
         answer = await ask(client, broker, RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerPermission=4\n")
         assert answer.code == ResponseCode.SUCCESS, answer
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (await appears(client, address)).queueDatas[0].perm != 4:
                 await asyncio.sleep(0.02)
     await server.close()

@@ -48,14 +48,14 @@ async def fill(group: RaftCluster) -> None:
 
 
 async def whole(broker: Broker) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not status(broker)["whole"]:
             await asyncio.sleep(0.02)
 
 
 async def check(group: RaftCluster, tmp_path: Path, hurt: str) -> None:
     """The member serves as leader what it lost: messages, and the topics in between."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len({broker.store.written for broker in group.brokers.values()}) > 1:
             await asyncio.sleep(0.01)
     for number in range(3):
@@ -125,7 +125,7 @@ async def test_R4_metadata_that_rots_is_waited_for(group: RaftCluster, tmp_path:
     hurt = next(member for member in group.ids if member != leader)
     entries = group.brokers[hurt].store.entries
     assert entries is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while entries.released < entries.last.index:
             await asyncio.sleep(0.01)
     found = [entries.control(index) for index in range(1, entries.last.index + 1)]

@@ -32,7 +32,7 @@ async def consume(cluster: Cluster, group: str, count: int) -> PushConsumer:
     consumer.subscribe("T")
     consumer.on_message(callback)
     await consumer.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await enough.wait()
     await consumer.commit()
     return consumer
@@ -82,7 +82,7 @@ async def test_topic_figures_follow_the_messages(cluster: Cluster) -> None:
 
 async def test_messages_are_found_in_every_way(cluster: Cluster) -> None:
     first, second = await send(cluster, Message("T", b"one", keys="k1 common"), Message("T", b"two", keys="common"))
-    async with AdminClient(cluster.namesrv) as admin, asyncio.timeout(5):
+    async with AdminClient(cluster.namesrv) as admin, asyncio.timeout(20):
         while len(await admin.messages_by_key("T", "common")) < 2:
             await asyncio.sleep(0.01)
         assert [found.body for found in await admin.messages_by_key("T", "common")] == [b"one", b"two"]
@@ -166,7 +166,7 @@ async def test_a_member_consumes_one_message_on_request(cluster: Cluster) -> Non
 async def test_producers_are_listed(cluster: Cluster) -> None:
     async with Producer("listed", cluster.namesrv) as producer, AdminClient(cluster.namesrv) as admin:
         await producer.send(Message("T", b"x"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not (found := (await admin.producer_connection("listed", "T")).connectionSet):
                 await asyncio.sleep(0.01)
         assert [connection.clientId for connection in found] == [producer.instance.client_id]

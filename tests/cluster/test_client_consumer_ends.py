@@ -43,7 +43,7 @@ async def test_a_callback_may_close_its_own_consumer(cluster: Cluster, orderly: 
         closed.set()
 
     consumer = consumer_of(cluster, "closing", callback, orderly=orderly)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await consumer.start()
         await closed.wait()
         await consumer.close()
@@ -199,7 +199,7 @@ async def test_a_lock_is_given_back_when_the_callback_has_ended(cluster: Cluster
     # Past consume_timeout, and given up; but it is still at work.
     assert first._locks.held(held[0])
     may_end.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while first._locks.held(held[0]):
             await asyncio.sleep(0.01)
     await first.close()

@@ -126,7 +126,7 @@ async def test_R14_a_follower_does_not_move_a_consumer(group: RaftCluster) -> No
         for member in group.ids:
             if member != follower:
                 await group.stop_broker(member)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while group.brokers[follower].role.lease():
                 await asyncio.sleep(0.01)
         answer = await client.pull(99)

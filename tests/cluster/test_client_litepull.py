@@ -94,7 +94,7 @@ async def test_subscribers_share_the_queues_and_take_over(cluster: Cluster) -> N
     two.subscribe("T")
 
     async def until(*counts: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while (len(one.assignment()), len(two.assignment())) != counts:
                 await asyncio.sleep(0.01)
 
@@ -114,7 +114,7 @@ async def test_tags_are_filtered_and_the_position_moves_on(cluster: Cluster) -> 
     async with LitePullConsumer("tags", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET) as consumer:
         await consumer.assign([QUEUE], "Aa")
         assert await bodies(consumer, 3) == [b"0", b"3", b"6"]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while await consumer.position(QUEUE) < 9:
                 await consumer.poll(0.05)
 
@@ -147,7 +147,7 @@ async def test_a_position_beyond_the_end_is_corrected(cluster: Cluster) -> None:
     async with LitePullConsumer("far", cluster.namesrv) as consumer:
         await consumer.assign([QUEUE])
         consumer.seek(QUEUE, 1000)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while await consumer.position(QUEUE) == 1000:
                 assert await consumer.poll(0.05) == []
         assert await consumer.position(QUEUE) == 3, "at the end: nothing is read again"

@@ -124,7 +124,7 @@ async def test_no_route_names_the_nameservers(cluster: Cluster) -> None:
         began = time.monotonic()
         with pytest.raises(RouteError, match=rf"No topic route info for topic T .*{cluster.namesrv}"):
             await producer.send(Message("T", b"x"))
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 2.5
 
 
 async def test_no_nameserver_is_said_with_its_address() -> None:

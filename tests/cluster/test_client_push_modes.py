@@ -40,7 +40,7 @@ async def test_in_order_each_queue_comes_one_by_one_even_after_a_failure(cluster
     consumer = PushConsumer("orderly", cluster.namesrv, from_where=FIRST, orderly=True)
     consumer.subscribe("T")
     consumer.on_message(consume)
-    async with consumer, asyncio.timeout(10):
+    async with consumer, asyncio.timeout(30):
         await done.wait()
     assert failures == 1
     assert order == [b"%d" % number for number in range(20)]
@@ -129,7 +129,7 @@ async def test_an_offset_reset_at_the_broker_reaches_the_member(cluster: Cluster
         await admin.close()
         # The broker tells it with the next pull; a new message ends the one that waits.
         await send(cluster, 1, start=6, one_queue=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while set(seen.bodies[6:]) != {b"%d" % number for number in range(7)}:
                 await asyncio.sleep(0.01)
 

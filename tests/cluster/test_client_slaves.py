@@ -61,7 +61,7 @@ async def send(pair: LocalCluster, start: int, end: int) -> None:
 async def copied(pair: LocalCluster) -> None:
     """Wait until the slave has all messages, and knows their topic."""
     await asyncio.to_thread(pair.wait_caught_up)
-    async with AdminClient(pair.address) as admin, asyncio.timeout(10):
+    async with AdminClient(pair.address) as admin, asyncio.timeout(30):
         while await admin.topic_config("T", pair.brokers[1].address) is None:
             await asyncio.sleep(0.02)
 
@@ -128,7 +128,7 @@ async def test_producers_go_to_another_group_at_once(pair: LocalCluster) -> None
     await asyncio.to_thread(other.start)
     try:
         async with Producer("P", pair.address) as producer:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while len({queue.brokerName for queue in await producer.queues("T")}) < 2:
                     await producer.send(Message("T", b"x"))
             pair.broker.kill()
@@ -138,8 +138,8 @@ async def test_producers_go_to_another_group_at_once(pair: LocalCluster) -> None
                 result = await producer.send(Message("T", b"%d" % number))
                 took.append(time.monotonic() - began)
                 assert result.queue.brokerName == "broker-b"
-            assert max(took) < 1
+            assert max(took) < 2.5
             # With the slave's refusals or the dead master's port, each second one would have waited.
-            assert sorted(took)[len(took) // 2] < 0.1
+            assert sorted(took)[len(took) // 2] < 0.5
     finally:
         other.kill()

@@ -34,7 +34,7 @@ async def test_a_slow_reader_is_served_by_a_follower_whoever_leads(tmp_path: Pat
             await admin.create_group("G", address=cluster.brokers[leader].address)
         # A follower asks its leader for its readers while it does not know the topic or the group, or that all is
         # committed.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not all(knows_all(broker) for broker in cluster.brokers.values()):
                 await asyncio.sleep(0.02)
         async with LitePullConsumer("G", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET) as consumer:
@@ -68,6 +68,6 @@ async def lead(cluster: RaftCluster, wanted: str) -> None:
             while await cluster.leader() != wanted:
                 await admin.transfer_leader(group, wanted)
         address = cluster.brokers[wanted].address
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (await admin.cluster_info()).brokerAddrTable[group].brokerAddrs.get(0) != address:
                 await asyncio.sleep(0.02)

@@ -63,7 +63,7 @@ class Wire:
 
     async def ask(self, frame: bytes) -> Command:
         self.writer.write(frame)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 data = await self._reader.read(1 << 16)
                 assert data, "the broker closed the connection"

@@ -60,7 +60,7 @@ async def test_our_master_says_the_same_to_the_recorded_slave() -> None:
                 rest = frames[frames.index((position, piece)) + 1][1] if position % FILE_BYTES == 0x3FC2 else b""
                 master.grow(piece + rest)
             size = HEAD_BYTES + len(piece)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 assert await slave.reader.readexactly(size) == head(position, len(piece)) + piece
             for offset in sorted({offset for offset in offsets if position < offset <= position + len(piece)}):
                 slave.report(offset)

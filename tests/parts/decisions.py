@@ -137,7 +137,7 @@ class Setting:
         return found
 
     async def restarted(self) -> RestartAction:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not self.restarts:
                 await asyncio.sleep(promotion.RESTART_PAUSE_SECONDS / 10)
         (action,) = self.restarts

@@ -126,6 +126,6 @@ def send(body: bytes = b"body", *, oneway: bool = False, properties: str = "TAGS
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.001)

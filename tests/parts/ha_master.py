@@ -69,7 +69,7 @@ class Master:
         self.server.advanced()
 
     async def until_acked(self, position: int, slaves: int = 1) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while self.server.acked_by(slaves) < position:
                 await asyncio.sleep(0.001)
 
@@ -89,7 +89,7 @@ class Slave:
     async def frame(self) -> tuple[int, bytes]:
         """Return the next frame, signs of life included; EOFError when the connection has ended."""
         while not self.frames:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 data = await self.reader.read(65536)
             if not data:
                 raise EOFError

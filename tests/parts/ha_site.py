@@ -37,7 +37,7 @@ def intervals(**keys: Any) -> ClassicKeys:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.001)
 

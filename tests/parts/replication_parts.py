@@ -75,7 +75,7 @@ async def turn() -> None:
 
 
 async def answered(answers: Answers, count: int = 1) -> list[int]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(answers.codes) < count:
             await asyncio.sleep(0.001)
     return answers.codes

@@ -175,7 +175,7 @@ class SlaveBroker(Tables):
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Return when something holds."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not holds():
                 await asyncio.sleep(0.005)
 

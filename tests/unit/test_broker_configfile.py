@@ -130,11 +130,11 @@ async def test_a_writing_without_room_is_told_tried_again_and_done(
     found = without_room(meta)
     assert found is not None
     assert is_full(found)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while tries < 5:
             await asyncio.sleep(0.001)
     full = False
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while without_room(meta) is not None:
             await asyncio.sleep(0.001)
     await topics.save()

@@ -69,7 +69,7 @@ class Pair:
         return fields
 
     async def restarted(self) -> RestartAction:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not self.restarts:
                 await asyncio.sleep(0.005)
         (action,) = self.restarts

@@ -18,7 +18,7 @@ from tests.parts.decisions import MASTER, NAMESRV, NOBODY, OTHER, OWN, Setting
 
 async def fenced(setting: Setting) -> Fence:
     """Wait until a fence is written down."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while (found := override.read(setting.folder)) is None or found.fenced is None:
             await asyncio.sleep(0.001)
     return found.fenced

@@ -262,7 +262,7 @@ async def test_what_is_given_back_again_and_again_ends_with_its_first_deadline(g
 
 async def test_one_way_requests_go_on_once(group: Group) -> None:
     await group.client.oneway(group.follower.address, send(oneway=True))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await group.leader.arrived.wait()
     assert group.leader.taken[0].is_oneway
     assert group.follower.forwarder.pending == 0

@@ -43,7 +43,7 @@ class Master:
     async def slave(self) -> Slave:
         slave = Slave(*await asyncio.open_connection("127.0.0.1", self.server.port))
         slave.report(0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not self.server.in_sync():
                 await asyncio.sleep(0.001)
         return slave

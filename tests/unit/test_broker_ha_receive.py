@@ -86,7 +86,7 @@ class Rig:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0)
 

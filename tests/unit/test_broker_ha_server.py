@@ -20,7 +20,7 @@ UNMEASURED = {"haSendHeartbeatInterval": 60_000, "haHousekeepingInterval": 60_00
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.001)
 

@@ -204,7 +204,7 @@ async def test_a_parked_pull_keeps_nothing_of_its_body(setting: Setting, kind: i
 
 async def test_parked_until_the_deadline(setting: Setting) -> None:
     setting.pull(0, suspend_ms=10)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not setting.consumer.answers:
             await asyncio.sleep(0.005)
     assert setting.last.code == 19
@@ -214,7 +214,7 @@ async def test_parked_until_the_deadline(setting: Setting) -> None:
 async def test_short_polling(setting: Setting) -> None:
     setting.parts.config.update({"longPollingEnable": "false", "shortPollingTimeMills": "10"})
     setting.pull(0, suspend_ms=60_000)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not setting.consumer.answers:
             await asyncio.sleep(0.005)
     assert setting.last.code == 19
@@ -290,7 +290,7 @@ async def test_cold_pages_are_read_by_a_thread(setting: Setting, monkeypatch: py
     monkeypatch.setattr(store, "read_cold", lambda _: warm)
     setting.pull(0)
     assert setting.consumer.answers == []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not setting.consumer.answers:
             await asyncio.sleep(0.005)
     assert [message.body for message in decode_records(memoryview(setting.last.body))] == [b"old"]
@@ -300,7 +300,7 @@ async def test_cold_pages_are_read_by_a_thread(setting: Setting, monkeypatch: py
 
     monkeypatch.setattr(store, "read_cold", failing)
     setting.pull(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(setting.consumer.answers) < 2:
             await asyncio.sleep(0.005)
     assert setting.last.code == ResponseCode.SYSTEM_ERROR

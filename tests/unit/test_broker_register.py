@@ -212,7 +212,7 @@ def test_suspicious_addresses(address: str, name_server: str, suspicious: bool) 
 
 
 async def told(name_server: NameServer, count: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(name_server.headers) < count:
             await asyncio.sleep(0.001)
 

@@ -72,7 +72,7 @@ class Stage:
         return list(Tail(self._path).lines())
 
     async def until(self, enough: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not enough():
                 await asyncio.sleep(0.001)
 

@@ -62,7 +62,7 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not true():
             await asyncio.sleep(0.001)
 

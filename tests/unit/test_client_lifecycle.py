@@ -38,7 +38,7 @@ def free(part: Part) -> Part:
 
 
 async def turns(until: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not until():
             await asyncio.sleep(0)
 

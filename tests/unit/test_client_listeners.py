@@ -52,7 +52,7 @@ class Source:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.001)
 

@@ -121,7 +121,7 @@ async def test_a_slave_that_sends_away_is_asked_now_and_then_until_the_master_is
         consumer = LitePullConsumer("G", pair.namesrv)
     consumer.subscribe("T")
     async with consumer:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not pair.slave.pulls:
                 await asyncio.sleep(0.01)
         before = pair.slave.pulls
@@ -129,17 +129,17 @@ async def test_a_slave_that_sends_away_is_asked_now_and_then_until_the_master_is
         await asyncio.sleep(0.5)
         assert pair.slave.pulls - before < 30
         pair.there = True
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while pair.master.pulls < 2:
                 await asyncio.sleep(0.01)
         asked = pair.slave.pulls
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while pair.master.pulls < 4:
                 await asyncio.sleep(0.01)
         assert pair.slave.pulls <= asked + 2
         if isinstance(consumer, PushConsumer):
             # The slave was told where the group began, as nobody else was there; now the master is.
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while not pair.master.commits:
                     await consumer.commit()
                     await asyncio.sleep(0.01)

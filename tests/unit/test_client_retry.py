@@ -72,7 +72,7 @@ async def test_the_deadline_ends_it() -> None:
     began = time.monotonic()
     with pytest.raises(ConnectError):
         await with_retries(attempts, attempts=3, deadline=began + 0.2)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(

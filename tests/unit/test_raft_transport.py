@@ -35,7 +35,7 @@ async def no_sockets() -> None:
     """Wait until a connection that was still shaking hands when its side closed has seen that the other one is gone."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, asyncio.SelectorEventLoop):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             # The loop's own pipe to itself stays.
             while len(loop._selector.get_map()) > 1:  # type: ignore[attr-defined]
                 await asyncio.sleep(0)
