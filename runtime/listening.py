@@ -1,8 +1,9 @@
-"""Listening sockets: an address that cannot be had is named by its key, and the end comes in good order."""
+"""Listening sockets: an address that cannot be had is named by its key, who reaches it, and an end in good order."""
 
 import asyncio
 import contextlib
 import errno
+import ipaddress
 from collections.abc import Iterator
 
 # From an accept to the connection at its protocol: one turn of the loop makes the transport, the next calls
@@ -22,6 +23,25 @@ async def stop_accepting(server: asyncio.Server) -> None:
     for _ in range(_TURNS):
         await asyncio.sleep(0)
     server.close()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address names this machine for sure; other names than localhost are not looked up."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def exposed(host: str) -> str | None:
+    """Return what it means that a server listens at an address that others reach; None when only this machine does."""
+    if is_loopback(host):
+        return None
+    return f"there is no access control: whoever reaches {host} may send, read, delete and administer (SECURITY.md)"
 
 
 @contextlib.contextmanager

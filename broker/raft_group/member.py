@@ -32,7 +32,7 @@ from broker.settings.raft_keys import (
     group_warnings,
     moved_members,
     raft_bind_address,
-    read_secret,
+    read_secrets,
     tls_contexts,
 )
 from broker.settings.restart import RestartAction
@@ -121,7 +121,7 @@ class RaftGroup:
             self._votes,
             hello=self._hello,
             events=self,
-            secret=read_secret(config),
+            secrets=read_secrets(config),
             tls=None if tls is None else Tls(tls.server, tls.client),
             copies=self._copies,
             clock=clock,

@@ -13,7 +13,7 @@ from pathlib import Path
 from broker.metadata.replicated import deleted_topics
 from broker.settings.decision import NAME as MODE_NAME
 from broker.settings.pair_memory import PAIR_NAME
-from broker.settings.raft_keys import RaftKeys, read_secret, tls_contexts
+from broker.settings.raft_keys import RaftKeys, read_secrets, tls_contexts
 from raft.network.transport import Tls
 from raft.protocol.settings import RaftSettings
 from raft.protocol.types import Mark
@@ -204,7 +204,7 @@ async def copy_from_leader(config: StoreConfig, keys: RaftKeys, settings: RaftSe
         self_id=settings.self_id,
         group=settings.group,
         peers=copy_peers(settings, read_marker(config.root / MARKER) or Marker()),
-        secret=read_secret(keys),
+        secrets=read_secrets(keys),
         tls=None if tls is None else Tls(tls.server, tls.client),
     )
     with target.locked():

@@ -1,6 +1,6 @@
 """Binds a RaftNode to the event loop: its timer, its links, and the news from the flusher's thread.
 
-driver = RaftDriver(settings, log, votes, hello=…, events=…, secret=…)
+driver = RaftDriver(settings, log, votes, hello=…, events=…, secrets=…)
 await driver.start(host, port)      # listens, dials the others, begins to tick
 driver.node.propose(…)
 await driver.hand_over(timeout)     # when this process stops in good order
@@ -84,7 +84,7 @@ class RaftDriver:
         *,
         hello: Callable[[], Hello],
         events: GroupEvents,
-        secret: bytes | None,
+        secrets: tuple[bytes, ...],
         tls: Tls | None = None,
         copies: CopyDesk | None = None,
         clock: Clock | None = None,
@@ -92,7 +92,7 @@ class RaftDriver:
         limits: LinkLimits = _LIMITS,
         on_linked: Callable[[str, Hello], None] | None = None,
     ) -> None:
-        """`secret` is required when a member is not on loopback; `copies` serves members that must be reset.
+        """`secrets` are required when a member is not on loopback; `copies` serves members that must be reset.
 
         `on_linked` is told each time that there is a link to a member, and what that one says of itself.
         """
@@ -119,7 +119,7 @@ class RaftDriver:
             settings.group,
             hello=hello,
             events=links,
-            secret=secret,
+            secrets=secrets,
             limits=limits,
             tls=tls,
             copies=copies,

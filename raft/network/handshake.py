@@ -11,6 +11,9 @@ The dialling side D and the accepting side A exchange four frames, each a CBOR m
 group, purpose, both ids, both nonces, hello]: the labels keep one side's proof from being shown as the other's, the
 nonces keep an old one from being shown again. What follows on the link is neither encrypted nor authenticated by this:
 that is what TLS is for. Without a secret (every member on loopback) the key is empty and the exchange is the same.
+
+A member may know several secrets, so that they can be changed while the group runs: A proves that it knows its first
+one, D looks which of its own that is, and both go on with that.
 """
 
 import hmac
@@ -47,11 +50,12 @@ class HandshakeRefused(Exception):
 
 
 class Identity(NamedTuple):
-    """Who this member is to the others. `secret` is empty where every member is on loopback."""
+    """Who this member is to the others. `secrets` is empty where every member is on loopback."""
 
     group: str
     self_id: str
-    secret: bytes
+    secrets: tuple[bytes, ...]
+    """Any of them may be the other side's; the first one is what this member proves itself with when it is dialled."""
     hello: Callable[[], bytes]
     """Made anew for each link: it tells what this member's log looks like now."""
     dial_from: str = ""
@@ -71,6 +75,8 @@ class _Shake:
     def __init__(self, identity: Identity, nonce: bytes) -> None:
         assert len(nonce) == NONCE_BYTES, "as long as the hash"
         self._identity = identity
+        self._secrets = identity.secrets or (b"",)
+        self._secret = self._secrets[0]
         self._nonce = nonce
         self._transcript: list[object] = []
         self._expected = 0
@@ -80,11 +86,20 @@ class _Shake:
         """The other side's, as it sent it; complete once a step was `done`."""
 
     def _mac(self, label: str, hello: bytes) -> bytes:
-        return hmac.digest(self._identity.secret, cbor2.dumps([label, *self._transcript, hello]), "sha256")
+        return hmac.digest(self._secret, cbor2.dumps([label, *self._transcript, hello]), "sha256")
 
     def _check(self, fields: dict[str, Any], label: str, hello: bytes) -> None:
         if not hmac.compare_digest(_bytes(fields, "mac"), self._mac(label, hello)):
             raise HandshakeRefused("the two sides do not have the same secret (raftSecretFile)")
+
+    def _find_secret(self, fields: dict[str, Any]) -> None:
+        """Take the secret that the acceptor has proved to know; raises HandshakeRefused when it is none of ours."""
+        mac = _bytes(fields, "mac")
+        for secret in self._secrets:
+            self._secret = secret
+            if hmac.compare_digest(mac, self._mac(_ACCEPTOR_PROVES, b"")):
+                return
+        raise HandshakeRefused("the two sides do not have the same secret (raftSecretFile)")
 
     def _agree(self, dialler: str, acceptor: str, dialler_nonce: bytes, acceptor_nonce: bytes) -> None:
         group = self._identity.group
@@ -127,7 +142,7 @@ class Dialler(_Shake):
         if self._expected == _PROVE:
             nonce = _nonce(fields)
             self._agree(self._identity.self_id, self.peer, self._nonce, nonce)
-            self._check(fields, _ACCEPTOR_PROVES, b"")
+            self._find_secret(fields)
             self._expected = _WELCOME
             hello = self._identity.hello()
             mac = self._mac(_DIALLER_HELLO, hello)

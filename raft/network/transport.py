@@ -7,20 +7,19 @@ wants one and is used both ways. Must be used inside one running loop.
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import random
-import secrets
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from secrets import token_bytes
 from typing import NamedTuple, Protocol
 
 from raft.network.handshake import NONCE_BYTES, Acceptor, Dialler, Identity, Purpose
 from raft.network.link import Link, LinkLimits, LinkOwner
 from raft.protocol.hello import Hello, HelloError
 from raft.protocol.messages import RaftMessage
-from runtime.listening import stop_accepting
+from runtime.listening import is_loopback, stop_accepting
 from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -75,18 +74,6 @@ class PeerEvents(NamedTuple):
     """Say why a member with this hello is refused, or None."""
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address names this machine for sure; other names than localhost are not looked up."""
-    if host == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
-
-
 class PeerTransport:
     """Sends messages to members by id. `port` is the one bound once started."""
 
@@ -97,14 +84,14 @@ class PeerTransport:
         *,
         hello: Callable[[], Hello],
         events: PeerEvents,
-        secret: bytes | None,
+        secrets: tuple[bytes, ...],
         limits: LinkLimits = _LIMITS,
         tls: Tls | None = None,
         copies: CopyDesk | None = None,
         rng: random.Random | None = None,
         dial_from: str = "",
     ) -> None:
-        self._identity = Identity(group, self_id, secret or b"", lambda: hello().encode(), dial_from)
+        self._identity = Identity(group, self_id, secrets, lambda: hello().encode(), dial_from)
         self._events = events
         self._limits = limits
         self._tls = tls
@@ -129,7 +116,7 @@ class PeerTransport:
 
     async def start(self, host: str, port: int) -> None:
         """Listen and begin to dial. OSError when the address cannot be had; SecretRequired."""
-        if not self._identity.secret and (far := sorted(p for p, (h, _) in self._peers.items() if not is_loopback(h))):
+        if not self._identity.secrets and (far := sorted(p for p, (h, _) in self._peers.items() if not is_loopback(h))):
             raise SecretRequired(f"members {', '.join(far)} are not on loopback: give all of them one raftSecretFile")
         loop = asyncio.get_running_loop()
         server_tls = self._tls.server if self._tls else None
@@ -182,7 +169,7 @@ class PeerTransport:
     # ---- dialling
 
     def _begin(self, peer: str, address: Address) -> None:
-        if not self._identity.secret and not is_loopback(address[0]):
+        if not self._identity.secrets and not is_loopback(address[0]):
             _log.error("raft: %s at %s:%d is not on loopback and raftSecretFile is not set: no link", peer, *address)
             return
         dial = self._dials[peer] = _Dial(peer, address)
@@ -228,11 +215,11 @@ class PeerTransport:
         def judge(peer: str, hello: bytes) -> str | None:
             return self._judge_incoming(link, peer, hello)
 
-        link = Link(Acceptor(self._identity, secrets.token_bytes(NONCE_BYTES), judge), self._limits, self)
+        link = Link(Acceptor(self._identity, token_bytes(NONCE_BYTES), judge), self._limits, self)
         return link
 
     def _judge_incoming(self, link: Link, peer: str, hello: bytes) -> str | None:
-        if not self._identity.secret and not is_loopback(link.address[0]):
+        if not self._identity.secrets and not is_loopback(link.address[0]):
             return "without raftSecretFile only members on loopback are let in"
         if peer not in self._peers:
             return f"{peer} is no member of the group {self._identity.group} that {self._identity.self_id} knows of"
@@ -356,7 +343,7 @@ async def open_link(
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(limits.connect_seconds):
         _, link = await loop.create_connection(
-            lambda: Link(Dialler(identity, peer, purpose, secrets.token_bytes(NONCE_BYTES)), limits, owner),
+            lambda: Link(Dialler(identity, peer, purpose, token_bytes(NONCE_BYTES)), limits, owner),
             *address,
             local_addr=(identity.dial_from, 0) if identity.dial_from else None,
             ssl=tls.client if tls else None,

@@ -7,16 +7,16 @@ goes wrong with the others is logged and tried again; what goes wrong with this 
 import asyncio
 import logging
 import random
-import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from secrets import randbits
 from typing import NamedTuple
 
 from raft.network.handshake import Identity
 from raft.network.link import Link, LinkLimits
-from raft.network.transport import Address, Tls, is_loopback, open_link
+from raft.network.transport import Address, Tls, open_link
 from raft.protocol.config import ConfigRefused, GroupConfig
 from raft.protocol.messages import MessageKind, RaftMessage
 from raft.snapshot.files import LogWriter
@@ -34,6 +34,7 @@ from raft.snapshot.protocol import (
 )
 from runtime.crc import crc32
 from runtime.durable import replace_file
+from runtime.listening import is_loopback
 from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class ResetClient:
         self_id: str,
         group: str,
         peers: Mapping[str, Address],
-        secret: bytes | None,
+        secrets: tuple[bytes, ...],
         tls: Tls | None = None,
         limits: LinkLimits = _LIMITS,
         rng: random.Random | None = None,
@@ -76,7 +77,7 @@ class ResetClient:
         self._path = marker
         self._target = target
         # There is no log to say anything of, so the hello is empty.
-        self._identity = Identity(group, self_id, secret or b"", bytes)
+        self._identity = Identity(group, self_id, secrets, bytes)
         self._peers = {peer: address for peer, address in peers.items() if peer != self_id}
         self._tls = tls
         self._limits = limits
@@ -174,7 +175,7 @@ class ResetClient:
         session = _Session()
         beats = Tasks("raft-reset")
         address = self._peers[peer]
-        if not self._identity.secret and not is_loopback(address[0]):
+        if not self._identity.secrets and not is_loopback(address[0]):
             raise CopyEnded("it is not on loopback and raftSecretFile is not set")
         try:
             link = await open_link(self._identity, peer, "copy", address, self._limits, self._tls, session)
@@ -240,7 +241,7 @@ class _Session:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[None] = loop.create_future()
-        self._token = secrets.randbits(32)
+        self._token = randbits(32)
         self._link: Link | None = None
         # At most RANGES_OPEN answers, since so many questions are open.
         self._answers: asyncio.Queue[RaftMessage | None] = asyncio.Queue()

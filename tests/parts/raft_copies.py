@@ -11,7 +11,7 @@ from raft.protocol.types import Mark
 from raft.snapshot.client import ResetClient
 from raft.snapshot.protocol import Manifest, ResetMismatch, read_marker
 from raft.snapshot.server import ResetServer
-from tests.parts.raft_links import QUICK, Party
+from tests.parts.raft_links import QUICK, Party, secrets_of
 
 MIB = 1 << 20
 FILE_BYTES = 4 * MIB
@@ -144,4 +144,6 @@ class Leader:
         self, target: Target, name: str = "n1", *, secret: bytes | None = None, **more: tuple[str, int]
     ) -> ResetClient:
         peers = {"n0": self.party.address, **more}
-        return ResetClient(target.marker, target, self_id=name, group="g", peers=peers, secret=secret, limits=QUICK)
+        return ResetClient(
+            target.marker, target, self_id=name, group="g", peers=peers, secrets=secrets_of(secret), limits=QUICK
+        )

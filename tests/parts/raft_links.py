@@ -27,6 +27,11 @@ def note(round_: int) -> RaftMessage:
     return RaftMessage(MessageKind.PRE_VOTE_REPLY, {"term": 1, "round": round_, "granted": True, "why": ""})
 
 
+def secrets_of(secret: bytes | None) -> tuple[bytes, ...]:
+    """One, or none."""
+    return () if secret is None else (secret,)
+
+
 class Party:
     """One member; what its transport tells is kept in queues."""
 
@@ -53,7 +58,7 @@ class Party:
         )
         own = hello or (lambda: hello_of(name))
         self.transport = PeerTransport(
-            name, "g", hello=own, events=events, secret=secret, limits=limits, tls=tls, copies=copies
+            name, "g", hello=own, events=events, secrets=secrets_of(secret), limits=limits, tls=tls, copies=copies
         )
 
     def _judge(self, hello: Hello) -> str | None:

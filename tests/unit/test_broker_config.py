@@ -11,7 +11,7 @@ from broker.settings.raft_keys import (
     group_settings,
     group_warnings,
     raft_bind_address,
-    read_secret,
+    read_secrets,
     tls_contexts,
 )
 from runtime.config import ConfigError
@@ -165,14 +165,42 @@ def test_the_secret_is_read_and_neither_short_nor_missing(tmp_path: Path) -> Non
     file = tmp_path / "secret"
     broker = load_broker_config({**GROUP, "dLegerPeers": FAR, "raftSecretFile": str(file)})[0]
     with pytest.raises(ConfigError, match="raftSecretFile"):
-        read_secret(broker)
+        read_secrets(broker)
     file.write_text("short\n")
+    file.chmod(0o600)
     with pytest.raises(ConfigError, match="5 bytes"):
-        read_secret(broker)
+        read_secrets(broker)
     file.write_text("0123456789abcdef\n")
-    assert read_secret(broker) == b"0123456789abcdef"
-    assert read_secret(load_broker_config(GROUP)[0]) is None
+    assert read_secrets(broker) == (b"0123456789abcdef",)
+    assert read_secrets(load_broker_config(GROUP)[0]) == ()
     assert raft_bind_address(broker, group_settings(broker, "g"), "0.0.0.0") == "0.0.0.0"
+
+
+@pytest.mark.parametrize(("mode", "taken"), [(0o400, True), (0o640, True), (0o644, False), (0o602, False)])
+def test_a_secret_that_any_user_may_read_or_change_is_refused(tmp_path: Path, mode: int, *, taken: bool) -> None:
+    file = tmp_path / "secret"
+    file.write_text("0123456789abcdef\n")
+    file.chmod(mode)
+    broker = load_broker_config({**GROUP, "dLegerPeers": FAR, "raftSecretFile": str(file)})[0]
+    if taken:
+        assert read_secrets(broker) == (b"0123456789abcdef",)
+    else:
+        with pytest.raises(ConfigError, match=f"raftSecretFile={file}: any user .*chmod o= {file}"):
+            read_secrets(broker)
+
+
+def test_two_secrets_are_read_in_their_order_and_no_more(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("old", "new", "third")]
+    for path in paths:
+        path.write_text(f"the secret of {path.name}")
+        path.chmod(0o600)
+    two = load_broker_config({**GROUP, "dLegerPeers": FAR, "raftSecretFile": f"{paths[0]}; {paths[1]};"})[0]
+    assert read_secrets(two) == (b"the secret of old", b"the secret of new")
+    three = load_broker_config({**GROUP, "raftSecretFile": ";".join(map(str, paths))})[0]
+    with pytest.raises(ConfigError, match="raftSecretFile names 3 files"):
+        read_secrets(three)
+    with pytest.raises(ConfigError, match="raftSecretFile is empty"):
+        load_broker_config({**GROUP, "dLegerPeers": FAR, "raftSecretFile": " ;"})
 
 
 def test_certificates_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ class Alone:
             votes_of(folder, name),
             hello=own,
             events=self.owner,
-            secret=None,
+            secrets=(),
             limits=QUICK,
             on_linked=lambda member_id, hello: self.linked.append((member_id, hello.self_id)),
         )
@@ -308,7 +308,7 @@ class Running:
             self.votes,
             hello=self._hello,
             events=self.owner,
-            secret=b"secret",
+            secrets=(b"secret",),
             rng=random.Random(name),
             limits=QUICK,
         )

@@ -11,7 +11,11 @@ SECRET = b"between us"
 
 
 def identity(name: str, secret: bytes = SECRET, group: str = "RaftNode00") -> Identity:
-    return Identity(group, name, secret, f"hello of {name}".encode)
+    return Identity(group, name, (secret,) if secret else (), f"hello of {name}".encode)
+
+
+def knowing(name: str, *secrets: bytes) -> Identity:
+    return identity(name)._replace(secrets=secrets)
 
 
 def welcome(peer: str, hello: bytes) -> str | None:
@@ -67,6 +71,33 @@ def test_another_secret_is_refused_by_the_dialler_before_it_proves_anything(one:
     with pytest.raises(HandshakeRefused, match=r"it refuses: .*same secret") as told:
         pair.acceptor.take(caught.value.farewell)
     assert told.value.farewell == b""
+
+
+OLD, NEW = b"the old secret", b"the new secret"
+# A rotation: each restarts with the next of these, one after the other.
+ROTATION = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
+
+
+@pytest.mark.parametrize(("step", "other"), [(step, other) for step in range(4) for other in range(4)])
+def test_a_secret_is_changed_step_by_step_while_neighbours_are_linked(step: int, other: int) -> None:
+    pair = Pair(knowing("n0", *ROTATION[step]), knowing("n1", *ROTATION[other]))
+    if abs(step - other) <= 1:
+        assert pair.run()[-1].done
+        assert pair.acceptor.hello == b"hello of n0"
+    elif ROTATION[other][0] not in ROTATION[step]:
+        with pytest.raises(HandshakeRefused, match="same secret"):
+            pair.run()
+
+
+def test_a_dialler_goes_on_with_the_secret_that_the_acceptor_proved() -> None:
+    pair = Pair(knowing("n0", OLD, NEW), knowing("n1", NEW))
+    step = pair.dialler.take(pair.acceptor.take(pair.dialler.open()).reply)
+    # Shown to somebody who knows the old one only, it is no proof.
+    old = Pair(knowing("n0", OLD), knowing("n1", OLD))
+    old.acceptor.take(old.dialler.open())
+    with pytest.raises(HandshakeRefused, match="same secret"):
+        old.acceptor.take(step.reply)
+    assert pair.acceptor.take(step.reply).done
 
 
 def test_a_dialler_without_the_secret_is_refused_whatever_it_claims() -> None:

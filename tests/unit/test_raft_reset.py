@@ -292,7 +292,7 @@ async def test_a_stranger_gets_no_copy(target: Target, caplog: pytest.LogCapture
 
 async def test_a_member_off_loopback_needs_a_secret(target: Target, caplog: pytest.LogCaptureFixture) -> None:
     peers = {"n0": ("192.0.2.1", 1)}
-    client = ResetClient(target.marker, target, self_id="n1", group="g", peers=peers, secret=None, limits=QUICK)
+    client = ResetClient(target.marker, target, self_id="n1", group="g", peers=peers, secrets=(), limits=QUICK)
     task = asyncio.create_task(client.run())
     await until(lambda: "raftSecretFile is not set" in caplog.text)
     task.cancel()

@@ -41,7 +41,7 @@ class Asker:
 @contextlib.asynccontextmanager
 async def asking(leader: Leader) -> AsyncIterator[tuple[Asker, Link]]:
     asker = Asker()
-    link = await open_link(Identity("g", "n1", b"", bytes), "n0", "copy", leader.party.address, QUICK, None, asker)
+    link = await open_link(Identity("g", "n1", (), bytes), "n0", "copy", leader.party.address, QUICK, None, asker)
     await asker.opened.wait()
     yield asker, link
     link.abort("done")

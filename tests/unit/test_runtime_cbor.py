@@ -106,7 +106,7 @@ def test_the_worst_costs_no_more_than_its_bytes(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [PATTERN, b"\x81" + PATTERN, b"\xa1\x61t" + PATTERN, b"\xa1\x61t" + BIGNUM])
 def test_a_stranger_with_a_tag_is_refused_before_it_is_looked_at(data: bytes) -> None:
-    identity = Identity("g", "n0", b"s" * 32, lambda: b"hello")
+    identity = Identity("g", "n0", (b"s" * 32,), lambda: b"hello")
     acceptor = Acceptor(identity, b"n" * 32, lambda *_: None)
     with pytest.raises(HandshakeRefused, match="no handshake of ours"):
         acceptor.take(data)

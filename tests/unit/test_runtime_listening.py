@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from runtime import loop as uv
-from runtime.listening import stop_accepting
+from runtime.listening import exposed, is_loopback, stop_accepting
 
 Runner = Callable[[Coroutine[None, None, None]], None]
 
@@ -53,3 +53,15 @@ async def test_nobody_is_let_in_afterwards() -> None:
     await stop_accepting(server)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "localhost"])
+def test_what_only_this_machine_reaches_is_exposed_to_nobody(host: str) -> None:
+    assert is_loopback(host)
+    assert exposed(host) is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "broker-1"])
+def test_an_address_that_others_reach_is_said_to_have_no_access_control(host: str) -> None:
+    assert not is_loopback(host)
+    assert f"no access control: whoever reaches {host} may" in (exposed(host) or "")
