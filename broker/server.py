@@ -40,7 +40,7 @@ from remoting.topics import TIMER_TOPIC
 from runtime.clock import BootClock, Clock, SteadyClock, SystemClock
 from runtime.http import HttpFace
 from runtime.late import late
-from runtime.listening import named_address
+from runtime.listening import exposed, named_address
 from runtime.tasks import Tasks
 from store.config import StoreConfig
 from store.events import Payloads, StoreEvents
@@ -179,6 +179,8 @@ class Broker:
         mode = self._mode
         self._parts.upkeep.start(self._tasks, self.persist, mode.clean, mode.seeks, lambda: without_room(mode.meta))
         _log.info("broker %s serves at %s", config.name(), self.address)
+        if (why := exposed(config.bindAddress)) is not None:
+            _log.warning("%s", why)
 
     def _mode_of(self, store: MessageStore, threads: ThreadPoolExecutor) -> Mode:
         if self._steady is not None:

@@ -14,7 +14,7 @@ from remoting.limits import server_limits
 from remoting.server import Connection, RemotingServer
 from runtime.clock import Clock, SystemClock
 from runtime.http import HttpFace
-from runtime.listening import named_address
+from runtime.listening import exposed, named_address
 from runtime.loop import run, stop_event
 from runtime.metrics import Metrics
 from runtime.tasks import Tasks
@@ -125,6 +125,8 @@ async def _serve(config: NamesrvConfig) -> None:
     server = NameServer(config)
     await server.start()
     _log.info("NameServer serves on port %d, HTTP on port %d", server.port, server.http_port)
+    if (why := exposed(config.bindAddress)) is not None:
+        _log.warning("%s", why)
     try:
         await stop.wait()
         _log.info("NameServer stops")

@@ -7,6 +7,7 @@ from namesrv.routes import Address, RouteTable
 from remoting.codes import VERSION_NAME
 from runtime.clock import Clock
 from runtime.config import config_values
+from runtime.listening import exposed
 from runtime.metrics import Metrics
 from runtime.version import RELEASE
 
@@ -55,6 +56,7 @@ class StatusPages:
             "brokers": len(self._table.live),
             "topicsByBroker": {name: len(topics) for name, topics in self._table.queues.items()},
             "kvEntries": len(self._kv),
+            "exposed": exposed(self._config.now.bindAddress),
             "epochsKnown": len(self._table.epochs),
             "config": config_values(self._config.now),
         }

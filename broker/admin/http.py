@@ -14,6 +14,7 @@ from remoting.codes import VERSION_NAME, LanguageCode
 from remoting.topics import is_retry_topic, is_system_group, is_system_topic
 from runtime.gaps import LoopGaps
 from runtime.http import HttpFace
+from runtime.listening import exposed
 from runtime.metrics import Metrics
 from runtime.version import RELEASE
 
@@ -129,6 +130,7 @@ class BrokerHttp:
             "ready": self._ready() is None,
             "reason": self._ready(),
             "clockApart": self._mode.clock_apart(),
+            "exposed": exposed(config.broker.bindAddress),
             "addresses": self._addresses(),
             "positions": {
                 "minPhysical": store.min_physical,

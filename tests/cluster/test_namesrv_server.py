@@ -153,7 +153,7 @@ async def test_the_http_face(server: NameServer, clients: Clients) -> None:
     assert "rocketmq_namesrv_brokers 1.0" in metrics
     assert "rocketmq_namesrv_topics 2.0" in metrics
     status = json.loads((await asyncio.to_thread(fetch, server, "/v1/status"))[1])
-    assert (status["brokers"], status["topicsByBroker"]) == (1, {"a": 2})
+    assert (status["brokers"], status["topicsByBroker"], status["exposed"]) == (1, {"a": 2}, None)
     routes = json.loads((await asyncio.to_thread(fetch, server, "/v1/routes"))[1])
     assert routes["brokers"]["a"]["members"]["0"]["address"] == "10.0.0.1:10911"
     assert routes["topics"]["t"] == {"a": {"read": 4, "write": 4, "perm": 6}}

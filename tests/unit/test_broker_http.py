@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -145,6 +146,14 @@ async def test_what_runs_is_told(face: Face) -> None:
     assert orjson.loads((await face.get("/v1/status"))[1])["raftmqVersion"] == RELEASE
     labels = f'version="{RELEASE}"'
     assert any(labels in name and value == 1 for name, value in (await face.metrics()).items() if "build_info" in name)
+
+
+async def test_who_may_reach_it_is_told(face: Face) -> None:
+    live = face.parts.config
+    live.broker = replace(live.broker, bindAddress="127.0.0.1")
+    assert orjson.loads((await face.get("/v1/status"))[1])["exposed"] is None
+    live.broker = replace(live.broker, bindAddress="0.0.0.0")
+    assert "whoever reaches 0.0.0.0 may" in orjson.loads((await face.get("/v1/status"))[1])["exposed"]
 
 
 async def test_how_long_the_loop_was_held_up_is_shown(face: Face) -> None:
