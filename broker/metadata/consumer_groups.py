@@ -111,6 +111,7 @@ class GroupTable:
         self._applied = GroupState(DataVersion(0, 0, clock.now_ms()))
         self._file = ConfigFile(path, self._snapshot)
         self._load()
+        self._file.replay(lambda operation: self._applied.apply(operation, _groups_in(operation)))
         # What is shown: in a group of brokers of its own, for it may run ahead.
         self._view = self._applied
         if self._meta.shared:
@@ -258,7 +259,7 @@ class GroupTable:
         elif view is not applied:
             view.apply(operation, put)
         applied.apply(operation, put)
-        self._file.mark()
+        self._file.mark(operation)
 
     def drop(self) -> None:
         """Show what is applied; see MetaTable."""

@@ -1,12 +1,15 @@
-"""One of the broker's config/*.json tables on disk: written whole, by a thread, as seldom as possible.
+"""One of the broker's config/*.json tables on disk: written by a thread, and whole as seldom as possible.
 
 A table marks its file as changed (`mark`), and the file is written soon; changes that arrive while it is being written
 go into the next writing together. Whoever must answer only when a change is durable awaits `flush`. Tables hand out
 immutable values only, so that a snapshot is a shallow copy and its encoding may happen outside the loop.
 
-In a Raft group a file is the snapshot of a table that the log holds too. It then carries a stamp, a key of its own that
-RocketMQ ignores: which group's log, and up to which entry all of it is in the file. Such files are written only when
-somebody asks for it (`flush`), for nothing is lost with them.
+A file of some size is not replaced for each change: those that a table says as operations go into a journal beside it
+(broker/metadata/table_journal.py), until that is as long as the file, has become quiet, or the broker stops.
+
+In a Raft group a file is the snapshot of a table that the log holds too, and there is no journal. It then carries a
+stamp (broker/metadata/stamps.py): which group's log, and up to which entry all of it is in the file. Such files are
+written only when somebody asks for it (`flush`), for nothing is lost with them.
 """
 
 import asyncio
@@ -14,14 +17,16 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
-
+from broker.metadata.stamps import Stamp, stamp_in, stamp_part, stamped
+from broker.metadata.table_journal import GENERATION_KEY, JournalRefused, TableJournal
 from remoting import fastjson
 from remoting.errors import HeaderError
 from runtime.durable import replace_file
 from store.errors import is_full
+
+__all__ = ["Chunks", "ConfigFile", "MetadataError", "Stamp", "stamp_part", "stamped", "table_text"]
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +38,16 @@ PAUSE_FACTOR = 4.0
 # for sends are refused until then.
 RETRY_PAUSE = 5.0
 FULL_PAUSE = 1.0
-
-# The key of the stamp among those of RocketMQ.
-STAMP_KEY = "raftStamp"
+# Seconds without a change after which the file takes over what its journal holds, so that tools which read it see it;
+# of a table that is never quiet it does so after some more, or so many times as long as writing it whole takes.
+QUIET_SECONDS = 5.0
+AGE_SECONDS = 60.0
+AGE_FACTOR = 100.0
+# Operations that wait to be written; of more than that (the disk is out of order) only the outcome is written.
+WAITING_MAX = 20_000
+# How long a file of a group that took longer than SLOW_SECONDS to write rests, in multiples of that time.
+SLOW_SECONDS = 0.05
+REST_FACTOR = 20.0
 
 Chunks = Iterable[bytes]
 T = TypeVar("T")
@@ -43,20 +55,6 @@ T = TypeVar("T")
 
 class MetadataError(Exception):
     """A config/*.json file cannot be used; the text names it and says what to do."""
-
-
-class Stamp(NamedTuple):
-    """What a file holds of a group's metadata: all META entries up to `applied`, the last of which is `last_meta`."""
-
-    group: str
-    """The group's id, in hexadecimal."""
-    applied: int
-    last_meta: int
-    """0 when no META entry of this group has been applied yet."""
-
-    def encode(self) -> bytes:
-        """Return it as JSON."""
-        return b'{"group":"%s","applied":%d,"lastMeta":%d}' % (self.group.encode(), self.applied, self.last_meta)
 
 
 class ConfigFile:
@@ -82,7 +80,27 @@ class ConfigFile:
         self._written = 0
         self._writing: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._folding: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
+        self._journal = TableJournal(path)
+        self._journaled = False
+        self._found: tuple[bytes, Path] | None = None
+        # Changes that the journal is to be told; and that there are some which no operation says.
+        self._waiting: list[Any] = []
+        self._whole = False
+        # Somebody wants the journal's content in the file; and when it is tried again after there was no room.
+        self._folds = False
+        self._retry_at = 0.0
+        # Of the last time that it was written whole: bytes, when, and how long it took.
+        self._size = 0
+        self._whole_at = 0.0
+        self._whole_seconds = 0.0
+
+    @property
+    def rests(self) -> bool:
+        """Whether it was written so lately, for how long that takes, that what the log holds too may wait."""
+        took = self._whole_seconds
+        return took > SLOW_SECONDS and time.monotonic() - self._whole_at < REST_FACTOR * took
 
     @property
     def dirty(self) -> bool:
@@ -90,14 +108,36 @@ class ConfigFile:
         return self._written < self._revision
 
     def load(self, decode: Callable[[bytes], T]) -> T | None:
-        """Return what `decode` makes of the file, see read_table, and remember the stamps on disk."""
+        """Return what `decode` makes of the file, or of its .bak, and remember the stamps on disk."""
         found = _read(self.path, decode)
         self.backup_stamp = _stamp_of_file(_backup(self.path))
         if found is None:
             return None
-        value, content = found
-        self.stamp = _stamp_in(content)
+        value, content, path = found
+        self.stamp = stamp_in(content)
+        self._size, self._found = len(content), (content, path)
         return value
+
+    def replay(self, apply: Callable[[Any], None]) -> None:
+        """Have every operation applied that the loaded file lacks, and write it whole then; to be called after load().
+
+        Raises MetadataError, OSError.
+        """
+        content, path = self._found or (None, self.path)
+        self._found, self._journaled = None, True
+        try:
+            operations = self._journal.replay(content, backup=path != self.path)
+        except JournalRefused as error:
+            raise MetadataError(str(error)) from error
+        for operation in operations:
+            apply(operation)
+        if operations:
+            try:
+                self.write_now()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                _log.warning("no room for %s: its journal is kept, and goes on", self.path)
 
     def stamped_by(
         self, current: Callable[[], Stamp | None], synced: Callable[[], Awaitable[None]] | None = None
@@ -115,12 +155,25 @@ class ConfigFile:
         self._current_stamp = lambda: None
 
     def touch(self) -> None:
-        """Have the next flush write the file, whether the table changed or not."""
+        """Have the next flush write the file whole, whether the table changed or not."""
         self._revision += 1
+        self._whole = True
+        self._waiting.clear()
 
-    def mark(self) -> None:
-        """Note that the table changed; the file follows soon. Must be called in the event loop."""
-        self._revision += 1
+    def note(self, operation: Any) -> None:
+        """Note a change that an operation says in full; the next flush makes it durable."""
+        if self._lazy or self._whole or not self._journaled or len(self._waiting) >= WAITING_MAX:
+            self.touch()
+        else:
+            self._revision += 1
+            self._waiting.append(operation)
+
+    def mark(self, operation: Any = None) -> None:
+        """Note a change, in full if an operation is given; the file follows soon. Must be called in the event loop."""
+        if operation is None:
+            self.touch()
+        else:
+            self.note(operation)
         if self._keeper is None and not self._lazy:
             self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"write {self.path.name}")
 
@@ -129,7 +182,9 @@ class ConfigFile:
         assert self._writing is None, "a thread is writing the same file"
         self._revision += 1
         stamp = self._current_stamp()
-        replace_file(self.path, b"".join(self._snapshot(stamp)()))
+        self._replace(self._snapshot(stamp))
+        self._waiting.clear()
+        self._whole = False
         self._written = self._revision
         self._carries(stamp)
 
@@ -145,30 +200,46 @@ class ConfigFile:
     async def close(self) -> None:
         """Write what is not yet written. Raises OSError."""
         self._hurry.set()
-        keeper = self._keeper
-        if keeper is not None:
-            await asyncio.wait([keeper])
+        if self._keeper is not None:
+            await asyncio.wait([self._keeper])
         await self.at_stop(self.flush)
 
     async def at_stop(self, write: Callable[[], Awaitable[object]]) -> None:
         """Have `write` write the table for the last time; what a group's log holds too may wait for room. OSError."""
+        self._hurry.set()
         try:
             await write()
         except OSError as error:
             if not is_full(error) or self._current_stamp() is None:
                 raise
             _log.warning("no room for %s: the next start takes from the log what it lacks", self.path)
+        if self._folding is not None:
+            await asyncio.wait([self._folding])
+        if self._journal.size:
+            await self._fold()
+
+    async def _fold(self) -> None:
+        """Write whole what the journal holds; if that fails, nothing is lost. Raises OSError for what it lacks."""
+        self._folds = True
+        self._revision += 1
+        await self.flush()
 
     async def _write(self) -> None:
         revision, stamp = self._revision, self._current_stamp()
-        encode = self._snapshot(stamp)
+        must = self._lazy or self._whole or not self._journal.usable
+        may = not must and (self._folds or (self._journal.is_due(self._size) and time.monotonic() >= self._retry_at))
+        encode = self._snapshot(stamp) if must or may else None
+        waiting, self._waiting = self._waiting, []
+        self._whole = self._folds = False
+        written = False
         try:
-            if stamp is not None and self._synced is not None:
-                await self._synced()
-            await asyncio.to_thread(lambda: replace_file(self.path, b"".join(encode())))
+            if encode is None or not await self._replaced(encode, stamp, must=must):
+                if waiting:
+                    await asyncio.to_thread(self._journal.append, waiting)
+                self._fold_later()
+            written = True
             self._written = max(self._written, revision)
             self.full = None
-            self._carries(stamp)
         except OSError as error:
             self.full = error if is_full(error) else None
             # Writing tells no name by itself. An error of ours has a sentence and no number: a name would replace it.
@@ -176,10 +247,67 @@ class ConfigFile:
                 error.filename = error.filename or str(self.path)
             raise
         finally:
+            if not written:
+                self._whole |= must
+                self._waiting = [] if self._whole else waiting + self._waiting
             self._writing = None
+
+    async def _replaced(self, encode: Callable[[], Chunks], stamp: Stamp | None, *, must: bool) -> bool:
+        """Write the file whole; False when that failed and the journal will do. Raises OSError."""
+        try:
+            if stamp is not None and self._synced is not None:
+                await self._synced()
+            await asyncio.to_thread(self._replace, encode)
+        except OSError as error:
+            if must:
+                raise
+            _log.warning("cannot write %s: %s; its journal is kept, and goes on", self.path, error)
+            self._retry_at = time.monotonic() + RETRY_PAUSE
+            return False
+        self._carries(stamp)
+        return True
+
+    def _replace(self, encode: Callable[[], Chunks]) -> None:
+        """Write the file whole, in whatever thread. Raises OSError."""
+        began = time.monotonic()
+        content = b"".join(encode())
+        generation = self._journal.next_generation(0 if self._lazy or not self._journaled else len(content))
+        replace_file(self.path, stamped(content, None, **{GENERATION_KEY: generation}))
+        self._journal.begin(generation)
+        self._size, self._whole_at = len(content), time.monotonic()
+        self._whole_seconds = self._whole_at - began
 
     def _carries(self, stamp: Stamp | None) -> None:
         self.backup_stamp, self.stamp = self.stamp, stamp
+
+    def _fold_later(self) -> None:
+        if self._folding is None:
+            self._folding = asyncio.get_running_loop().create_task(
+                self._fold_when_quiet(), name=f"fold {self.path.name}"
+            )
+
+    async def _fold_when_quiet(self) -> None:
+        try:
+            while self._journal.size:
+                revision = self._revision
+                if await self._hurried(QUIET_SECONDS):
+                    return
+                old = time.monotonic() - self._whole_at > max(AGE_SECONDS, AGE_FACTOR * self._whole_seconds)
+                if old or revision == self._revision:
+                    try:
+                        await self._fold()
+                    except OSError as error:
+                        _log.error("cannot write %s: %s", self.path, error)
+        finally:
+            self._folding = None
+
+    async def _hurried(self, seconds: float) -> bool:
+        """Wait; tell whether the broker stops."""
+        try:
+            await asyncio.wait_for(self._hurry.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
 
     async def _keep(self) -> None:
         told = ""
@@ -196,26 +324,17 @@ class ConfigFile:
                         _log.error("cannot write %s: %s; it is tried again every %s s", self.path, error, pause)
                     if self._hurry.is_set():
                         return
-                try:
-                    await asyncio.wait_for(self._hurry.wait(), pause)
-                except TimeoutError:
-                    continue
+                await self._hurried(pause)
         finally:
             self._keeper = None
 
 
-def read_table(path: Path, decode: Callable[[bytes], T]) -> T | None:
+def _read(path: Path, decode: Callable[[bytes], T]) -> tuple[T, bytes, Path] | None:
     """Return what `decode` makes of the content, or of the ``.bak``'s when the file is missing, empty or damaged.
 
-    `decode` raises HeaderError for what it cannot read. None when neither file exists. Raises MetadataError when
-    what exists cannot be used.
+    With the content that was used, and where it stands. `decode` raises HeaderError for what it cannot read. None when
+    neither file exists. Raises MetadataError when what exists cannot be used.
     """
-    found = _read(path, decode)
-    return None if found is None else found[0]
-
-
-def _read(path: Path, decode: Callable[[bytes], T]) -> tuple[T, bytes] | None:
-    """Do what read_table says; the content that was used comes with it."""
     reasons: list[str] = []
     for candidate in (path, _backup(path)):
         try:
@@ -233,55 +352,21 @@ def _read(path: Path, decode: Callable[[bytes], T]) -> tuple[T, bytes] | None:
             continue
         if reasons:
             _log.error("%s; the previous content is used instead: %s", reasons[0], candidate)
-        return value, content
+        return value, content, candidate
     if reasons:
         raise MetadataError("; ".join(reasons) + "; put a good copy in its place, or move it away to start empty")
     return None
 
 
-class _Stamped(msgspec.Struct):
-    """All that is read of a file to find its stamp."""
-
-    raftStamp: dict[str, str | int] | None = None
-
-
-def _stamp_in(content: bytes) -> Stamp | None:
-    """Return the stamp in a file's content; RocketMQ writes none."""
-    if STAMP_KEY.encode() not in content:
-        return None
-    try:
-        fields = msgspec.json.decode(content, type=_Stamped).raftStamp
-    except msgspec.DecodeError:
-        return None
-    if fields is None:
-        return None
-    group, applied, last_meta = fields.get("group"), fields.get("applied"), fields.get("lastMeta")
-    if not isinstance(group, str) or not isinstance(applied, int) or not isinstance(last_meta, int):
-        return None
-    return Stamp(group, applied, last_meta)
-
-
 def _stamp_of_file(path: Path) -> Stamp | None:
     try:
-        return _stamp_in(path.read_bytes())
+        return stamp_in(path.read_bytes())
     except OSError:
         return None
 
 
 def _backup(path: Path) -> Path:
     return path.with_name(path.name + ".bak")
-
-
-def stamp_part(stamp: Stamp | None) -> list[tuple[str, bytes]]:
-    """Return the stamp as a part of table_text; nothing when there is none."""
-    return [] if stamp is None else [(STAMP_KEY, stamp.encode())]
-
-
-def stamped(content: bytes, stamp: Stamp | None, **more: object) -> bytes:
-    """Return a JSON object's text with the stamp, and other keys of ours that hold something, before its own keys."""
-    head = b"".join(b'"%s":%s,' % (name.encode(), value) for name, value in stamp_part(stamp))
-    head += b"".join(b'"%s":%s,' % (name.encode(), msgspec.json.encode(value)) for name, value in more.items() if value)
-    return b"{" + head + content[1:] if head else content
 
 
 def table_text(parts: Iterable[tuple[str, bytes | Iterable[tuple[str, bytes]]]]) -> Chunks:

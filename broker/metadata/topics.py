@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from broker.metadata.operations import LocalMeta, MetaLog, Operation, Table, Verb
+from broker.metadata.system_topics import READ_WRITE, system_topics
 from broker.metadata.table_file import Chunks, ConfigFile, MetadataError, Stamp, stamp_part, table_text
 from broker.metadata.versions import next_version, packed, unpacked
-from broker.settings.config import BrokerConfig, LiveConfig
+from broker.settings.config import LiveConfig
 from remoting import topics as names
 from remoting.bodies.registry import DataVersion, TopicConfig, TopicConfigTable
 from remoting.codes import Perm, ResponseCode
@@ -30,10 +31,6 @@ _log = logging.getLogger(__name__)
 TOPICS_MAX = 200_000
 # Queues of one topic, either way; each one in use costs files. BenchmarkTest has 1024.
 QUEUES_MAX = 16_384
-READ_WRITE = int(Perm.READ | Perm.WRITE)
-
-_BENCHMARK_QUEUES = 1024
-_SCHEDULE_QUEUES = 18
 
 
 class TopicState:
@@ -92,6 +89,7 @@ class TopicTable:
         self._delete_queues = delete_queues
         self._file = ConfigFile(path, self._snapshot)
         self._load()
+        self._file.replay(lambda operation: self._applied.apply(operation, _topics_in(operation)))
         # What is shown: in a group of its own, for it may run ahead.
         self._view = self._applied
         if self._meta.shared:
@@ -271,7 +269,7 @@ class TopicTable:
 
     def apply(self, operation: Operation, *, own: bool) -> None:
         """Do what an operation says; see MetaTable."""
-        put = [TopicConfig(*row) for row in operation[3]] if operation[0] == Verb.PUT else []
+        put = _topics_in(operation)
         applied, view = self._applied, self._view
         if own:
             # The same objects in both, where they are equal: the table may be large.
@@ -279,7 +277,7 @@ class TopicTable:
         elif view is not applied:
             view.apply(operation, put)
         applied.apply(operation, put)
-        self._file.mark()
+        self._file.mark(operation)
         if operation[0] == Verb.DELETE and self._delete_queues is not None:
             self._delete_queues(operation[3], self._meta.index)
         self._on_change()
@@ -311,7 +309,7 @@ class TopicTable:
         operation = [int(verb), int(Table.TOPICS), packed(version), *what]
         self._meta.propose(operation)
         if self._meta.shared:
-            self._view.apply(operation, [TopicConfig(*row) for row in what[0]] if verb is Verb.PUT else [])
+            self._view.apply(operation, _topics_in(operation))
 
     def _add_now(self, topics: Sequence[TopicConfig]) -> None:
         """Add topics before the broker serves, on disk when this returns; and the epoch of a promotion (R15)."""
@@ -336,6 +334,11 @@ class TopicTable:
         for name, topic in loaded.topicConfigTable.items():
             named = topic if topic.topicName == name else msgspec.structs.replace(topic, topicName=name)
             self._applied.table[name] = named
+
+
+def _topics_in(operation: Operation) -> list[TopicConfig]:
+    """Return the topics that an operation puts into the table."""
+    return [TopicConfig(*row) for row in operation[3]] if operation[0] == Verb.PUT else []
 
 
 def _encoder(state: TopicState, stamp: Stamp | None) -> Callable[[], Chunks]:
@@ -366,33 +369,3 @@ def check_config(topic: TopicConfig) -> None:
             ResponseCode.INVALID_PARAMETER,
             f"topic {topic.topicName}: perm {topic.perm} is not in 0 to 7 (2 W, 4 R, 6 RW)",
         )
-
-
-def system_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """Return the topics that a broker of this configuration has from the start, as RocketMQ makes them."""
-
-    def topic(name: str, queues: int = 1, perm: int = READ_WRITE) -> TopicConfig:
-        return TopicConfig(name, queues, queues, perm)
-
-    cluster, broker = config.brokerClusterName, config.name()
-    inheriting = int(Perm.INHERIT)
-    found = [
-        topic(names.SELF_TEST_TOPIC),
-        topic(names.BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
-        topic(cluster, 16, READ_WRITE | inheriting if config.clusterTopicEnable else inheriting),
-        topic(broker, 1, READ_WRITE | inheriting if config.brokerTopicEnable else inheriting),
-        topic(names.OFFSET_MOVED_EVENT),
-        topic(names.SCHEDULE_TOPIC, _SCHEDULE_QUEUES),
-        topic(cluster + names.REPLY_TOPIC_SUFFIX),
-        topic(names.REVIVE_LOG_PREFIX + cluster, config.reviveQueueNum),
-        topic(names.SYNC_BROKER_MEMBER_PREFIX + broker, 1, inheriting),
-        topic(names.TRANS_HALF_TOPIC),
-        topic(names.TRANS_OP_HALF_TOPIC),
-        topic(names.TIMER_TOPIC),
-    ]
-    if config.autoCreateTopicEnable:
-        queues = config.defaultTopicQueueNums
-        found.append(topic(names.AUTO_CREATE_TOPIC, queues, READ_WRITE | inheriting))
-    if config.traceTopicEnable:
-        found.append(topic(config.msgTraceTopicName))
-    return found
