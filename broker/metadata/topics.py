@@ -16,6 +16,7 @@ import msgspec
 from broker.metadata.operations import LocalMeta, MetaLog, Operation, Table, Verb
 from broker.metadata.system_topics import READ_WRITE, system_topics
 from broker.metadata.table_file import Chunks, ConfigFile, MetadataError, Stamp, stamp_part, table_text
+from broker.metadata.topic_changes import TopicChanges
 from broker.metadata.versions import next_version, packed, unpacked
 from broker.settings.config import LiveConfig
 from remoting import topics as names
@@ -86,6 +87,8 @@ class TopicTable:
         self._meta: MetaLog = LocalMeta() if meta is None else meta
         self._applied = TopicState(DataVersion(0, 0, clock.now_ms()))
         self._on_change = on_change
+        # Of what is shown, for whoever tells the NameServers.
+        self.changes = TopicChanges()
         self._delete_queues = delete_queues
         self._file = ConfigFile(path, self._snapshot)
         self._load()
@@ -182,6 +185,7 @@ class TopicTable:
         Without any, the table gets a new version; one that does not lead only has itself registered again.
         """
         if not changed and not self._meta.leads:
+            self.changes.everything()
             self._on_change()
             return
         new = 0
@@ -230,6 +234,7 @@ class TopicTable:
         self._applied.version = version
         self._file.disown()
         self._file.mark()
+        self.changes.everything()
         self._on_change()
         return removed
 
@@ -278,6 +283,12 @@ class TopicTable:
             view.apply(operation, put)
         applied.apply(operation, put)
         self._file.mark(operation)
+        if put:
+            self.changes.put(topic.topicName for topic in put)
+        elif operation[0] == Verb.DELETE:
+            self.changes.deleted()
+        else:
+            self.changes.everything()
         if operation[0] == Verb.DELETE and self._delete_queues is not None:
             self._delete_queues(operation[3], self._meta.index)
         self._on_change()
@@ -288,6 +299,7 @@ class TopicTable:
             self._table.clear()
             self._table.update(self._applied.table)
             self._view.version = self._applied.version
+            self.changes.everything()
             self._on_change()
 
     def lead(self, *, first: bool) -> None:

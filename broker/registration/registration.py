@@ -5,6 +5,10 @@ begins or ends to lead its group, and every registerNameServerPeriod as a sign o
 not sent again when forceRegister=false, or when it is large: the NameServer is asked whether it knows the table's
 version (code 322), which is a sign of life too.
 
+Of a table with many topics only those that changed are told (code 217, broker/registration/singles.py). The version
+that the NameServer knows stays behind by that, so the next sign of life brings it the whole table, and whatever it may
+have missed. What 217 cannot say, that topics are gone, is told with the whole table too, soon, but not with each.
+
 A member of a Raft group is brokerId 0 while it leads and the number of the member + 1 otherwise, and its version says
 the term (R15): a NameServer refuses brokerId 0 to a leader of an older term than the one it knows. NameServers are
 memory, a help; nothing that is acknowledged depends on them.
@@ -12,16 +16,26 @@ memory, a help; nothing that is acknowledged depends on them.
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from broker.metadata.topics import TopicTable
+from broker.registration.addresses import address_warnings
 from broker.registration.body import RegistrationPiece, registration_pieces
+from broker.registration.singles import (
+    SINGLES_FROM,
+    Owed,
+    SinglesUnknown,
+    TopicRequest,
+    few,
+    tell_topics,
+    topic_requests,
+)
 from broker.role import MASTER_ID, BrokerRole
 from broker.settings.config import LiveConfig
 from remoting.bodies.registry import DataVersion
@@ -55,9 +69,6 @@ ROUND_SECONDS = 2.0
 # Seconds that the start of the broker waits for its NameServers, and its stop for taking leave of them.
 START_SECONDS = 5.0
 LEAVE_SECONDS = 3.0
-# Networks whose addresses mean nothing on another machine.
-_LOCAL_NETWORKS = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
-_DOCKER_NETWORK = ipaddress.ip_network("172.17.0.0/16")
 _READ_WRITE = int(Perm.READ | Perm.WRITE)
 
 
@@ -103,6 +114,12 @@ class Registration:
         self._shown = self._face()
         self._urgent: set[asyncio.Task[None]] = set()
         self._open = False
+        # Whether the next round is to send the whole table, and when it does so in any case.
+        self._whole = True
+        self._owed = Owed(self._pay)
+        self._whole_seconds = 0.0
+        # NameServers that do not understand code 217.
+        self._no_singles: set[str] = set()
         role.subscribe(self._role_changed)
 
     async def start(self, ha_address: str = "") -> None:
@@ -113,7 +130,7 @@ class Registration:
         self._ha_address = ha_address
         for warning in address_warnings(self._address, self._live.broker.namesrv_addresses()):
             _log.warning("%s", warning)
-        self._open, self._shown = True, self._face()
+        self._open, self._shown, self._whole = True, self._face(), True
         self._revision += 1
         try:
             await asyncio.wait_for(self.announce(), START_SECONDS)
@@ -140,17 +157,12 @@ class Registration:
 
     async def refresh(self) -> None:
         """Give every NameServer a sign of life; called every registerNameServerPeriod."""
-        config = self._live.broker
         if self._deposed():
             return
-        if config.forceRegister and len(self._topics.tables) < LARGE_TABLE:
-            self._revision += 1
-            await self.announce()
-            return
-        asked = [self._knows(address) for address in config.namesrv_addresses()]
-        if not all(await asyncio.gather(*asked)):
-            self._revision += 1
-            await self.announce()
+        config = self._live.broker
+        by_version = not config.forceRegister or len(self._topics.tables) >= LARGE_TABLE
+        if not by_version or not all(await asyncio.gather(*map(self._knows, config.namesrv_addresses()))):
+            await self._announce_whole()
 
     async def chase(self, *, seeks: bool = False) -> None:
         """Register with the NameServers that do not know this broker; called every CHASE_SECONDS.
@@ -169,11 +181,13 @@ class Registration:
     def lost(self, address: str) -> None:
         """Note that the connection to a NameServer ended: it has forgotten this broker, or was itself restarted."""
         self.registered.discard(address)
+        self._no_singles.discard(address)
         self._masters.pop(address, None)
 
     async def close(self) -> None:
         """Take leave of every NameServer, so that clients are sent elsewhere at once."""
         self._open = False
+        self._owed.settle()
         for task in (self._keeper, self._round, *self._urgent):
             if task is not None:
                 task.cancel()
@@ -214,14 +228,67 @@ class Registration:
         finally:
             self._keeper = None
 
+    def _pay(self) -> None:
+        self._whole = True
+        self.changed()
+
+    async def _announce_whole(self) -> None:
+        self._whole = True
+        self._revision += 1
+        await self.announce()
+
     async def _tell_all(self) -> None:
         try:
-            await self._tell_everybody()
+            await self._tell_changes()
         finally:
             self._round = None
 
+    async def _tell_changes(self) -> None:
+        """Tell what changed, or everything where that is cheaper or must be."""
+        revision, changes, table = self._revision, self._topics.changes.take(), self._topics.tables
+        role = self._role
+        speaks = role.broker_id == MASTER_ID and role.leads and role.lease()
+        if self._whole or len(table) < SINGLES_FROM or (speaks and (changes.all or not few(changes, table))):
+            await self._tell_everybody()
+            return
+        if speaks and changes.names:
+            config = self._live.broker
+            requests = topic_requests(changes.names, table, config.name(), config.brokerPermission)
+            await self._tell_some(requests)
+        if self._open and (changes.gone or not speaks):
+            # What others than the master say of topics, NameServers only take when there is no master.
+            self._owed.owe(self._whole_seconds)
+        self._told = max(self._told, revision)
+
+    async def _tell_some(self, requests: Sequence[TopicRequest]) -> None:
+        """Tell single topics to those who know the others, and everything to those who do not."""
+        heard = [address for address in self._live.broker.namesrv_addresses() if address not in self._silent]
+        whole = [address for address in heard if address not in self.registered or address in self._no_singles]
+        told = await asyncio.gather(*(self._tell_topics(each, requests) for each in heard if each not in whole))
+        whole += [address for address in told if address is not None]
+        if whole:
+            pieces = await self._pieces()
+            await asyncio.gather(*(self._tell(address, pieces, ROUND_SECONDS) for address in whole))
+
+    async def _tell_topics(self, address: str, requests: Sequence[TopicRequest]) -> str | None:
+        """Tell a NameServer single topics; return its address when it does not understand that."""
+        seconds = self._live.broker.registerBrokerTimeoutMills / 1000
+        try:
+            async with asyncio.timeout(ROUND_SECONDS):
+                await tell_topics(self._client, address, requests, seconds)
+        except SinglesUnknown:
+            self._no_singles.add(address)
+            return address
+        except TimeoutError:
+            self._failed(address, InvokeTimeout(f"no answer within {ROUND_SECONDS} s"))
+        except RemotingError as error:
+            self._failed(address, error)
+        return None
+
     async def _tell_everybody(self) -> None:
-        revision = self._revision
+        revision, began = self._revision, time.monotonic()
+        self._whole = False
+        self._owed.settle()
         addresses = self._live.broker.namesrv_addresses()
         if self._deposed():
             self.registered.clear()
@@ -230,6 +297,7 @@ class Registration:
             heard = [address for address in addresses if address not in self._silent]
             await asyncio.gather(*(self._tell(address, pieces, ROUND_SECONDS) for address in heard))
             self._name_master()
+            self._whole_seconds = time.monotonic() - began
         self._told = max(self._told, revision)
 
     async def _pieces(self) -> list[RegistrationPiece]:
@@ -271,15 +339,22 @@ class Registration:
     def _header(self, piece: RegistrationPiece) -> RegisterBrokerRequestHeader:
         config = self._live.broker
         return RegisterBrokerRequestHeader(
-            brokerName=config.name(),
-            brokerAddr=self._address,
-            clusterName=config.brokerClusterName,
+            **self._names(),
             haServerAddr=self._ha_address,
-            brokerId=self._role.broker_id,
             enableActingMaster=config.enableSlaveActingMaster and not config.enableDLegerCommitLog,
             compressed=piece.compressed,
             bodyCrc32=piece.crc32(),
         )
+
+    def _names(self) -> dict[str, Any]:
+        """Return who this broker is, in the words of a header."""
+        config = self._live.broker
+        return {
+            "brokerName": config.name(),
+            "brokerAddr": self._address,
+            "clusterName": config.brokerClusterName,
+            "brokerId": self._role.broker_id,
+        }
 
     def _name_master(self) -> None:
         """Tell what the NameServers say of the master: the first of them, in the file's order, that knows one."""
@@ -290,13 +365,7 @@ class Registration:
 
     async def _knows(self, address: str) -> bool:
         """Ask whether a NameServer has the current table; False also when it does not answer."""
-        config = self._live.broker
-        header = QueryDataVersionRequestHeader(
-            brokerName=config.name(),
-            brokerAddr=self._address,
-            clusterName=config.brokerClusterName,
-            brokerId=self._role.broker_id,
-        )
+        header = QueryDataVersionRequestHeader(**self._names())
         try:
             response = await self._client.call(
                 address, RequestCode.QUERY_DATA_VERSION, header, self._version().encode()
@@ -307,16 +376,10 @@ class Registration:
             return False
 
     async def _leave(self, address: str) -> None:
-        config = self._live.broker
         if self._role.broker_id == MASTER_ID and not self._role.lease():
             # R15: another member may lead by now, and the id be its own.
             return
-        header = UnRegisterBrokerRequestHeader(
-            brokerName=config.name(),
-            brokerAddr=self._address,
-            clusterName=config.brokerClusterName,
-            brokerId=self._role.broker_id,
-        )
+        header = UnRegisterBrokerRequestHeader(**self._names())
         try:
             await self._client.call(address, RequestCode.UNREGISTER_BROKER, header, timeout=LEAVE_SECONDS)
         except RemotingError as error:
@@ -334,38 +397,3 @@ class Registration:
         if address not in self.registered:
             self.registered.add(address)
             _log.info("registered with NameServer %s as %s", address, self._address)
-
-
-def address_warnings(address: str, name_servers: tuple[str, ...]) -> list[str]:
-    """Return what is suspicious about the address that clients will be told: the most common trap of deployments."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        own = ipaddress.ip_address(host)
-    except ValueError:
-        return []
-    remote = [server for server in name_servers if not _is_local(server.rpartition(":")[0].strip("[]"))]
-    if not remote:
-        return []
-    if any(own in network for network in _LOCAL_NETWORKS):
-        text = (
-            f"clients are told to find this broker at {address}, which is their own machine, although NameServer "
-            f"{remote[0]} is elsewhere: set brokerIP1 to an address that they can reach"
-        )
-        return [text]
-    if own in _DOCKER_NETWORK:
-        text = (
-            f"clients are told to find this broker at {address}, which looks like Docker's internal network: "
-            "set brokerIP1 to the host's address, unless all clients run in that network"
-        )
-        return [text]
-    return []
-
-
-def _is_local(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return any(address in network for network in _LOCAL_NETWORKS)
