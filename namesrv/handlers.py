@@ -4,7 +4,7 @@ Each method is a Handler: it takes the connection and the request and returns th
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from namesrv.config import LiveNamesrvConfig
@@ -33,7 +33,7 @@ from runtime.crc import crc32
 
 _log = logging.getLogger(__name__)
 
-NamesrvHandler = Callable[[Connection, Command], Command]
+NamesrvHandler = Callable[[Connection, Command], Command | Awaitable[Command]]
 
 # Where every client's user is sent when a topic has no route; part of RocketMQ's own remark.
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."

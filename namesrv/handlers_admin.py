@@ -158,10 +158,10 @@ class ConfigHandlers:
             RequestCode.GET_NAMESRV_CONFIG: self.get_config,
         }
 
-    def put(self, _connection: Connection, request: Command) -> Command:
-        """PUT_KV_CONFIG 100."""
+    async def put(self, _connection: Connection, request: Command) -> Command:
+        """PUT_KV_CONFIG 100: answered when it is on the disk."""
         header = request.header(PutKVConfigRequestHeader)
-        self._kv.put(header.namespace, header.key, header.value)
+        await self._kv.put(header.namespace, header.key, header.value)
         return Command.response(ResponseCode.SUCCESS)
 
     def get(self, _connection: Connection, request: Command) -> Command:
@@ -174,10 +174,10 @@ class ConfigHandlers:
             )
         return Command.response(ResponseCode.SUCCESS, header=GetKVConfigResponseHeader(value=value))
 
-    def delete(self, _connection: Connection, request: Command) -> Command:
+    async def delete(self, _connection: Connection, request: Command) -> Command:
         """DELETE_KV_CONFIG 102."""
         header = request.header(DeleteKVConfigRequestHeader)
-        self._kv.delete(header.namespace, header.key)
+        await self._kv.delete(header.namespace, header.key)
         return Command.response(ResponseCode.SUCCESS)
 
     def namespace(self, _connection: Connection, request: Command) -> Command:

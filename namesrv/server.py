@@ -80,6 +80,7 @@ class NameServer:
         server, self._server = self._server, None
         if server is not None:
             await server.close()
+        await self._kv.close()
 
     def scan(self) -> None:
         """Forget the brokers that were silent for too long, and close their connections."""
