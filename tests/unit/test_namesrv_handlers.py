@@ -1,7 +1,8 @@
 """A test per request code of the NameServer, by its handlers, without a socket."""
 
+import asyncio
 import zlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +32,10 @@ from runtime.clock import ManualClock
 from runtime.config import ConfigError
 
 BROKER = {"brokerName": "a", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "brokerId": "0"}
+
+
+async def _result(answer: Awaitable[Command]) -> Command:
+    return await answer
 
 
 class Peer:
@@ -63,7 +68,8 @@ class Desk:
     def ask(self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"") -> Command:
         """Return the answer; errors come as they are raised."""
         handler = self.handlers[code]
-        return handler(cast("Connection", Peer()), Command.request(code, ext=ext, body=body))
+        answer = handler(cast("Connection", Peer()), Command.request(code, ext=ext, body=body))
+        return answer if isinstance(answer, Command) else asyncio.run(_result(answer))
 
     def refusal(self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"") -> tuple[int, str]:
         """Return code and remark of a refusal."""
