@@ -154,6 +154,7 @@ def _is_record(content: bytes, at: int, ordinal: int) -> bool:
     """Tell whether a later record begins here, whole or not: it was begun when those before were on the disk."""
     if len(content) - at < _RECORD.size:
         return False
-    _, number, length, _, crc = _RECORD.unpack_from(content, at)
+    fields: tuple[bytes, int, int, int, int] = _RECORD.unpack_from(content, at)
+    _, number, length, _, crc = fields
     whole = crc == crc32(content[at : at + _RECORD.size - 4]) and length <= RECORD_BYTES_MAX
     return whole and number >= ordinal
