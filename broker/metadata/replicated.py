@@ -303,7 +303,10 @@ class GroupMeta:
         self._restamped = self._clock.monotonic() - RESTAMP_SECONDS
 
     async def persist(self, *, everything: bool = False) -> None:
-        """Write the files whose tables changed; all of them once in RESTAMP_SECONDS, or on demand. Raises OSError."""
+        """Write the files whose tables changed; all of them once in RESTAMP_SECONDS, or on demand. Raises OSError.
+
+        Large ones that were written just now rest: the log has what they lack.
+        """
         if self.group is None:
             return
         now = self._clock.monotonic()
@@ -313,6 +316,8 @@ class GroupMeta:
         for table in self._routes.tables:
             if everything:
                 table.file.touch()
+            elif table.file.rests:
+                continue
             await table.file.flush()
 
     def _settled(self, batch: _Batch, fate: Fate) -> None:

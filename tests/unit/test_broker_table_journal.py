@@ -323,3 +323,17 @@ def test_a_journal_s_head_that_is_damaged_is_no_empty_journal(tmp_path: Path) ->
     journal.path.write_bytes(b"?" + content[1:])
     with pytest.raises(JournalDamaged):
         journal.read()
+
+
+async def test_the_file_of_a_group_that_takes_long_to_write_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_file, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(table_file, "REST_FACTOR", 1e9)
+    table = topics_of(tmp_path)
+    table.update(TopicConfig("T", 1, 1))
+    await table.save()
+    assert table.file.rests
+    monkeypatch.setattr(table_file, "SLOW_SECONDS", 60.0)
+    assert not table.file.rests
+    await table.close()
