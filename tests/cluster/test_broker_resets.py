@@ -1,5 +1,6 @@
 """Offsets that an administrator sets, on a single broker and in a Raft group whose lead changes: they are kept."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.messages.offset_handlers import RESET
+from broker.metadata.committers import DoubtfulCommit
 from broker.server import Broker
 from remoting.bodies.registry import ConsumerData, HeartbeatData, SubscriptionData, SubscriptionGroupConfig
 from remoting.client import RemotingClient
@@ -61,6 +63,17 @@ async def grouped(folder: Path) -> AsyncIterator[tuple[Broker, Next]]:
 async def commit(client: RemotingClient, broker: Broker, offset: int) -> Command:
     header = UpdateConsumerOffsetRequestHeader(consumerGroup="G", topic="T", queueId=0, commitOffset=offset)
     return await ask(client, broker, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+
+async def commit_until_taken(client: RemotingClient, broker: Broker, offset: int) -> None:
+    """Commit again for as long as the answer asks for that.
+
+    When a commit that a follower passes on came is known as well as the clocks are, and not to the millisecond while
+    the machine is busy: one that may be older than the commit before it is refused with that word.
+    """
+    async with asyncio.timeout(30):
+        while (answer := await commit(client, broker, offset)).code != ResponseCode.SUCCESS:
+            assert answer.remark == DoubtfulCommit().remark
 
 
 async def stored(client: RemotingClient, broker: Broker) -> str | None:
@@ -141,9 +154,9 @@ async def test_only_an_administrators_lower_commit_is_taken_whatever_member_is_a
         lower = 8
         for broker in cluster.brokers.values():
             assert (await commit(owner, leader, 9)).code == ResponseCode.SUCCESS
-            assert (await commit(former, broker, 2)).code == ResponseCode.SUCCESS
+            await commit_until_taken(former, broker, 2)
             assert await stored(client, leader) == "9", "it lost the queue, and waits for the answer all the same"
-            assert (await commit(client, broker, lower)).code == ResponseCode.SUCCESS
+            await commit_until_taken(client, broker, lower)
             assert await stored(client, leader) == str(lower)
             lower -= 1
     finally:

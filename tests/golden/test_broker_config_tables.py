@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from broker.metadata.consumer_groups import GroupTable
-from broker.metadata.topics import TopicTable, system_topics
+from broker.metadata.system_topics import system_topics
+from broker.metadata.topics import TopicTable
 from broker.settings.config import BrokerConfig, LiveConfig
 from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
 from runtime.clock import ManualClock

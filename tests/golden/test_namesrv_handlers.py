@@ -39,7 +39,9 @@ def handlers(tmp_path: Path) -> RouteHandlers:
 
 
 def ask(handlers: RouteHandlers, request: Command) -> Command:
-    return handlers.table()[request.code](cast("Connection", "link"), request)
+    answer = handlers.table()[request.code](cast("Connection", "link"), request)
+    assert isinstance(answer, Command)
+    return answer
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
