@@ -15,6 +15,7 @@ from remoting.bodies.registry import BrokerMemberGroupBody
 from remoting.codes import ClassicCode, NamesrvCode, RequestCode
 from remoting.command import Body, Command
 from remoting.errors import RemotingError, ResponseError
+from remoting.fastjson import read_strictly
 from remoting.headers.registry import GetBrokerMemberGroupRequestHeader, Header
 
 _log = logging.getLogger(__name__)
@@ -81,8 +82,8 @@ async def group_known(live: LiveConfig, client: Caller) -> list[Known]:
     async def remembered(address: str) -> Remembered:
         try:
             answer = await client.call(address, NamesrvCode.REMEMBERED, body=body, timeout=PATIENCE_SECONDS)
-            return msgspec.json.decode(bytes(answer.body), type=Remembered)
-        except (RemotingError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            return read_strictly(answer.body, Remembered)
+        except (RemotingError, msgspec.DecodeError) as error:
             # RocketMQ's remember nothing.
             _log.debug("NameServer %s tells no epochs: %s", address, error)
             return Remembered()

@@ -14,6 +14,7 @@ from remoting.bodies.registry import KVTable, TopicList
 from remoting.codes import NamesrvCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
+from remoting.fastjson import read_strictly
 from remoting.headers.registry import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -71,8 +72,8 @@ def _name(request: Command) -> str:
     try:
         if len(request.body) > BODY_BYTES_MAX:
             raise msgspec.ValidationError(f"more than {BODY_BYTES_MAX} bytes")
-        return msgspec.json.decode(bytes(request.body), type=_Named).broker
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return read_strictly(request.body, _Named).broker
+    except msgspec.DecodeError as error:
         raise CommandError(ResponseCode.INVALID_PARAMETER, f"the body is not what is due: {error}") from None
 
 

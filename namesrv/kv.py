@@ -31,6 +31,9 @@ _Table = dict[str, dict[str, str]]
 class KVFile(Body, msgspec.Struct):
     """What kvConfig.json holds."""
 
+    # A file of ours: whatever namespaces there were put, it is read again.
+    container_bytes_min = 1
+
     configTable: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
 

@@ -22,6 +22,7 @@ from broker.settings.config import LiveConfig
 from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
+from remoting.fastjson import read_strictly
 from remoting.server import Connection
 from runtime.config import ConfigError
 from runtime.tasks import Tasks
@@ -206,8 +207,8 @@ def deposed_body(request: Command, name: str) -> Deposed:
     try:
         if len(request.body) > BODY_BYTES_MAX:
             raise msgspec.ValidationError(f"more than {BODY_BYTES_MAX} bytes")
-        told = msgspec.json.decode(bytes(request.body), type=Deposed)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        told = read_strictly(request.body, Deposed)
+    except msgspec.DecodeError as error:
         raise CommandError(ResponseCode.INVALID_PARAMETER, f"the body is not what is due: {error}") from None
     if told.broker != name:
         raise CommandError(ResponseCode.INVALID_PARAMETER, f"this is a broker of the name {name}, not {told.broker}")

@@ -14,6 +14,7 @@ import msgspec
 from broker.peers import Invoker
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
+from remoting.fastjson import read_strictly
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +50,8 @@ class Followers:
         if not 0 < len(body) <= BODY_BYTES_MAX:
             return
         try:
-            follower = msgspec.json.decode(body, type=KnownSlave)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            follower = read_strictly(body, KnownSlave)
+        except msgspec.DecodeError:
             return
         self._seen.pop(follower, None)
         self._seen[follower] = self._now()
@@ -112,8 +113,8 @@ class Introduction:
 
     def _hear(self, body: bytes | memoryview) -> None:
         try:
-            others = msgspec.json.decode(body, type=_Told).followers
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            others = read_strictly(body, _Told).followers
+        except msgspec.DecodeError:
             others = []
         own = self._self
         twins = sorted({each.address for each in others if each.brokerId == own.brokerId} - {own.address})

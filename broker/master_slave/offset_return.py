@@ -20,6 +20,7 @@ from broker.reply import ok
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
+from remoting.fastjson import read_strictly
 from remoting.server import Connection, Handler
 
 # Offsets that one request brings: some milliseconds of the loop.
@@ -75,7 +76,7 @@ class OffsetReturn:
         if not self._leads() or lowerings is None:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "this broker is no master: it takes no offsets back")
         try:
-            brought = msgspec.json.decode(request.body, type=ReturnRequest)
+            brought = read_strictly(request.body, ReturnRequest)
         except msgspec.DecodeError as error:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"the body is not what is due: {error}") from None
         if sum(map(len, brought.offsets.values())) > PLACES_MAX:

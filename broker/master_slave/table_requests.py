@@ -33,6 +33,7 @@ from remoting.bodies.registry import (
 from remoting.codes import ClassicCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError, HeaderError, ResponseError
+from remoting.fastjson import read_strictly
 from remoting.headers.base import Header
 from remoting.headers.registry import (
     GetAllSubscriptionGroupRequestHeader,
@@ -118,7 +119,7 @@ class MasterTables:
         """Return which start of a master of ours answers now; see ha_compare.MasterLog."""
         answer = await self._client.call(self._address, ClassicCode.STATUS, None, b"", ANSWER_SECONDS)
         try:
-            return msgspec.json.decode(answer.body, type=_Status).incarnation
+            return read_strictly(answer.body, _Status).incarnation
         except msgspec.DecodeError as error:
             raise CopyRefused(f"its state cannot be read: {error}") from None
 
@@ -134,7 +135,7 @@ class MasterTables:
                 return None
             raise
         try:
-            return msgspec.json.decode(answer.body, type=News)
+            return read_strictly(answer.body, News)
         except msgspec.DecodeError as error:
             raise CopyRefused(f"its news cannot be read: {error}") from None
 
@@ -200,7 +201,7 @@ class MasterTables:
         body = msgspec.json.encode(ReturnRequest(mark, by_key))
         answer = await self._client.call(self._address, ClassicCode.RETURN_OFFSETS, None, body, ANSWER_SECONDS)
         try:
-            return msgspec.json.decode(answer.body, type=ReturnAnswer)
+            return read_strictly(answer.body, ReturnAnswer)
         except msgspec.DecodeError as error:
             raise CopyRefused(f"its answer about offsets cannot be read: {error}") from None
 

@@ -22,6 +22,7 @@ from broker.reply import ok
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
+from remoting.fastjson import read_strictly
 from remoting.server import Connection, Handler
 
 # Seconds that changes gather for before slaves are told.
@@ -153,7 +154,7 @@ def _request(request: Command) -> NewsRequest:
     """Return what was asked; raises CommandError."""
     try:
         if len(request.body) <= BODY_BYTES_MAX:
-            return msgspec.json.decode(request.body, type=NewsRequest)
+            return read_strictly(request.body, NewsRequest)
         why = f"it has more than {BODY_BYTES_MAX} bytes"
     except msgspec.DecodeError as error:
         why = str(error)

@@ -11,6 +11,7 @@ from broker.settings.restart import RestartAction
 from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
+from remoting.fastjson import read_strictly
 from runtime.config import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -80,8 +81,8 @@ def decoded(request: Command, kind: type[T]) -> T:
     if len(body) > BODY_BYTES_MAX:
         raise invalid(f"the body takes at most {BODY_BYTES_MAX} bytes")
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return read_strictly(body or b"{}", kind)
+    except msgspec.DecodeError as error:
         raise invalid(f"the body is not what is due: {error}") from None
 
 

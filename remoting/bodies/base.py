@@ -9,6 +9,8 @@ from remoting import fastjson
 from remoting.errors import HeaderError
 
 Data = bytes | bytearray | memoryview
+# For each object and array of what only a broker that was asked sends, or a file holds: `"t@g":{0:7},` has so many.
+CONTAINER_BYTES_ASKED_MIN = 12
 
 
 class Body:
@@ -21,6 +23,8 @@ class Body:
 
     dialect_bytes_max: ClassVar[int | None] = fastjson.DIALECT_BYTES_MAX
     """Longer ones must be strict JSON; None: any, for only a broker that was asked sends it, or a file holds it."""
+    container_bytes_min: ClassVar[int] = fastjson.CONTAINER_BYTES_MIN
+    """Bytes of it for each object and array in it, at least."""
     queue_keyed: ClassVar[tuple[str, ...]] = ()  # fields that are maps keyed by MessageQueue: never plain JSON
 
     def encode(self) -> bytes:
@@ -35,15 +39,16 @@ class Body:
     @classmethod
     def decode(cls, data: Data) -> Self:
         """Read a body; raises HeaderError when it is not of this kind."""
+        fastjson.check_density(data, cls.container_bytes_min)
         try:
             return msgspec.json.decode(data, type=cls, strict=False)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
-        return cls.from_object(fastjson.loads(data, cls.dialect_bytes_max))
+        return cls.from_object(fastjson.loads(data, cls.dialect_bytes_max, cls.container_bytes_min))
 
     @classmethod
     def from_object(cls, value: object) -> Self:
-        """Make a body of a decoded JSON value; raises HeaderError."""
+        """Make a body of a decoded JSON value, which is changed by it; raises HeaderError."""
         if not isinstance(value, dict):
             raise HeaderError(f"the body is not a {cls.__name__}: an object was expected")
         try:
@@ -85,11 +90,15 @@ class DataVersion(Body, msgspec.Struct):
 
 
 def without_nulls(value: Any) -> Any:
-    """Return a decoded JSON value without the object fields that are null, at any depth."""
+    """Take the object fields that are null out of a decoded JSON value, at any depth; return it."""
     if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
+        for key in [key for key, item in value.items() if item is None]:
+            del value[key]
+        for item in value.values():
+            without_nulls(item)
+    elif isinstance(value, list):
+        for item in value:
+            without_nulls(item)
     return value
 
 

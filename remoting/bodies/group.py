@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from remoting.bodies.base import Body, DataVersion
+from remoting.bodies.base import CONTAINER_BYTES_ASKED_MIN, Body, DataVersion
 from remoting.bodies.client import SubscriptionData
 
 
@@ -62,6 +62,7 @@ class ConsumerOffsetTable(Body, msgspec.Struct):
     """Code 43's answer and consumerOffset.json: "topic@group" → queue number → offset."""
 
     dialect_bytes_max = None
+    container_bytes_min = CONTAINER_BYTES_ASKED_MIN
     dataVersion: DataVersion = msgspec.field(default_factory=DataVersion)
     groupTopicMap: dict[str, list[str]] | None = None
     offsetTable: dict[str, dict[int, int]] = {}

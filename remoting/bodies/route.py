@@ -238,6 +238,7 @@ class _Parts:
     def json(self) -> Any:
         """Read a part as JSON; in all parts together so much of fastjson's dialect as one body may be."""
         part = self.part()
+        fastjson.check_density(part)
         try:
             return orjson.loads(part)
         except orjson.JSONDecodeError:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from remoting import fastjson
-from remoting.bodies.base import Body, MessageQueue, queue_keys
+from remoting.bodies.base import CONTAINER_BYTES_ASKED_MIN, Body, MessageQueue, queue_keys
 from remoting.bodies.client import SubscriptionData
 
 
@@ -21,6 +21,7 @@ class TopicStatsTable(Body, msgspec.Struct):
     """Code 202's answer. `topicPutTps` in messages a second."""
 
     dialect_bytes_max = None
+    container_bytes_min = CONTAINER_BYTES_ASKED_MIN
     queue_keyed = ("offsetTable",)
 
     offsetTable: dict[MessageQueue, TopicOffset] = {}
@@ -40,6 +41,7 @@ class ConsumeStats(Body, msgspec.Struct):
     """Code 208's answer. `consumeTps` in messages a second."""
 
     dialect_bytes_max = None
+    container_bytes_min = CONTAINER_BYTES_ASKED_MIN
     queue_keyed = ("offsetTable",)
 
     consumeTps: float = 0.0
@@ -54,6 +56,7 @@ class ConsumeStatsList(Body, msgspec.Struct):
     """Code 317's answer: per group the stats of its topics."""
 
     dialect_bytes_max = None
+    container_bytes_min = CONTAINER_BYTES_ASKED_MIN
     brokerAddr: str | None = None
     consumeStatsList: list[dict[str, list[ConsumeStats]]] = []
     totalDiff: int = 0

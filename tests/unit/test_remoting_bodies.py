@@ -1,5 +1,6 @@
 """Bodies: what is written, and how leniently they are read."""
 
+import tracemalloc
 import zlib
 
 import pytest
@@ -260,3 +261,40 @@ def test_queue_mappings_may_be_in_the_dialect_but_not_without_bound() -> None:
 def test_the_next_data_version() -> None:
     assert DataVersion(4, 2, 10).next(99) == DataVersion(5, 2, 99)
     assert DataVersion(4, 2, 10).next(99, state_version=3) == DataVersion(5, 3, 99)
+
+
+@pytest.mark.parametrize("data", [b'{"clientID":"\xff"}', b'{"a":' * 900 + b"\xff"])
+def test_what_is_no_utf8_is_a_header_error(data: bytes) -> None:
+    with pytest.raises(HeaderError):
+        HeartbeatData.decode(data)
+
+
+@pytest.mark.parametrize("item", [b"{}", b"[]", b'{"":0}', b"[[]]"])
+def test_a_body_that_is_nearly_all_objects_is_refused_before_they_are_made(item: bytes) -> None:
+    """Fifteen MiB of `{},` as a heartbeat were 880 MB; each object beyond one for 24 bytes is refused."""
+    body = b'{"consumerDataSet":[' + b",".join([item] * (2 * 1024 * 1024 // (len(item) + 1))) + b"]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(HeaderError, match="too many"):
+            HeartbeatData.decode(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(body)
+
+
+def test_bodies_of_many_small_parts_are_read_as_ever() -> None:
+    queues = [MessageQueue("t", "b", number) for number in range(20_000)]
+    assert LockBatchBody.decode(LockBatchBody(mqSet=queues).encode()).mqSet == queues
+    assert len(TopicConfigTable.decode(b'{"topicConfigTable":{%b}}' % b",".join(
+        b'"t%d":{"attributes":{}}' % number for number in range(1500))).topicConfigTable) == 1500  # fmt: skip
+    offsets = {f"t{number}@g": {0: number} for number in range(50_000)}
+    assert ConsumerOffsetTable.decode(ConsumerOffsetTable(offsetTable=offsets).encode()).offsetTable == offsets
+
+
+def test_a_registration_whose_parts_are_all_objects_is_refused() -> None:
+    """24 KB of it took a NameServer to 3 GiB: 64 MiB of `{},` in the list of filter servers."""
+    part = b"[" + b"{}," * 300_000 + b"0]"
+    plain = (2).to_bytes(4, "big") + b"{}" + bytes(4) + len(part).to_bytes(4, "big") + part
+    with pytest.raises(HeaderError, match="too many"):
+        RegisterBrokerBody.decode_compressed(zlib.compress(plain))

@@ -4,11 +4,12 @@ import contextlib
 import time
 import tracemalloc
 
+import msgspec
 import pytest
 
 from remoting.bodies.registry import MessageQueue
 from remoting.errors import HeaderError
-from remoting.fastjson import DIALECT_BYTES_MAX, dumps_object_keyed, loads, object_key
+from remoting.fastjson import DIALECT_BYTES_MAX, dumps_object_keyed, loads, object_key, read_strictly
 
 
 def test_strict_json_is_read() -> None:
@@ -75,7 +76,7 @@ def test_what_is_neither_is_a_header_error(data: bytes) -> None:
 def test_depth_is_bounded() -> None:
     assert loads("{1:" + "[" * 500 + "]" * 500 + "}")["1"] is not None
     with pytest.raises(HeaderError, match="depth"):
-        loads("{1:" + "[" * 5000 + "]" * 5000 + "}")
+        loads("{1:" + "[" * 2000 + "]" * 2000 + "}")
 
 
 def test_what_looks_like_a_key_in_a_string_is_none() -> None:
@@ -142,3 +143,30 @@ def test_the_writer_takes_lists_empty_things_and_integer_keys() -> None:
     assert dumps_object_keyed({"a": [], "b": {}, "c": [1, "x"], 4: (MessageQueue("t", "b", 2),)}) == (
         b'{"a":[],"b":{},"c":[1,"x"],"4":[{"topic":"t","brokerName":"b","queueId":2}]}'
     )
+
+
+def test_what_is_nearly_all_objects_is_refused_from_8_KiB_on() -> None:
+    little, much = "[" + "{}," * 2600 + "0]", "[" + "{}," * 2800 + "0]"
+    assert len(loads(little)) == 2601
+    for text in (much, much.encode(), memoryview(much.encode())):
+        with pytest.raises(HeaderError, match="too many"):
+            loads(text)
+    apart = "[" + ("{}" + " " * 22 + ",") * 5000 + "0]"
+    assert len(loads(apart)) == 5001
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [(b'{"a":"\xff"}', "UTF-8"), (b'{"x":' + b"[" * 2000, "too deep"), (b"{", "truncated"), (b"[]", "array")],
+)
+def test_one_error_for_all_that_is_not_strict(data: bytes, why: str) -> None:
+    with pytest.raises(msgspec.DecodeError, match=why):
+        read_strictly(data, Little)
+
+
+def test_strict_json_is_read_as_its_type() -> None:
+    assert read_strictly(memoryview(b'{"a":"b","x":1}'), Little) == Little("b")
+
+
+class Little(msgspec.Struct):
+    a: str = ""
