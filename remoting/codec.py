@@ -168,19 +168,21 @@ def _decode_json(header: bytes, body: Body) -> Command:
         raise FrameError(f"the header is not JSON: {error}") from None
     if not isinstance(fields, dict) or fields.get("code") is None:
         raise FrameError("the header is no map with a code")
-    try:
-        ext = read_ext(fields.get("extFields"))
-    except HeaderError as error:
-        raise FrameError(str(error)) from None
     remark = fields.get("remark")
     language = fields.get("language")
+    try:
+        ext = read_ext(fields.get("extFields"))
+        remark = None if remark is None else text_of(remark)
+        language = _JAVA if language is None else _LANGUAGE_NUMBERS.get(text_of(language), _OTHER)
+    except HeaderError as error:
+        raise FrameError(str(error)) from None
     return Command(
         _integer(fields, "code"),
         _integer(fields, "flag"),
         _integer(fields, "opaque"),
-        _JAVA if language is None else _LANGUAGE_NUMBERS.get(text_of(language), _OTHER),
+        language,
         _integer(fields, "version"),
-        None if remark is None else text_of(remark),
+        remark,
         body,
         JSON,
         None,

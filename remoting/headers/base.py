@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-import orjson
 
 from remoting.errors import HeaderError
 
@@ -39,14 +38,21 @@ H = TypeVar("H", bound=Header)
 
 
 def text_of(value: Any) -> str:
-    """Return a JSON value as the protocol writes it in a header: true and false in lower case, numbers decimal."""
+    """Return a JSON value as the protocol writes it in a header: true and false in lower case, numbers decimal.
+
+    HeaderError when it nests too deep.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    return orjson.dumps(value).decode()
+    try:
+        # orjson reserves some hundred bytes for each value before it writes one.
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        raise HeaderError("a value of the header nests too deep") from None
 
 
 def read_ext(value: Any) -> dict[str, str]:

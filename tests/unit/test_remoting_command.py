@@ -1,6 +1,7 @@
 """Commands and their frames: what goes in comes out, in both header forms, and what is no frame is refused."""
 
 import struct
+import tracemalloc
 
 import msgspec
 import orjson
@@ -269,3 +270,28 @@ def test_a_header_is_bounded_in_bytes_and_fields() -> None:
         decode(frame_of(0, HEADER_BYTES_MAX - empty + 1))
     with pytest.raises(FrameError, match="with a header of"):
         encode(Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": "x" * HEADER_BYTES_MAX}))
+
+
+@pytest.mark.parametrize("field", [b'"remark":%b', b'"language":%b', b'"extFields":{"a":%b}'])
+@pytest.mark.parametrize("depth", [300, 1000])
+def test_a_header_with_values_inside_one_another_is_read_or_a_frame_error(field: bytes, depth: int) -> None:
+    """Beyond 254 of them it was a TypeError, which no reader of frames expects."""
+    header = b'{"code":9,' + field % (b"[" * depth + b"]" * depth) + b"}"
+    if depth < 500:
+        assert decode(len(header).to_bytes(4, "big") + header).code == 9
+    else:
+        with pytest.raises(FrameError, match="deep"):
+            decode(len(header).to_bytes(4, "big") + header)
+
+
+def test_a_header_of_many_values_takes_no_more_than_32_times_its_bytes() -> None:
+    header = b'{"code":9,"remark":[' + b"0," * 32_000 + b"0]}"
+    frame = len(header).to_bytes(4, "big") + header
+    decode(frame)
+    tracemalloc.start()
+    try:
+        assert decode(frame).remark is not None
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 * len(header)
