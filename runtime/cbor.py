@@ -3,7 +3,8 @@
 What the format allows beyond them costs its reader far more than its sender: a tag of twenty bytes is a regular
 expression to be compiled, a number of a kilobyte, a value that contains itself. So there are integers of 64 bits, byte
 strings, texts, true, false, null, arrays and maps with texts or integers as keys, of a known depth and number; all else
-is CborError before anything is made of it. Time and memory grow with the bytes handed in, and with nothing else.
+is CborError before anything is made of it. Time and memory grow with the bytes handed in, and with nothing else: what
+is nearly all arrays and maps is CborError too.
 Written is with cbor2.
 """
 
@@ -12,6 +13,11 @@ from typing import Any
 
 # Arrays and maps inside one another.
 DEPTH_MAX = 8
+# An array of one byte takes some 80 bytes of memory, a map of three 260 and more. All of them together may take so many
+# times the bytes handed in, and so many more.
+_ROOM_FACTOR = 24
+_ROOM_FREE = 64 * 1024
+_ARRAY_BYTES, _MAP_BYTES, _KEY_BYTES = 88, 256, 32
 
 _U16 = struct.Struct(">H").unpack_from
 _U32 = struct.Struct(">I").unpack_from
@@ -48,6 +54,7 @@ def _read(data: bytes, left: int) -> tuple[Any, int]:
     around: list[tuple[list[Any], int, bool]] = []
     is_map = False
     left -= 1
+    room = _ROOM_FREE + _ROOM_FACTOR * len(data)
     while True:
         while lacks:
             lacks -= 1
@@ -84,6 +91,9 @@ def _read(data: bytes, left: int) -> tuple[Any, int]:
                 # Each has a byte at least.
                 if count > len(data) - at or left < 0:
                     raise CborError(f"before {at}: {argument} values are too many here")
+                room -= _MAP_BYTES + _KEY_BYTES * argument if major == _MAP and count else _ARRAY_BYTES
+                if room < 0:
+                    raise CborError(f"before {at}: arrays and maps of so few bytes are too many for {len(data)} bytes")
                 if len(around) == DEPTH_MAX:
                     raise CborError(f"before {at}: more than {DEPTH_MAX} arrays or maps inside one another")
                 around.append((items, lacks, is_map))

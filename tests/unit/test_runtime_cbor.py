@@ -112,3 +112,26 @@ def test_a_stranger_with_a_tag_is_refused_before_it_is_looked_at(data: bytes) ->
         acceptor.take(data)
     with pytest.raises(MessageError):
         decode(data)
+
+
+@pytest.mark.parametrize("item", [b"\x80", b"\xa0", b"\xa1\x00\x00", b"\x81\x00"])
+def test_what_is_nearly_all_arrays_and_maps_is_refused(item: bytes) -> None:
+    """An empty array of one byte takes 64 bytes and its place: 4 MiB of them, an entry of META, took 300 MB."""
+    count = 200_000
+    data = b"\x9a" + count.to_bytes(4, "big") + item * count
+    tracemalloc.start()
+    try:
+        with pytest.raises(CborError, match="so few bytes"):
+            read_cbor(data, 10 * count)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 32 * len(data) + (1 << 20)
+
+
+def test_rows_of_little_numbers_are_read_however_many() -> None:
+    rows = [[f"t{number}@g", 0, number, False] for number in range(50_000)]
+    assert read_cbor(cbor2.dumps(rows), 500_000) == rows
+    assert read_cbor(cbor2.dumps([[1, {}]] * 300), 2000) == [[1, {}]] * 300
+    topics = [[f"topic-{number}", 4, 4, 6, "SINGLE_TAG", 0, False, {}] for number in range(10_000)]
+    assert read_cbor(cbor2.dumps(topics), 200_000) == topics
