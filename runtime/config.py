@@ -24,21 +24,28 @@ def parse_properties(text: str) -> dict[str, str]:
     empty value.
     """
     values: dict[str, str] = {}
-    pending = ""
+    # What the next line is joined to, in pieces: there may be as many as lines.
+    pending: list[str] = []
     for raw in text.splitlines():
-        line = pending + raw.strip()
-        pending = ""
-        if not line or line[0] in "#!":
+        line = raw.strip()
+        if not pending and (not line or line[0] in "#!"):
             continue
         if line.endswith("\\") and not line.endswith("\\\\"):
-            pending = line[:-1]
+            if pending or line[:-1]:
+                pending.append(line[:-1])
             continue
+        pending.append(line)
+        _take_line("".join(pending), values)
+        pending = []
+    if pending:
+        _take_line("".join(pending), values)
+    return values
+
+
+def _take_line(line: str, values: dict[str, str]) -> None:
+    if line and line[0] not in "#!":
         cut = min((i for i in (line.find("="), line.find(":")) if i >= 0), default=len(line))
         values[line[:cut].strip()] = line[cut + 1 :].strip()
-    if pending:
-        cut = pending.find("=")
-        values[pending[:cut].strip() if cut >= 0 else pending.strip()] = pending[cut + 1 :].strip() if cut >= 0 else ""
-    return values
 
 
 def format_properties(values: Mapping[str, object]) -> str:

@@ -1,5 +1,6 @@
 """runtime/config.py: RocketMQ's properties files into frozen dataclasses."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,3 +90,25 @@ def test_unreadable_file_is_a_config_error(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match=r"binary\.conf"):
         load_properties(binary)
+
+
+def test_lines_that_are_joined_cost_no_more_than_others() -> None:
+    """A settings request of 16 MiB of `a\\` stopped a NameServer for minutes: each line copied all before it."""
+    began = time.thread_time()
+    assert parse_properties("k=" + "a\\\n" * 400_000 + "b\nc=d\n") == {"k": "a" * 400_000 + "b", "c": "d"}
+    assert time.thread_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a=b\\\n  c\n", {"a": "bc"}),
+        ("a=b\\\n\\\nc", {"a": "bc"}),
+        ("a=b\\", {"a": "b"}),
+        ("\\\n# no\nx", {"x": ""}),
+        ("a=b\\\\\nc", {"a": "b\\\\", "c": ""}),
+        ("a=\\\n#b", {"a": "#b"}),
+    ],
+)
+def test_lines_are_joined(text: str, values: dict[str, str]) -> None:
+    assert parse_properties(text) == values
