@@ -12,10 +12,18 @@ import zstandard
 
 from remoting.codes import COMPRESSION_MASK, COMPRESSION_SHIFT, MessageSysFlag
 
-# A compressed body may not unpack into more: a small frame must not fill the memory of a consumer.
-UNPACKED_BYTES_MAX = 64 * 1024 * 1024
+# A compressed body may not unpack into more than the longest frame that could have brought it as it was, nor into more
+# than so many times its own bytes: a small frame must not fill the memory of a consumer. What producers send by default
+# (maxMessageSize, before compression) is allowed whatever it came from: a body of zeros shrinks to a thousandth.
+UNPACKED_BYTES_MAX = 16 * 1024 * 1024
+UNPACKED_RATIO_MAX = 100
+UNPACKED_BYTES_FREE = 4 * 1024 * 1024
 ZLIB_LEVEL = 5
-_ZSTD_STEP_BYTES = 512
+# Of a frame whose header asks for more the decoder would allocate it.
+_ZSTD_WINDOW_BYTES_MAX = 64 * 1024 * 1024
+# What is given to ZSTD and taken from LZ4 at once; four bytes of ZSTD may be a block of 128 KiB.
+_ZSTD_STEP_BYTES = 128
+_LZ4_STEP_BYTES = 512 * 1024
 
 
 class Codec(IntEnum):
@@ -45,13 +53,21 @@ def compressed_flag(codec: Codec) -> int:
     return MessageSysFlag.COMPRESSED | codec << COMPRESSION_SHIFT
 
 
-def decompress(body: bytes, sys_flag: int, limit: int = UNPACKED_BYTES_MAX) -> bytes:
+def unpacked_bytes_max(packed_bytes: int) -> int:
+    """Return how many bytes a compressed body of that length may unpack into."""
+    return min(UNPACKED_BYTES_MAX, max(UNPACKED_BYTES_FREE, UNPACKED_RATIO_MAX * packed_bytes))
+
+
+def decompress(body: bytes, sys_flag: int, limit: int | None = None) -> bytes:
     """Return the body as it was before compression; as it is when sysFlag says that it is plain.
 
-    Raises CompressionError when it is damaged or would unpack into more than `limit` bytes.
+    Raises CompressionError when it is damaged or would unpack into more than `limit` bytes (None: what its length
+    allows).
     """
     if not sys_flag & MessageSysFlag.COMPRESSED:
         return body
+    if limit is None:
+        limit = unpacked_bytes_max(len(body))
     codec = (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT
     try:
         if codec in {0, Codec.ZLIB}:
@@ -72,14 +88,21 @@ def _unzlib(body: bytes, limit: int) -> tuple[bytes, bool, bool]:
 
 
 def _unlz4(body: bytes, limit: int) -> tuple[bytes, bool, bool]:
+    # The library allocates what it may give out, before it knows whether there is so much.
     unpacker = lz4.frame.LZ4FrameDecompressor()
-    plain: bytes = unpacker.decompress(body, max_length=limit)
-    return plain, unpacker.eof, not unpacker.needs_input
+    pieces: list[bytes] = []
+    left, rest = limit, body
+    while left > 0:
+        pieces.append(unpacker.decompress(rest, max_length=min(left, _LZ4_STEP_BYTES)))
+        left, rest = left - len(pieces[-1]), b""
+        if unpacker.eof or unpacker.needs_input:
+            break
+    return b"".join(pieces), unpacker.eof, not unpacker.needs_input
 
 
 def _unzstd(body: bytes, limit: int) -> tuple[bytes, bool, bool]:
     # The library has no output limit; a few input bytes at a time keep what one step can unpack small.
-    unpacker = zstandard.ZstdDecompressor(max_window_size=UNPACKED_BYTES_MAX).decompressobj()
+    unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX).decompressobj()
     pieces: list[bytes] = []
     total = 0
     for start in range(0, len(body), _ZSTD_STEP_BYTES):

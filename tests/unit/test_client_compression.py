@@ -1,8 +1,19 @@
 import os
+import tracemalloc
 
 import pytest
 
-from client.compression import Codec, CompressionError, compress, compressed_flag, decompress
+from client.compression import (
+    UNPACKED_BYTES_FREE,
+    UNPACKED_BYTES_MAX,
+    UNPACKED_RATIO_MAX,
+    Codec,
+    CompressionError,
+    compress,
+    compressed_flag,
+    decompress,
+    unpacked_bytes_max,
+)
 from remoting.codes import MessageSysFlag
 
 BODIES = [b"", b"x", b"flight " * 5000, os.urandom(10_000)]
@@ -51,3 +62,31 @@ def test_garbage_is_refused(codec: Codec) -> None:
 def test_an_unknown_codec_is_named() -> None:
     with pytest.raises(CompressionError, match="unknown codec 7"):
         decompress(b"x", 0x701)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_what_a_producer_may_send_by_default_is_unpacked_whatever_it_shrank_to(codec: Codec) -> None:
+    body = bytes(UNPACKED_BYTES_FREE)
+    assert decompress(compress(body, codec), compressed_flag(codec)) == body
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_beyond_that_a_body_unpacks_into_a_hundred_times_its_own_and_into_16_MiB(codec: Codec) -> None:
+    """A body of 70 KB was 64 MiB in a consumer's memory, and 64 MiB were taken to find out what a few bytes are."""
+    for size in (2 * UNPACKED_BYTES_FREE, 70 * 1024 * 1024):
+        packed = compress(bytes(size), codec)
+        tracemalloc.start()
+        try:
+            with pytest.raises(CompressionError, match="more than"):
+                decompress(packed, compressed_flag(codec))
+            with pytest.raises(CompressionError):
+                decompress(packed[:20], compressed_flag(codec))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        most = max(UNPACKED_BYTES_FREE, UNPACKED_RATIO_MAX * len(packed))
+        assert peak < 4 * min(most, UNPACKED_BYTES_MAX)
+
+
+def test_how_much_a_body_may_unpack_into() -> None:
+    assert [unpacked_bytes_max(size) for size in (0, 100, 100_000, 1 << 20)] == [4 << 20, 4 << 20, 10_000_000, 16 << 20]
