@@ -167,7 +167,10 @@ class MessageChecks:
             found.pop(name, None)
         for name in [name for name in found if name.startswith(TRANSIENT_PREFIX)]:
             del found[name]
-        return CheckedProperties(encode_properties(found).decode(), waits, level)
+        try:
+            return CheckedProperties(encode_properties(found).decode(), waits, level)
+        except ValueError as error:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
     def check_size(self, body_bytes: int, properties_bytes: int) -> None:
         """Refuse a message that is too long."""

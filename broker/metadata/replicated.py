@@ -381,7 +381,8 @@ def deleted_topics(payload: bytes) -> list[str]:
         operations = decode(payload)
     except MetadataError:
         return []
-    return [topic for each in operations if each[:2] == [Verb.DELETE, Table.TOPICS] for topic in each[3]]
+    deletions = [each[3] for each in operations if each[:2] == [Verb.DELETE, Table.TOPICS] and len(each) > 3]
+    return [topic for names in deletions if isinstance(names, list) for topic in names if isinstance(topic, str)]
 
 
 def _array_head(count: int) -> bytes:

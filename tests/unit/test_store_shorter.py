@@ -91,3 +91,5 @@ def test_R12_the_store_learns_which_topics_an_entry_deletes() -> None:
     assert deleted_topics(payload) == ["T", "U"]
     assert deleted_topics(encode([put])) == []
     assert deleted_topics(b"\x02\x01 in something of a later version") == []
+    for odd in ([], [7], [None], [["T", 7]]):
+        assert deleted_topics(encode([[Verb.DELETE, Table.TOPICS, 0, *odd]])) == ["T"] * (odd == [["T", 7]])
