@@ -51,7 +51,8 @@ class HttpFace:
     ) -> None:
         """`ready` returns None when the process serves, else why not; `refresh` sets gauges before a scrape.
 
-        A body of more than BODY_BYTES_MAX is answered with 413, before the route sees it.
+        A body of more than BODY_BYTES_MAX is answered with 413, a compressed one (of a KiB, a MiB might come) with 415,
+        before the route sees it.
         """
         self._metrics = metrics
         self._ready = ready
@@ -64,7 +65,7 @@ class HttpFace:
             application.router.add_get(path, self._json_page(page))
         for (method, path), act in (routes or {}).items():
             application.router.add_route(method, path, self._json_route(act))
-        self._runner = web.AppRunner(application, access_log=None)
+        self._runner = web.AppRunner(application, access_log=None, auto_decompress=False)
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
@@ -103,7 +104,10 @@ class HttpFace:
     @staticmethod
     def _json_route(act: Act) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
-            agent = request.headers.get("User-Agent", "")
+            # Bytes that are no UTF-8 come as what no answer can hold.
+            agent = request.headers.get("User-Agent", "").encode("utf-8", "replace").decode()
+            if "Content-Encoding" in request.headers:
+                raise web.HTTPUnsupportedMediaType(text="a body is taken as it is, without Content-Encoding")
             reply = await act(HttpCall(request.match_info, request.query, await request.read(), agent))
             if reply.value is None:
                 return web.Response(status=reply.status)

@@ -1,5 +1,8 @@
 """runtime/http.py: health, readiness, metrics and JSON pages over a real socket."""
 
+import asyncio
+import gzip
+
 import aiohttp
 import pytest
 import yarl
@@ -56,3 +59,31 @@ async def test_routes_get_the_call_and_give_the_reply() -> None:
         ({"one": "x ?y"}, {"since": "3"}, "me"),
         ({"one": "z"}, {}, "me"),
     ]
+
+
+async def test_what_no_route_can_read_is_the_askers_mistake() -> None:
+    """A compressed body was unpacked before anybody saw it, or was a 500; so was a name that is no UTF-8."""
+
+    async def act(call: HttpCall) -> Reply:
+        return Reply(200, {"by": call.agent})
+
+    face = HttpFace(Metrics(), lambda: None, {}, routes={("POST", "/a"): act})
+    await face.start("127.0.0.1", 0)
+    try:
+        for body in (gzip.compress(bytes(1 << 20)), b"\x1f\x8b of no such thing"):
+            head = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n" % len(body)
+            assert (await asked(face.port, head, body)).startswith(b"HTTP/1.1 415 ")
+        answer = await asked(face.port, b"User-Agent: m\xffe\r\nContent-Length: 0\r\n", b"")
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert answer.endswith(b'{"by":"m?e"}')
+    finally:
+        await face.close()
+
+
+async def asked(port: int, head: bytes, body: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST /a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + head + b"\r\n" + body)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
