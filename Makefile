@@ -57,8 +57,10 @@ bench-pipeline: $(READY) $(TOOLS) ## slow: Spark over logs, runs and topics; MES
 kill-test: $(READY) ## slow: the store's writer is killed 300 times, nothing flushed may be lost
 	@RAFTMQ_KILLS=300 $(PYTEST) -q -rP tests/cluster/test_store_kill.py
 
-fuzz: $(READY) ## slow: framing and header decoders against 10,000 and more inputs each
+INPUTS := 100000
+fuzz: $(READY) ## slow: every decoder of others' bytes, each input bounded in time and memory; INPUTS=100000 SEED=1
 	@HYPOTHESIS_PROFILE=fuzz $(PYTEST) -q --timeout 1800 tests/properties -k fuzz
+	@$(PYTHON) -m tests.fuzz.run --inputs $(INPUTS) --seed $(SEED) --jobs 2
 
 soak: $(READY) ## slow: every property test with 1,000 and more examples
 	@HYPOTHESIS_PROFILE=slow $(PYTEST) -q -n 2 --timeout 1800 tests/properties

@@ -1,0 +1,197 @@
+"""Decoders of what servers and clients are asked beside bodies: orders, settings, filters, packed bodies."""
+
+import random
+import zlib
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+import lz4.frame
+import msgspec
+import zstandard
+
+from broker.admin.broker import _read_values
+from broker.master_slave.admin import PairHandlers
+from broker.master_slave.fencing import deposed_body
+from broker.master_slave.ha_followers import Followers
+from broker.master_slave.offset_return import ReturnRequest
+from broker.master_slave.promotion import _fields
+from broker.messages.send_checks import MessageChecks
+from broker.messages.tag_filter import EXPRESSION_CHARS_MAX, ExpressionError, tag_codes
+from broker.metadata.feed import _request
+from broker.metadata.topic_attributes import parse_changes
+from broker.raft_group.admin import _field
+from broker.settings.config import BrokerConfig, LiveConfig
+from broker.settings.conversion_orders import ToClassic, ToRaft, decoded
+from client.api import decode_messages
+from client.compression import Codec, CompressionError, compress, compressed_flag, decompress, unpacked_bytes_max
+from namesrv.handlers_admin import _name
+from remoting.command import Command
+from remoting.errors import CommandError, HeaderError
+from remoting.fastjson import read_strictly
+from remoting.properties import encode_properties
+from remoting.record import encode_record
+from remoting.topics import check_group, check_topic
+from runtime.clock import ManualClock
+from runtime.config import parse_properties
+from store.config import StoreConfig
+from tests.fuzz.bounds import KIB, MIB, Target
+from tests.fuzz.samples import filled
+
+_KINDS = {"zlib": Codec.ZLIB, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+
+def _came_to(kind: str, data: bytes) -> int:
+    """Return how many bytes a packed body comes to before it ends, is damaged, or is longer than it may be."""
+    unpack: Callable[[bytes], bytes]
+    if kind == "zlib":
+        unpack = zlib.decompressobj().decompress
+    elif kind == "lz4":
+        unpack = lz4.frame.LZ4FrameDecompressor().decompress
+    else:
+        unpack = zstandard.ZstdDecompressor(max_window_size=64 * MIB).decompressobj().decompress
+    found = 0
+    try:
+        for at in range(0, len(data), 64):
+            found += len(unpack(data[at : at + 64]))
+            if found > unpacked_bytes_max(len(data)):
+                break
+    except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError):
+        pass
+    return max(len(data), min(found, unpacked_bytes_max(len(data))))
+
+
+def _zstd_of_runs(count: int) -> bytes:
+    """Return blocks of one byte each that is said to stand there 131,072 times: four bytes for 128 KiB."""
+    block, last = (131_072 << 3 | 2).to_bytes(3, "little"), (131_072 << 3 | 3).to_bytes(3, "little")
+    return zstandard.FRAME_HEADER + b"\x00" + bytes([(26 - 10) << 3]) + (block + b"x") * (count - 1) + last + b"x"
+
+
+def _packed_target(name: str, codec: Codec) -> Target:
+    plain = (b"body " * 200, random.Random(1).randbytes(3000), b"", b"x")
+    seeds = (*plain, *(compress(each, codec) for each in plain))
+
+    def zeros(size: int) -> bytes:
+        return compress(bytes(size), codec)
+
+    sizes = (MIB, 4 * MIB, 16 * MIB, 17 * MIB, 70 * MIB, 200 * MIB)
+    heavy: list[Callable[[], bytes]] = [partial(zeros, size) for size in sizes]
+    heavy += [partial(_zstd_of_runs, count) for count in (3, 31, 600, 4000)] if codec is Codec.ZSTD else []
+    heavy.append(lambda: compress(random.Random(2).randbytes(15 * MIB), codec))
+    return Target(
+        f"compressed.{name}", partial(decompress, sys_flag=compressed_flag(codec)), (CompressionError,), seeds,
+        tuple(heavy), partial(compress, codec=codec), partial(_came_to, name), weight=4,
+    )  # fmt: skip
+
+
+def _packed() -> list[Target]:
+    return [_packed_target(name, codec) for name, codec in _KINDS.items()]
+
+
+def _pulled() -> Target:
+    """Make the target of what a consumer reads: records, of which the bodies are packed."""
+    records = tuple(
+        encode_record("t", 0, compress(b"body" * 100, codec), b"A\x01b", sys_flag=compressed_flag(codec))
+        for codec in Codec
+    )
+
+    def bombs(codec: Codec, size: int) -> Callable[[], bytes]:
+        body = compress(bytes(size), codec)
+        return lambda: encode_record("t", 0, body, b"", sys_flag=compressed_flag(codec)) * 3
+
+    return Target(
+        "pulled", lambda data: decode_messages(data, "b"), (HeaderError,), (*records, b"".join(records)),
+        tuple(bombs(codec, 300 * KIB) for codec in Codec),
+        unfolded=lambda data: len(data) + MIB, weight=3,
+    )  # fmt: skip
+
+
+def _asked(read: Callable[[Command], object]) -> Callable[[bytes], object]:
+    return lambda body: read(Command.request(1, body=body))
+
+
+def _read_ranges(request: Command) -> None:
+    """Read what a slave wants digests of, as a master does that has files of a GiB."""
+    master = cast(Any, SimpleNamespace(_log=SimpleNamespace(file_bytes=1 << 30)))
+    PairHandlers._ranges(master, request)
+
+
+def _orders() -> list[Target]:
+    wrong = (CommandError,)
+    orders: tuple[tuple[str, Callable[[Command], object], tuple[type[Exception], ...], bytes], ...] = (
+        ("deposed", lambda request: deposed_body(request, "b"), wrong, b'{"broker":"b","by":"10.0.0.1:1","epoch":5}'),
+        ("to-raft", lambda request: decoded(request, ToRaft), wrong,
+         b'{"peers":"n0-h:1;n1-h:2","self":"n0","check":true}'),
+        ("to-classic", lambda request: decoded(request, ToClassic), wrong,
+         b'{"role":"SLAVE","brokerId":1,"master":"h:1"}'),
+        ("promotion", _fields, wrong, b'{"force":true,"others":["a"]}'),
+        ("raft-member", lambda request: _field(request, "id"), wrong, b'{"id":"n1"}'),
+        ("news", _request, wrong, b'{"seen":5,"wait_ms":100}'),
+        ("forget", _name, wrong, b'{"broker":"b"}'),
+        ("follower", lambda request: Followers(lambda: 0.0).asked(request.body), (), b'{"brokerId":1,"address":"h:1"}'),
+        ("returned", lambda request: read_strictly(request.body, ReturnRequest), (msgspec.DecodeError,),
+         b'{"mark":"m","offsets":{"t@g":{"0":5}}}'),
+        ("ranges", _read_ranges, wrong, b'{"ranges":[[0,5],[7,9]]}'),
+    )  # fmt: skip
+    deep = (
+        b'{"a":' + b"[" * 1500,
+        b'{"a":' + b"[" * 1011,
+        b"[" * 2000,
+        b'{"a":' * 2000,
+        b'{"broker":' + b"[" * 1500,
+        b'{"a":' * 1023 + b"0" + b"}" * 1023,
+    )
+    heavy = (*(lambda each=each: each for each in deep), filled(b'{"a":[', b"{}", b"]}", 4090),
+             filled(b"[", b"0", b"]", 15 * MIB), lambda: b'{"broker":"' + b"\xff" * 4000 + b'"}')  # fmt: skip
+    return [Target(f"order.{name}", _asked(read), refuses, (seed, b"{}"), heavy, weight=1)
+            for name, read, refuses, seed in orders]  # fmt: skip
+
+
+def _checks() -> MessageChecks:
+    live = LiveConfig(BrokerConfig(), StoreConfig())
+    return MessageChecks(live, cast(Any, None), lambda _group: None, ManualClock(), lambda below: below - 1)
+
+
+def _texts() -> list[Target]:
+    checks = _checks()
+
+    def text(read: Callable[[str], object]) -> Callable[[bytes], object]:
+        return lambda data: read(data.decode("utf-8", "replace"))
+
+    def names(name: str) -> None:
+        check_topic(name)
+        check_group(name)
+
+    settings = b"# comment\nflushDiskType=ASYNC_FLUSH\nbrokerName : a\\\n  b\nx\n"
+    lines = (b"a\\\n", b"a=b\n", b"\n", b"#\n", b"a\\\\\n", b"\\\n", b"a=" + b"\\\n", b"\xc3\xa9=1\r")
+    long = tuple(
+        lambda line=line, size=size: line * (size // len(line)) for line in lines for size in (255 * KIB, 512 * KIB)
+    )
+    attributes = b"+message.type=FIFO,-queue.type"
+    properties = encode_properties({"DELAY": "3", "WAIT": "false", "A": "b", "__RMQ.TRANSIENT.x": "1", "CLUSTER": "c"})
+    most = 32_767
+    return [
+        Target("settings", text(parse_properties), (), (settings,), (*long, lambda: settings * 20_000),
+               bytes_max=MIB, weight=4, tokens=(b"\\\n", b"=", b":", b"#", b"\n", b"\r", b"\x85", b" ")),
+        Target("settings.request", _asked(_read_values), (CommandError,), (settings,), long, bytes_max=300 * KIB,
+               weight=3, tokens=(b"\\\n", b"=", b":", b"#", b"\n", b"\0")),
+        Target("tags", text(tag_codes), (ExpressionError,), (b"TagA || TagB", b"*", b"||", "é || ü".encode()),
+               (lambda: b"||" * (EXPRESSION_CHARS_MAX // 2), lambda: b"a||" * (EXPRESSION_CHARS_MAX // 3),
+                lambda: b"|" * MIB, lambda: b"\x00 " * 2000),
+               weight=3, tokens=(b"||", b"|", b" ", b"*", b"\xf0\x9f\x98\x80")),
+        Target("attributes", text(parse_changes), (CommandError,), (attributes,),
+               (lambda: b"+a=b," * 800, lambda: b",".join(b"-%d" % n for n in range(800)), lambda: b"," * 4096),
+               weight=2, tokens=(b"+", b"-", b"=", b",")),
+        Target("names", text(names), (), (b"topic-1", b"%RETRY%group", b"a b"), (lambda: b"a" * MIB,), weight=1),
+        Target("send.properties", lambda data: checks.properties(data.decode("utf-8", "replace")), (CommandError,),
+               (properties, properties + b"TRAN_MSG\x01true\x02"),
+               (lambda: b"A\x01b\x02" * (most // 4), lambda: b"DELAY\x01" + b"9" * (most - 10), lambda: b"\x02" * most,
+                lambda: b"__RMQ.TRANSIENT.\x01\x02" * (most // 18)), bytes_max=most, weight=3,
+               tokens=(b"\x01", b"\x02", b"DELAY\x01", b"TIMER_DELAY_MS\x01", b"\x02WAIT\x01f")),
+    ]  # fmt: skip
+
+
+def targets() -> list[Target]:
+    """Return them all."""
+    return [*_packed(), _pulled(), *_orders(), *_texts()]
