@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 # Bytes of a body of ours: a name.
 BODY_BYTES_MAX = 4096
+# Bytes of a change of settings, as brokers take them too.
+CONFIG_BYTES_MAX = 256 * 1024
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -191,6 +193,11 @@ class ConfigHandlers:
 
     def update_config(self, connection: Connection, request: Command) -> Command:
         """UPDATE_NAMESRV_CONFIG 318: the body is key=value lines; unknown keys are ignored."""
+        if len(request.body) > CONFIG_BYTES_MAX:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the configuration takes {len(request.body)} bytes of {CONFIG_BYTES_MAX}",
+            )
         try:
             values = parse_properties(bytes(request.body).decode())
         except UnicodeDecodeError:

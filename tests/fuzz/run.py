@@ -124,9 +124,9 @@ def feed_all(counts: dict[str, int], seed: int, jobs: int, console: Console) -> 
 
 def table_of(rows: Iterable[Row]) -> Table:
     """Return what people look at: the worst of each decoder, for each KiB and byte, and of what is allowed."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("decoder", no_wrap=True, min_width=23)
-    for title in ("inputs", "taken", "refused", "ms/KiB", "time", "x bytes", "memory", "broken"):
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("decoder", no_wrap=True, min_width=24)
+    for title in ("inputs", "taken", "refused", "ms/KiB", "time", "x size", "memory", "bad"):
         table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
