@@ -1,5 +1,6 @@
 """Decoders of the remoting protocol: frames, headers, bodies of every code, JSON's dialect, records, the HA port."""
 
+import contextlib
 import json
 import struct
 import zlib
@@ -25,6 +26,8 @@ from tests.fuzz.samples import dialect, filled, heavy_bodies, is_struct, sample
 
 # What a loop reads at once.
 READ_BYTES = 64 * KIB
+# What one connection is served while others wait.
+TURN_COMMANDS = 100
 # Codes of which whoever asks decides on a body's length: the longest frames are given to these.
 ASKED_OF_SERVERS = (
     "CheckClientConfigBody", "DataVersion", "HeartbeatData", "LockBatchBody", "RegisterBrokerBody",
@@ -70,14 +73,15 @@ def _read_frame(frame: bytes) -> None:
 
 
 def _read_stream(data: bytes) -> None:
-    """Read a connection's bytes as the loop does, and look at each command as a handler would."""
+    """Read a connection's bytes as the loop does, some commands a turn, and look at each as a handler would."""
     reader = FrameReader()
     for at in range(0, len(data), READ_BYTES):
-        for command in reader.feed(data[at : at + READ_BYTES]):
-            try:
-                _look_at(command)
-            except HeaderError:
-                continue
+        commands = reader.feed(data[at : at + READ_BYTES], TURN_COMMANDS)
+        while commands:
+            for command in commands:
+                with contextlib.suppress(HeaderError):
+                    _look_at(command)
+            commands = reader.more(TURN_COMMANDS) if reader.unread else []
         if reader.error is not None:
             raise reader.error
 
