@@ -6,7 +6,7 @@ which mode it is.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -88,6 +88,10 @@ class Mode:
     """Where slaves reach it, "host:port"; empty when none can."""
     pages: Mapping[str, Callable[[], dict[str, object]]] = {}
     """What it adds to the HTTP face: path → content."""
+
+    def members_hosts(self) -> Collection[str]:
+        """Return the addresses of those who send in their clients' name what they have judged themselves."""
+        return ()
 
     def flushed_in_thread(self, position: int) -> None:
         """Take note, in the store's flusher thread, that everything before a position is on the disk."""

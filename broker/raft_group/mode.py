@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from typing import Protocol, cast
 
@@ -136,6 +136,10 @@ class MemberMode(Mode):
         self._conversion = GroupConversion(live, store, self.group, self._client, restart)
         self.pages = {"/v1/raft": self.group.status}
         self._refused = RefusedLead()
+
+    def members_hosts(self) -> Collection[str]:
+        """Return where the other members are: what their clients ask for comes from there."""
+        return self.group.hosts
 
     def flushed_in_thread(self, position: int) -> None:
         """Let the group count what is on the disk."""
