@@ -121,6 +121,9 @@ class Mode:
         """Begin, when every part is built; what must be closed goes on the stack."""
         raise NotImplementedError
 
+    async def opened(self) -> None:
+        """Do what takes a broker that can be asked already, before it serves and NameServers are told."""
+
     async def retire(self, served: Callable[[], bool], *, again: bool) -> None:
         """Begin to stop; `served` tells whether clients are still connected, `again` that it is back at once."""
 

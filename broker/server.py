@@ -173,6 +173,7 @@ class Broker:
             await self._mode.start(self._exit)
             await self._tell_leftovers()
             await self._listen(config)
+        await self._mode.opened()
         await self._parts.registration.start(self._mode.ha_address)
         self._exit.push_async_callback(self._quiesce)
         self.role.subscribe(self._role_changed)

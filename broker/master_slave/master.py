@@ -92,7 +92,7 @@ class Classic(Mode):
         self._incarnation = secrets.token_hex(8)
         self._client = RemotingClient(name="broker's client to its pair")
         self._news = MetaNews(loop.call_later, lambda: self.role.leads, random.getrandbits(40))
-        self._followers = Followers(loop.time)
+        self._followers = Followers(loop.time, self.slave_heard)
         self._admin = PairHandlers(
             parts.store, parts.threads, self._incarnation, self.status, self.ha_info, self._followers.asked
         )
@@ -101,7 +101,7 @@ class Classic(Mode):
     def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
         """Return the handlers, those for a master only behind the gate, and those about master and slaves."""
         parts = self._parts
-        decisions = Promotion(
+        decisions = self._decisions = Promotion(
             self._live,
             self.role,
             lambda: parts.store.log_range()[1],
@@ -144,6 +144,9 @@ class Classic(Mode):
         """Return the log's name, None while it has none; see ha_compare.py."""
         return None
 
+    def slave_heard(self, address: str) -> None:
+        """Take note of a slave that asks this broker about its state."""
+
     def acts(self) -> bool:
         """Tell whether a slave grants queue locks in the place of its master."""
         return False
@@ -159,6 +162,7 @@ class Classic(Mode):
             "role": config.brokerRole,
             "brokerId": self.role.broker_id,
             "epoch": self.role.term,
+            "promoting": self._decisions.promoting,
             "incarnation": self._incarnation,
             "logId": self.log_id(),
             "min": begin,
@@ -248,10 +252,19 @@ class Master(Classic):
         parts.push_async_callback(self._fencing.close)
         await self._fencing.start()
         parts.push_async_callback(self._deposing.close)
-        await self._deposing.start()
+        await self._deposing.prepare()
         if config.haListenPort != HA_CLOSED:
             parts.push_async_callback(self._ha.close)
             await self._open_ha_port()
+
+    async def opened(self) -> None:
+        """Tell the masters before this one that it was promoted, which ask it back."""
+        await self._deposing.open()
+
+    def slave_heard(self, address: str) -> None:
+        """Take note of a slave: it may be promoted one day."""
+        if address != self._parts.address:
+            self._fencing.slaves.heard(address)
 
     async def retire(self, served: Callable[[], bool], *, again: bool) -> None:
         """Begin to stop; of a fenced master too the progress of its delay levels is kept."""
@@ -291,7 +304,7 @@ class Master(Classic):
 
     def waits_for(self) -> str | None:
         """Return why it takes nothing, when it does not."""
-        return self.role.fenced
+        return self.role.fenced or self.role.holds
 
     def log_id(self) -> str | None:
         """Return the log's name."""
