@@ -46,6 +46,7 @@ _BY_HAND = frozenset(field.name for field in fields(RaftKeys)) | frozenset(
         "flushDiskType",
         "haListenPort",
         "haMasterAddress",
+        "haSecretFile",
         "httpBindAddress",
         "httpEnable",
         "httpPort",

@@ -34,6 +34,7 @@ from broker.settings.config import LiveConfig
 from broker.settings.pair_keys import HA_CLOSED, SYNC_MASTER, classic_words
 from broker.settings.pair_memory import note_master
 from broker.settings.restart import RestartAction
+from broker.settings.secret_files import read_secret_files
 from remoting.address import format_address, parse_address
 from remoting.bodies.registry import HAConnectionInfo, HARuntimeInfo
 from remoting.client import RemotingClient
@@ -244,6 +245,7 @@ class Master(Classic):
         """Make sure that nobody was promoted in the meantime, and take slaves."""
         await super().start(parts)
         config = self._live.broker
+        self._secrets = await asyncio.to_thread(read_secret_files, "haSecretFile", config.haSecretFile)
         for words in classic_words(config):
             _log.info("%s: %s", config.brokerRole, words)
         sync, log_range = config.brokerRole == SYNC_MASTER, self._store.log_range()
@@ -292,7 +294,7 @@ class Master(Classic):
         config = self._live.broker
         port = config.haListenPort or (config.listenPort + HA_OFFSET if config.listenPort else 0)
         try:
-            await self._ha.start(config.bindAddress, port)
+            await self._ha.start(config.bindAddress, port, self._secrets)
         except OSError as error:
             raise OSError(
                 error.errno,
