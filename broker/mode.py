@@ -23,7 +23,7 @@ from broker.metadata.topics import DeleteQueues
 from broker.replication import Replication
 from broker.role import BrokerRole, MasterWatch
 from remoting.command import Command
-from remoting.server import Handler
+from remoting.server import Connection, Handler
 from store.types import CleanReport
 
 _log = logging.getLogger(__name__)
@@ -92,6 +92,10 @@ class Mode:
     def members_hosts(self) -> Collection[str]:
         """Return the addresses of those who send in their clients' name what they have judged themselves."""
         return ()
+
+    def from_member(self, connection: Connection) -> bool:  # noqa: ARG002 # as the others
+        """Tell whether a connection comes from one of them."""
+        return False
 
     def flushed_in_thread(self, position: int) -> None:
         """Take note, in the store's flusher thread, that everything before a position is on the disk."""

@@ -104,7 +104,7 @@ class Parts:
         self.schedule = ScheduleService(
             folder / "delayOffset.json", store, replication, clock, loop.call_later, levels_ms, meta
         )
-        self._origins = Origins(self.clients, mode.came)
+        self._origins = Origins(self.clients, mode.came, mode.from_member)
         pull_checks = PullChecks(
             live, self.topics, self.groups, self.clients, role, forwards=mode.forward_pull is not None
         )

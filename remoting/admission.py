@@ -69,7 +69,13 @@ class Admission:
                 return True
         elif any(address in network for network in self._networks):
             return True
-        return any(address == _address(member) for member in self._members())
+        return comes_from(caller, self._members())
+
+
+def comes_from(caller: AskingPeer, hosts: Collection[str]) -> bool:
+    """Tell whether a connection comes from one of some addresses; names are not looked up."""
+    address = _address(caller.peer[0])
+    return address is not None and any(address == _address(host) for host in hosts)
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:

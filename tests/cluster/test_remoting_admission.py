@@ -16,7 +16,7 @@ from remoting.command import Command
 from remoting.headers.admin import CreateTopicRequestHeader
 from remoting.headers.registry import RegisterBrokerRequestHeader
 from tests.cluster.broker_peer import v2
-from tests.cluster.raft_cluster import FAST, RaftCluster
+from tests.cluster.raft_cluster import FAST, RaftCluster, read_all
 from tests.cluster.small_files import SMALL_FILES
 from tests.parts.byte_peer import Peer
 
@@ -157,6 +157,12 @@ async def test_in_a_group_the_member_that_is_asked_judges_and_nobody_passes_as_a
                 refused = await ask(port, request)
                 assert refused.code == ResponseCode.NO_PERMISSION
                 assert str(refused.remark).startswith(f"{STRANGER} may change nothing here: adminAllowFrom")
+        # Nor does anybody send in somebody else's name: the record's born host is the sender's own.
+        sent = Command.request(RequestCode.SEND_MESSAGE_V2, v2("by-operator-0"), b"x", ext=forged)
+        sent.flag |= HOP_FLAG
+        assert (await ask(ports[1], sent)).code == ResponseCode.SUCCESS
+        (found,) = await read_all(cluster.namesrv, "by-operator-0", 1)
+        assert found.born_host[0] == STRANGER
         topics = cluster.brokers[leader].store.topics()
         assert "by-stranger" not in topics
     finally:
