@@ -5,8 +5,9 @@ older term refuses), `raftClientHost` (the client's address, which becomes the r
 is left of its one deadline), `raftFrom` and `raftAtMs` (the member, and what its wall clock showed when it passed this
 on: see broker/deadlines.py), `raftAgeMs` and `raftReadMs` (how long ago it came there at the most, and was read), and
 of an offset commit `raftClientId`. Whom it speaks for is believed of connections from members' addresses only, and who
-may administer was judged by the member that was asked (remoting/admission.py). The refusal of the other side's gate carries `raftHop` too: nothing was appended, so
-the request may be sent again. So does every answer that a client gets by way of another member: its route is old.
+may administer was judged by the member that was asked (remoting/admission.py). The refusal of the other side's gate
+carries `raftHop` too: nothing was appended, so the request may be sent again. So does every answer that a client gets
+by way of another member: its route is old.
 """
 
 from collections.abc import Callable, Mapping
