@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from remoting.command import Command
 from remoting.connection import Connection, Handler, Reply
 from remoting.limits import ServerLimits
-from remoting.side import Side
+from remoting.side import REFUSALS, Side
+from runtime.figures import Figure, by, gauge
 from runtime.listening import stop_accepting
 
-__all__ = ["Connection", "Handler", "RemotingServer", "Reply", "ServerLimits"]
+__all__ = ["Connection", "Handler", "RemotingServer", "Reply", "ServerLimits", "port_figures"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +57,11 @@ class RemotingServer:
         """The open connections; not to be changed."""
         return self._side.connections
 
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """How often something of a client's was refused unheard, by reason: one of REFUSALS."""
+        return self._side.refused
+
     def sweep(self) -> None:
         """Look for idle connections; called by a timer eight times per idle span."""
         self._side.sweep()
@@ -77,3 +84,16 @@ class RemotingServer:
         await stop_accepting(server)
         await self._side.close()
         await server.wait_closed()
+
+
+def port_figures(servers: Iterable[RemotingServer]) -> list[Figure]:
+    """Return what is told of a process's ports, all together."""
+    connections, refused = 0, Counter(dict.fromkeys(REFUSALS, 0))
+    for server in servers:
+        connections += len(server.connections)
+        refused.update(server.refused)
+    text = "Connections and frames that were refused before a handler saw them, by reason"
+    return [
+        gauge("raftmq_connections", "Connections of clients and other servers that are open", connections),
+        by("reason", "counter", "raftmq_frames_refused_total", text, refused.items()),
+    ]
