@@ -116,6 +116,7 @@ class RuntimeInfo:
             "dispatchBehindBytes": str(store.dispatch_behind_bytes),
             "earliestMessageTimeStamp": str(store.earliest_timestamp),
             "remainHowManyDataToFlush": _amount(store.flush_behind_bytes),
+            "writesRefused": store.refused or "",
         }
 
     def _queues(self) -> dict[str, str]:
