@@ -1,11 +1,27 @@
 """Histograms as plain numbers, what they are rendered to, and quantiles of late."""
 
+from typing import cast
+
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from runtime.figures import Figure, by, counter, gauge, histogram
 from runtime.metrics import Metrics
 from runtime.timings import Lately, Timings, quantile
+
+
+class Fixed:
+    """A collector of the library's."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> list[Metric]:
+        return [self._family]
+
 
 BOUNDS = (0.001, 0.01, 0.1)
 
@@ -64,6 +80,23 @@ def test_figures_become_text_that_prometheus_reads() -> None:
     assert families["e"].samples == []
     shown.pop(0)
     assert "a_seconds" not in metrics.render().decode()
+
+
+def test_labels_stand_as_the_library_writes_them_whatever_is_in_them() -> None:
+    odd = 'a "quoted" \\ 100 % of\ntwo lines'
+    figure = Figure("z", f"Help of {odd}", "gauge", [((odd, "x"), 1.5), (("plain", odd), 1e300)], ("zone", "a"))
+    metrics = Metrics()
+    metrics.show(lambda: [figure], {"m": odd})
+    text = metrics.render().decode()
+    lines = [line for line in text.splitlines() if line.startswith("z{")]
+    family = Metric("z", figure.text, "gauge")
+    for (zone, a), value in cast(list[tuple[tuple[str, ...], float]], figure.values):
+        family.add_sample("z", {"zone": zone, "a": a, "m": odd}, value)
+    registry = CollectorRegistry()
+    registry.register(cast(Collector, Fixed(family)))
+    assert generate_latest(registry).decode().splitlines()[2:] == lines
+    (read,) = [each for each in text_string_to_metric_families(text) if each.name == "z"]
+    assert [sample.labels["zone"] for sample in read.samples] == [odd, "plain"]
 
 
 def test_every_process_tells_of_itself_and_of_nothing_made_twice() -> None:
