@@ -51,6 +51,11 @@ class ModeReplication(Replication, Protocol):
         """How long messages took to be stored."""
         ...
 
+    @property
+    def congested(self) -> bool:
+        """Whether more has been taken than is stored soon: who sends much shall wait."""
+        ...
+
     async def drain(self, timeout_seconds: float) -> bool:
         """Take nothing more and return when everything taken is acknowledged; False when that took too long."""
         ...
@@ -105,6 +110,10 @@ class Mode:
 
     def attach(self, parts: BrokerParts) -> None:
         """Take the parts; called once, before start()."""
+
+    def congested(self) -> bool:
+        """Tell whether who sends much shall wait; asked before each slice of what he has sent."""
+        return self.replication.congested
 
     def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
         """Return what serves requests, given the handlers."""

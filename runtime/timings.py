@@ -31,6 +31,12 @@ class Timings:
         self.counts[bisect_left(self.bounds, seconds)] += times
         self.seconds += seconds * times
 
+    def join(self, other: "Timings") -> None:
+        """Count what another one of the same bounds has counted."""
+        assert self.bounds == other.bounds, "of other bounds"
+        self.counts = [own + more for own, more in zip(self.counts, other.counts, strict=True)]
+        self.seconds += other.seconds
+
     @property
     def total(self) -> int:
         """How often, in all."""

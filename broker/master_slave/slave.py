@@ -42,6 +42,7 @@ class NoReplication:
     """Takes nothing: a slave's log is its master's. The gate refuses what would come here, with better words."""
 
     pending_bytes = 0
+    congested = False
 
     def __init__(self) -> None:
         self.times = SendTimes()
