@@ -63,7 +63,7 @@ class Replication(Protocol):
 
 
 class SendTimes:
-    """How long messages took to be stored: counted once for all that share an entry, or the write of a turn."""
+    """How long sends took to be stored: counted once for all that share an entry, or the write of a turn."""
 
     __slots__ = ("commit", "queue", "send")
 
@@ -73,7 +73,7 @@ class SendTimes:
         self.commit = Timings()
         """In a group: from the entry's proposal to its commit."""
         self.send = Timings()
-        """From the arrival of the first of them to the answers; counts messages."""
+        """From the arrival of the first of them to the answers; counts what was sent, a batch once."""
 
 
 class LogStore(Protocol):

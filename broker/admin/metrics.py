@@ -130,7 +130,7 @@ class BrokerFigures:
         said = "Sends by the code of their answer; 501 in a group: sent on to the member that leads"
         yield by("code", "counter", "raftmq_sends_total", said, answers.items())
         sends = counted.sends
-        yield histogram("raftmq_send_seconds", "From the arrival of a stored message to its answer", sends.send)
+        yield histogram("raftmq_send_seconds", "From the arrival of what was stored to its answer", sends.send)
         yield histogram(
             "raftmq_queue_seconds", "What the first message of an entry or write waited for it", sends.queue
         )
