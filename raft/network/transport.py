@@ -107,6 +107,8 @@ class PeerTransport:
         self._server: asyncio.Server | None = None
         self._complaints: OrderedDict[str, str] = OrderedDict()
         self._closing = False
+        # Links of others that ended before they had proved whose they are.
+        self.refused = 0
         self.port = 0
 
     @property
@@ -303,6 +305,7 @@ class PeerTransport:
             assert self._copies is not None, "judged"
             self._copies.gone(link)
             return
+        self.refused += not link.opened
         self._complain(f"from {peer}", f"the link from {peer or 'somebody'} at {host} is closed: {reason}")
         if self._in.get(peer) is link:
             del self._in[peer]
