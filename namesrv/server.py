@@ -9,6 +9,7 @@ from namesrv.handlers_admin import ConfigHandlers, EpochHandlers, TopicHandlers
 from namesrv.kv import KVConfig
 from namesrv.routes import Address, RouteTable
 from namesrv.status import StatusPages
+from remoting.admission import Admission
 from remoting.audit import audited
 from remoting.limits import server_limits
 from remoting.server import Connection, RemotingServer
@@ -45,10 +46,14 @@ class NameServer:
                 **topic_handlers.table(),
                 **config_handlers.table(),
                 **EpochHandlers(self.routes).table(),
-            }
+            },
+            Admission(config.adminAllowFrom),
         )
         self._metrics = Metrics()
-        self._pages = StatusPages(self.routes, self._kv, self._config, clock, self._metrics)
+        self._pages = StatusPages(
+            self.routes, self._kv, self._config, clock, lambda: [] if self._server is None else [self._server]
+        )
+        self._metrics.show(self._pages.figures)
         self._tasks = Tasks("namesrv")
         self._server: RemotingServer | None = None
         self._http: HttpFace | None = None
@@ -95,7 +100,6 @@ class NameServer:
             self._metrics,
             self._not_ready,
             {"/v1/status": self._pages.status, "/v1/routes": self._pages.routes},
-            self._pages.refresh,
         )
         port = config.http_port(self.port)
         with named_address("httpPort", config.httpBindAddress, port):
@@ -126,7 +130,10 @@ async def _serve(config: NamesrvConfig) -> None:
     server = NameServer(config)
     await server.start()
     _log.info("NameServer serves on port %d, HTTP on port %d", server.port, server.http_port)
-    if (why := exposed(config.bindAddress)) is not None:
+    why = exposed(config.bindAddress)
+    if why is None:
+        _log.info("only this machine reaches bindAddress=%s: set another one where others are to", config.bindAddress)
+    else:
         _log.warning("%s", why)
     try:
         await stop.wait()

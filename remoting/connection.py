@@ -70,6 +70,12 @@ class Connection(asyncio.Protocol):
 
     # ---- what handlers and callers use
 
+    @property
+    def own_host(self) -> str:
+        """The address of this machine that the connection came to, "" when that is not known."""
+        own = self._transport.get_extra_info("sockname")
+        return str(own[0]) if own else ""
+
     def write(self, *pieces: Body) -> None:
         """Send bytes at the end of this turn of the loop, joined with what else is written in it."""
         if self.closed:
@@ -206,6 +212,8 @@ class Connection(asyncio.Protocol):
             waited = self.loop.time() - self._read_at
             for command in commands:
                 command.waited = waited
+            if self._turns is not None:
+                self._turns.times.add(waited, len(commands))
             self._serve(commands)
         if self._write_paused or self.closed:
             return False  # resume_writing goes on from here
@@ -239,6 +247,7 @@ class Connection(asyncio.Protocol):
             if result is not None:
                 self._answer(command, result)
         if self._reader.error is not None:
+            self._side.bad_frame(self._reader.error)
             _log.warning("%s: %s closed, it sent %s", self._side.name, self.address, self._reader.error)
             self.close()
 
@@ -288,6 +297,7 @@ class Connection(asyncio.Protocol):
         # Only a server: a client's requests are refused one by one (see _admit), and what waits for answers lives on.
         over = self._write_paused and self._transport.get_write_buffer_size() > self._limits.output_bytes_max
         if over and self._side.pauses_reading:
+            self._side.refused["unread"] += 1
             _log.warning("%s: %s closed, it does not read its answers", self._side.name, self.address)
             self.abort()
 

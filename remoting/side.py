@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sized
 from typing import Any, Generic, Protocol, TypeVar
 
 from remoting.command import Command
+from remoting.errors import FrameError
 from remoting.limits import ConnectionLimits, ServerLimits
 from remoting.turns import Turns
 from remoting.unfinished import UnfinishedFrames
@@ -17,6 +18,9 @@ _log = logging.getLogger(__name__)
 SWEEPS_PER_IDLE = 8
 # Seconds between two looks for frames that have taken too long.
 OVERDUE_LOOKS_S = 5.0
+# What a server refuses before a handler sees it: one connection too many; a frame that never became whole; bytes that
+# are no frame (another protocol's, a length out of bounds, a header that cannot be read); answers that nobody takes.
+REFUSALS = ("connections", "unfinished", "protocol", "length", "malformed", "unread")
 
 
 class OpenConnection(Protocol):
@@ -100,6 +104,7 @@ class Side(Generic[C]):
             loop = asyncio.get_running_loop()
             self._unfinished = UnfinishedFrames(limits.unfinished_bytes_max, limits.unfinished_seconds, loop.time)
             self.turns = Turns(loop.call_soon, loop.call_later, loop.time, congested)
+        self.refused = dict.fromkeys(REFUSALS, 0)
         self._written: list[C] = []
         self._empty = asyncio.Event()
         self._closing = False
@@ -132,7 +137,14 @@ class Side(Generic[C]):
         if victim is not None:
             self._cut_off(victim, f"{self._unfinished.total} bytes are kept of frames that are not whole, it has most")
 
+    def bad_frame(self, error: FrameError) -> None:
+        """Count bytes that are no frame, by what FrameReader says of them."""
+        said = str(error)
+        what = "protocol" if said.startswith("no frame but") else "length" if said.startswith("a frame of") else ""
+        self.refused[what or "malformed"] += 1
+
     def _cut_off(self, connection: C, why: str) -> None:
+        self.refused["unfinished"] += 1
         _log.warning("%s: %s closed: %s", self.name, connection.address, why)
         connection.abort()
 
@@ -159,6 +171,7 @@ class Side(Generic[C]):
         if self._closing:
             return False
         if len(self.connections) >= self.connections_max:
+            self.refused["connections"] += 1
             _log.warning("%s: %s refused, %d connections are open", self.name, connection.address, self.connections_max)
             return False
         self.connections.add(connection)

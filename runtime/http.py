@@ -46,17 +46,15 @@ class HttpFace:
         metrics: Metrics,
         ready: Callable[[], str | None],
         pages: Mapping[str, Callable[[], object]],
-        refresh: Callable[[], None] | None = None,
         routes: Routes | None = None,
     ) -> None:
-        """`ready` returns None when the process serves, else why not; `refresh` sets gauges before a scrape.
+        """`ready` returns None when the process serves, else why not.
 
         A body of more than BODY_BYTES_MAX is answered with 413, a compressed one (of a KiB, a MiB might come) with 415,
         before the route sees it.
         """
         self._metrics = metrics
         self._ready = ready
-        self._refresh = refresh
         application = web.Application(client_max_size=BODY_BYTES_MAX)
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
@@ -89,8 +87,6 @@ class HttpFace:
         return web.json_response({"status": "NOT_READY", "reason": reason}, status=503)
 
     async def _scrape(self, _request: web.Request) -> web.Response:
-        if self._refresh is not None:
-            self._refresh()
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     @staticmethod

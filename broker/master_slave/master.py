@@ -7,7 +7,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from broker.master_slave.fencing import Fencing
 from broker.master_slave.gate import ClassicGate
 from broker.master_slave.ha_followers import Followers
 from broker.master_slave.ha_server import HaServer
+from broker.master_slave.measures import pair_figures, port_figure
 from broker.master_slave.offset_return import OffsetReturn
 from broker.master_slave.promotion import Promotion, SlaveReplication
 from broker.master_slave.role import ClassicRole
@@ -34,12 +35,14 @@ from broker.settings.config import LiveConfig
 from broker.settings.pair_keys import HA_CLOSED, SYNC_MASTER, classic_words
 from broker.settings.pair_memory import note_master
 from broker.settings.restart import RestartAction
+from broker.settings.secret_files import read_secret_files
 from remoting.address import format_address, parse_address
 from remoting.bodies.registry import HAConnectionInfo, HARuntimeInfo
 from remoting.client import RemotingClient
 from remoting.codes import ClassicCode
 from remoting.server import Handler
 from runtime.clock import Clock
+from runtime.figures import Figure
 from runtime.late import late
 from store.config import SYNC_FLUSH
 from store.messagestore import MessageStore
@@ -92,7 +95,7 @@ class Classic(Mode):
         self._incarnation = secrets.token_hex(8)
         self._client = RemotingClient(name="broker's client to its pair")
         self._news = MetaNews(loop.call_later, lambda: self.role.leads, random.getrandbits(40))
-        self._followers = Followers(loop.time)
+        self._followers = Followers(loop.time, self.slave_heard)
         self._admin = PairHandlers(
             parts.store, parts.threads, self._incarnation, self.status, self.ha_info, self._followers.asked
         )
@@ -101,7 +104,7 @@ class Classic(Mode):
     def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
         """Return the handlers, those for a master only behind the gate, and those about master and slaves."""
         parts = self._parts
-        decisions = Promotion(
+        decisions = self._decisions = Promotion(
             self._live,
             self.role,
             lambda: parts.store.log_range()[1],
@@ -144,6 +147,9 @@ class Classic(Mode):
         """Return the log's name, None while it has none; see ha_compare.py."""
         return None
 
+    def slave_heard(self, address: str) -> None:
+        """Take note of a slave that asks this broker about its state."""
+
     def acts(self) -> bool:
         """Tell whether a slave grants queue locks in the place of its master."""
         return False
@@ -159,6 +165,7 @@ class Classic(Mode):
             "role": config.brokerRole,
             "brokerId": self.role.broker_id,
             "epoch": self.role.term,
+            "promoting": self._decisions.promoting,
             "incarnation": self._incarnation,
             "logId": self.log_id(),
             "min": begin,
@@ -177,6 +184,10 @@ class Classic(Mode):
     def ha_info(self) -> HARuntimeInfo:
         """Return the part of it that RocketMQ's tools show (907)."""
         raise NotImplementedError
+
+    def measures(self) -> Iterable[Figure]:
+        """Return the metrics of the pair."""
+        return pair_figures(self.status())
 
 
 class Master(Classic):
@@ -240,6 +251,7 @@ class Master(Classic):
         """Make sure that nobody was promoted in the meantime, and take slaves."""
         await super().start(parts)
         config = self._live.broker
+        self._secrets = await asyncio.to_thread(read_secret_files, "haSecretFile", config.haSecretFile)
         for words in classic_words(config):
             _log.info("%s: %s", config.brokerRole, words)
         sync, log_range = config.brokerRole == SYNC_MASTER, self._store.log_range()
@@ -248,10 +260,19 @@ class Master(Classic):
         parts.push_async_callback(self._fencing.close)
         await self._fencing.start()
         parts.push_async_callback(self._deposing.close)
-        await self._deposing.start()
+        await self._deposing.prepare()
         if config.haListenPort != HA_CLOSED:
             parts.push_async_callback(self._ha.close)
             await self._open_ha_port()
+
+    async def opened(self) -> None:
+        """Tell the masters before this one that it was promoted, which ask it back."""
+        await self._deposing.open()
+
+    def slave_heard(self, address: str) -> None:
+        """Take note of a slave: it may be promoted one day."""
+        if address != self._parts.address:
+            self._fencing.slaves.heard(address)
 
     async def retire(self, served: Callable[[], bool], *, again: bool) -> None:
         """Begin to stop; of a fenced master too the progress of its delay levels is kept."""
@@ -279,7 +300,7 @@ class Master(Classic):
         config = self._live.broker
         port = config.haListenPort or (config.listenPort + HA_OFFSET if config.listenPort else 0)
         try:
-            await self._ha.start(config.bindAddress, port)
+            await self._ha.start(config.bindAddress, port, self._secrets)
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -291,7 +312,7 @@ class Master(Classic):
 
     def waits_for(self) -> str | None:
         """Return why it takes nothing, when it does not."""
-        return self.role.fenced
+        return self.role.fenced or self.role.holds
 
     def log_id(self) -> str | None:
         """Return the log's name."""
@@ -300,6 +321,10 @@ class Master(Classic):
     def slaves(self) -> list[dict[str, Any]]:
         """Return how far its slaves are."""
         return self._ha.status()
+
+    def measures(self) -> Iterable[Figure]:
+        """Return the metrics of a master."""
+        return *super().measures(), port_figure(self._ha.refused)
 
     def heard(self, master: str | None, _ha_address: str | None) -> None:
         """Take note of another master that a NameServer names: it was promoted in the place of this one."""

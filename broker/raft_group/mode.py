@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 from typing import Protocol, cast
 
@@ -13,14 +13,17 @@ from broker.raft_group.admin import RaftHandlers
 from broker.raft_group.forward_limits import CLIENT_LIMITS
 from broker.raft_group.forwarder import Forwarder
 from broker.raft_group.ha_status import GroupHaStatus
+from broker.raft_group.measures import GroupMeasures
 from broker.raft_group.member import RaftGroup
 from broker.raft_group.to_classic import GroupConversion
 from broker.role import BrokerRole
 from broker.settings.config import LiveConfig
 from broker.settings.restart import RestartAction
+from remoting.admission import comes_from
 from remoting.client import RemotingClient
-from remoting.server import Handler
+from remoting.server import Connection, Handler
 from runtime.clock import SteadyClock
+from runtime.figures import Figure
 from runtime.late import late
 from store.messagestore import MessageStore
 
@@ -45,6 +48,10 @@ LOOK_SECONDS = 0.05
 
 # Seconds that what is being forwarded may take at the end of a stop.
 FORWARDS_SECONDS = 1.0
+
+
+# What is attached to a connection that comes from a member.
+_FROM_MEMBER = "from a member"
 
 
 class ForwardingIdle(Protocol):
@@ -125,17 +132,41 @@ class MemberMode(Mode):
         self._client = RemotingClient(limits=CLIENT_LIMITS, name="broker's forwarder")
         self._clients: ClientTable
         self._forwarder = Forwarder(
-            self.role, self._client, address, member=self.group, name_of=late(lambda: self._clients.client_id)
+            self.role,
+            self._client,
+            address,
+            member=self.group,
+            name_of=late(lambda: self._clients.client_id),
+            from_member=self.from_member,
         )
         self.elsewhere = self._forwarder.forward_lost
         self.forward_pull = self._forwarder.forward_pull
         self.came = self._forwarder.came
         self._admin = RaftHandlers(self.group, self.group.role)
         assert store.entries is not None, "the store was opened as a group member's"
+        self._entries = store.entries
         self._ha_status = GroupHaStatus(self.group.status, store.entries, lambda: live.broker.haMaxGapNotInSync)
+        self._measures = GroupMeasures(
+            self.group.status,
+            store.entries,
+            clock,
+            sends=self.group.replication.times,
+            appends=self.group.node.append_times,
+        )
         self._conversion = GroupConversion(live, store, self.group, self._client, restart)
         self.pages = {"/v1/raft": self.group.status}
         self._refused = RefusedLead()
+
+    def members_hosts(self) -> Collection[str]:
+        """Return where the other members are: what their clients ask for comes from there."""
+        return self.group.hosts
+
+    def from_member(self, connection: Connection) -> bool:
+        """Tell whether a connection comes from another member's address; what was once so stays."""
+        known: bool = connection.attachments.get(_FROM_MEMBER, False)
+        if not known and comes_from(connection, self.group.hosts):
+            known = connection.attachments[_FROM_MEMBER] = True
+        return known
 
     def flushed_in_thread(self, position: int) -> None:
         """Let the group count what is on the disk."""
@@ -224,9 +255,15 @@ class MemberMode(Mode):
             "raftRole": "LEADER" if role.leads else "FOLLOWER",
             "raftTerm": str(role.term),
             "raftLeaderAddress": role.leader_address or "",
+            "raftLastIndex": str(self._entries.last.index),
+            "raftCommitIndex": str(self.group.node.commit_index),
             "raftFlushDiskType": self._live.store.flushDiskType,
             "raftClockApart": self.clock_apart(),
         }
+
+    def measures(self) -> Iterable[Figure]:
+        """Return the metrics of a member."""
+        return self._measures.figures()
 
     def clock_apart(self) -> str:
         """Return what the group's clocks say of this member's (R17)."""

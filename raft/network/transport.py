@@ -107,12 +107,19 @@ class PeerTransport:
         self._server: asyncio.Server | None = None
         self._complaints: OrderedDict[str, str] = OrderedDict()
         self._closing = False
+        # Links of others that ended before they had proved whose they are.
+        self.refused = 0
         self.port = 0
 
     @property
     def connected(self) -> set[str]:
         """The members that messages can be sent to."""
         return set(self._out)
+
+    @property
+    def hosts(self) -> set[str]:
+        """The addresses of those members that have proved that they are some, by a link that is open."""
+        return {link.address[0] for link in (*self._out.values(), *self._in.values())}
 
     async def start(self, host: str, port: int) -> None:
         """Listen and begin to dial. OSError when the address cannot be had; SecretRequired."""
@@ -298,6 +305,7 @@ class PeerTransport:
             assert self._copies is not None, "judged"
             self._copies.gone(link)
             return
+        self.refused += not link.opened
         self._complain(f"from {peer}", f"the link from {peer or 'somebody'} at {host} is closed: {reason}")
         if self._in.get(peer) is link:
             del self._in[peer]
