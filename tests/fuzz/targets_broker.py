@@ -1,5 +1,6 @@
 """Decoders of what servers and clients are asked beside bodies: orders, settings, filters, packed bodies."""
 
+import contextlib
 import random
 import zlib
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from broker.admin.broker import _read_values
 from broker.master_slave.admin import PairHandlers
 from broker.master_slave.fencing import deposed_body
 from broker.master_slave.ha_followers import Followers
+from broker.master_slave.ha_secret import NONCE_BYTES, MasterProof, ProofRefused, SlaveProof
 from broker.master_slave.offset_return import ReturnRequest
 from broker.master_slave.promotion import _fields
 from broker.messages.send_checks import MessageChecks
@@ -192,6 +194,32 @@ def _texts() -> list[Target]:
     ]  # fmt: skip
 
 
+def _proofs() -> list[Target]:
+    """Make the targets of what comes to the HA port before the first report, and of what a slave is answered."""
+    known, nonce = (b"a secret of a pair", b"another one"), bytes(NONCE_BYTES)
+
+    def master(data: bytes) -> None:
+        """Take it at once, and as it trickles in."""
+        with contextlib.suppress(ProofRefused):
+            MasterProof(known, nonce).take(data)
+        proof = MasterProof(known, nonce)
+        for at in range(0, min(len(data), KIB), 7):
+            proof.take(data[at : at + 7])
+            if proof.done:
+                break
+
+    slave = SlaveProof(known, nonce)
+    hello = slave.open()
+    answer, _ = MasterProof(known, nonce).take(hello)
+    proof = slave.take(answer)
+    return [
+        Target("ha.proof.master", master, (ProofRefused,), (hello, hello + proof, hello + proof + bytes(8)),
+               (lambda: hello * 20_000, lambda: bytes(MIB)), weight=2),
+        Target("ha.proof.slave", lambda data: SlaveProof(known, nonce).take(data), (ProofRefused,), (answer,),
+               (lambda: answer * 10_000,), weight=2),
+    ]  # fmt: skip
+
+
 def targets() -> list[Target]:
     """Return them all."""
-    return [*_packed(), _pulled(), *_orders(), *_texts()]
+    return [*_proofs(), *_packed(), _pulled(), *_orders(), *_texts()]

@@ -63,7 +63,7 @@ def _served() -> tuple[asyncio.AbstractEventLoop, web.AppRunner]:
     """Return a face that listens nowhere, and its loop; made once, as in a process."""
     loop = asyncio.new_event_loop()
     routes = {("POST", "/v1/{name}/x"): _take, ("GET", "/v1/{name}/x"): _take}
-    face = HttpFace(Metrics(), lambda: None, {"/v1/status": lambda: {"a": 1}}, None, routes)
+    face = HttpFace(Metrics(), lambda: None, {"/v1/status": lambda: {"a": 1}}, routes=routes)
     loop.run_until_complete(face._runner.setup())
     return loop, face._runner
 
