@@ -59,14 +59,16 @@ def check_density(data: bytes | bytearray | memoryview | str, container_bytes_mi
 def loads(
     data: bytes | bytearray | memoryview | str,
     dialect_bytes_max: int | None = None,
-    container_bytes_min: int = CONTAINER_BYTES_MIN,
+    container_bytes_min: int | None = None,
 ) -> Any:
     """Read a JSON text, or up to so many bytes of fastjson's dialect of it; raises HeaderError when it is neither.
 
     A bare key becomes the same string that a quoted one would be; so does an object that stands as a key: the string
-    is its text, see object_key(). A text that is nearly all objects and arrays is refused, see check_density().
+    is its text, see object_key(). With `container_bytes_min` a text that is nearly all objects and arrays is refused,
+    see check_density(); files of ours may be so.
     """
-    check_density(data, container_bytes_min)
+    if container_bytes_min is not None:
+        check_density(data, container_bytes_min)
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:

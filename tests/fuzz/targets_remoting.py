@@ -14,7 +14,7 @@ from remoting.bodies.registry import Body, RegisterBrokerBody, TopicConfig, Topi
 from remoting.codec import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode, encode
 from remoting.command import JSON, ROCKETMQ, Command
 from remoting.errors import FrameError, HeaderError
-from remoting.fastjson import DIALECT_BYTES_MAX, loads
+from remoting.fastjson import CONTAINER_BYTES_MIN, DIALECT_BYTES_MAX, loads
 from remoting.framing import FrameReader
 from remoting.haframes import HaFrameReader, ReportReader, head, report
 from remoting.headers.registry import REQUEST_HEADERS
@@ -166,7 +166,7 @@ def _dialect() -> Target:
                  (b"{a:", b'{"":"",{', b"}"), (b'{"a":"\t', b"\xc3\xa9", b'",b:1}'))]  # fmt: skip
     return Target(
         "json.dialect",
-        lambda data: loads(data, largest),
+        lambda data: loads(data, largest, CONTAINER_BYTES_MIN),
         (HeaderError,),
         (b'{0:"10.0.0.1:10911",1:"b"}', b'{{"brokerName":"b","queueId":0,"topic":"t"}:{"a":1}}', b'{a:[1,{b:"\t\\""}]}',
          b'[-1.5e3,"\xc3\xa9",null,true]', b'{"a":"b\n"}', b"{-1:{$a_9:[]}}"),

@@ -9,7 +9,14 @@ import pytest
 
 from remoting.bodies.registry import MessageQueue
 from remoting.errors import HeaderError
-from remoting.fastjson import DIALECT_BYTES_MAX, dumps_object_keyed, loads, object_key, read_strictly
+from remoting.fastjson import (
+    CONTAINER_BYTES_MIN,
+    DIALECT_BYTES_MAX,
+    dumps_object_keyed,
+    loads,
+    object_key,
+    read_strictly,
+)
 
 
 def test_strict_json_is_read() -> None:
@@ -147,12 +154,17 @@ def test_the_writer_takes_lists_empty_things_and_integer_keys() -> None:
 
 def test_what_is_nearly_all_objects_is_refused_from_8_KiB_on() -> None:
     little, much = "[" + "{}," * 2600 + "0]", "[" + "{}," * 2800 + "0]"
-    assert len(loads(little)) == 2601
+    assert len(loads(little, None, CONTAINER_BYTES_MIN)) == 2601
     for text in (much, much.encode(), memoryview(much.encode())):
         with pytest.raises(HeaderError, match="too many"):
-            loads(text)
+            loads(text, None, CONTAINER_BYTES_MIN)
     apart = "[" + ("{}" + " " * 22 + ",") * 5000 + "0]"
-    assert len(loads(apart)) == 5001
+    assert len(loads(apart, None, CONTAINER_BYTES_MIN)) == 5001
+
+
+def test_a_file_of_ours_may_be_nearly_all_objects() -> None:
+    offsets = "{" + ",".join(f'"a{number}@b":{{0:0}}' for number in range(20_000)) + "}"
+    assert len(loads(offsets)) == 20_000
 
 
 @pytest.mark.parametrize(
