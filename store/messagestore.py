@@ -273,7 +273,7 @@ class MessageStore(StoreReads):
     @property
     def refused(self) -> str | None:
         """Why messages find no place: as writable(), and also while one is let through to see whether there is room."""
-        return self.writable() or self._health.full
+        return self._health.reason
 
     # -- upkeep
 

@@ -153,6 +153,7 @@ class Core(Voting):
         """Note that a link came: what was under way may not have arrived, and what had may be gone."""
         self.replication.linked(peer, hello.last_index)
         self.joined(peer, hello)
+        self.room.met()
 
     def unlinked(self, peer: str) -> None:
         """Note that a link went: what was under way may not have arrived."""
@@ -175,6 +176,7 @@ class Core(Voting):
             self.step_aside("its disk takes nothing")
             leads = self.leads
         if leads:
+            self._led_at = now
             self._count()
         else:
             self.gate(now)

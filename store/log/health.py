@@ -53,6 +53,11 @@ class Health:
         assert not waits or self._assembler.refused is not None, "who waits for room takes nothing"
         return self._assembler.refused
 
+    @property
+    def reason(self) -> str | None:
+        """Why messages find no place: as writable(), and also while one is let through to see whether there is room."""
+        return self.writable() or self.full
+
     def fail(self, reason: str) -> None:
         """Take no more writes until the next start."""
         _LOG.critical("the store takes no more writes: %s", reason)

@@ -288,6 +288,11 @@ class EntryLog(EntryView):
         """Whether the disk had no room for an entry a moment ago: until it is asked again nothing is accepted."""
         return self._parts.health.waits
 
+    @property
+    def refused(self) -> str | None:
+        """Why it takes no messages, None when it does; also while it is found out whether there is room again."""
+        return self._parts.health.reason
+
     # -- durable and committed
 
     def sync_soon(self) -> None:
