@@ -267,6 +267,9 @@ class Core(Voting):
         if self.log.durable < self.log.last.index:
             self.log.sync_soon()
         self.advance()
+        if answer is None and self.log.full:
+            # Of the room that it lacks the leader hears at once.
+            answer = self.follower.unready(fields["seq"])
         if answer is not None and not self._will_acknowledge(answer, fields["entries"]):
             self.send(peer, answer)
 
