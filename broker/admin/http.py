@@ -149,6 +149,7 @@ class BrokerHttp:
                 "earliestTimestamp": store.earliest_timestamp,
                 "latestTimestamp": store.latest_timestamp,
                 "writesRefused": store.refused,
+                "reserveBytes": store.reserve_bytes,
             },
             "integrity": {
                 "damagedFound": integrity.found,
@@ -242,6 +243,8 @@ class BrokerHttp:
         self._reserve_time.labels(*common).set(max(0, kept_ms))
         self._disk_ratio.labels(*common).set(store.disk_ratio)
         self._refused.labels(*common).set(store.refused is not None)
+        self._refused_changes.follow(iter([((), float(store.refused_changes))]))
+        self._reserve.labels(*common).set(store.reserve_bytes)
         self._apart.labels(*common).set(bool(self._mode.clock_apart()))
         self._refresh_integrity()
         self._gap.labels(*common).set(self._gaps.longest_lately())
@@ -291,6 +294,12 @@ class BrokerHttp:
         self._disk_ratio = metrics.gauge("rocketmq_storage_disk_ratio", "Used part of the file system", _COMMON)
         self._refused = metrics.gauge(
             "raftmq_storage_writes_refused", "1 while the store takes no messages: a full disk, mostly", _COMMON
+        )
+        self._refused_changes = absolute(
+            "raftmq_storage_writability_changes_total", "Messages began to be refused, or to be taken again", _COMMON
+        )
+        self._reserve = metrics.gauge(
+            "raftmq_storage_reserve_bytes", "Kept for a full disk; 0 while it is given up", _COMMON
         )
         self._apart = metrics.gauge(
             "raftmq_clock_apart", "1 while this member may not lead its group for its clock", _COMMON

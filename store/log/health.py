@@ -14,6 +14,10 @@ _LOG = logging.getLogger(__name__)
 
 # After a full disk refused a write, it is asked again so much later.
 FULL_DISK_RETRY_SECONDS = 1.0
+# When that finds room and the next write none (no inode is left, say), twice as late each time, up to so much.
+FULL_DISK_RETRY_SECONDS_MAX = 4.0
+# That is: within so many seconds.
+RELAPSE_SECONDS = 5.0
 # After a follower without room refused its leader's messages, it has them sent again so much later: the leader sends
 # some MiB each time. No-ops and metadata that stand before them it takes at once.
 CLOSED_SECONDS = 2.0
@@ -33,6 +37,8 @@ class Health:
         self._retry_at: float | None = None
         self.full: str | None = None
         """Why there is no room for messages, since a write found none; None once there is some."""
+        self._pause = FULL_DISK_RETRY_SECONDS
+        self._room_since = float("-inf")
         self._closed_until = 0.0
         self._disk_full: str | None = None
         # Why queues, index or checkpoint cannot be written at the moment.
@@ -120,15 +126,20 @@ class Health:
         self._wait_for_room()
 
     def _wait_for_room(self) -> None:
+        now = self._clock.monotonic()
+        if self.full is None:
+            relapse = now - self._room_since < RELAPSE_SECONDS
+            self._pause = min(2 * self._pause, FULL_DISK_RETRY_SECONDS_MAX) if relapse else FULL_DISK_RETRY_SECONDS
         self.reserve.give_up()
         self.full = "the disk is full"
-        self._retry_at = self._clock.monotonic() + FULL_DISK_RETRY_SECONDS
+        self._retry_at = now + self._pause
         self._refuse()
 
     def wrote(self) -> None:
         """Note that the disk has room for messages."""
         if self.full is not None:
             self.full = self._retry_at = None
+            self._room_since = self._clock.monotonic()
             self._refuse()
 
     def look_for_room(self) -> None:

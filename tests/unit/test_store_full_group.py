@@ -9,7 +9,7 @@ import pytest
 from raft.protocol.types import EntryRefused, EntryType
 from runtime.clock import ManualClock
 from store.files.disk import Disk
-from store.log.health import CLOSED_SECONDS, FULL_DISK_RETRY_SECONDS
+from store.log.health import CLOSED_SECONDS, FULL_DISK_RETRY_SECONDS, RELAPSE_SECONDS
 from store.types import PutStatus
 from tests.parts.entry_tools import Node, lead, open_node, sent
 from tests.parts.store_tools import FILE_BYTES, record
@@ -107,6 +107,7 @@ def test_what_a_full_disk_refused_is_not_there_at_the_next_start(
         disk.room = None
         clock.advance(FULL_DISK_RETRY_SECONDS)
         assert node.records(BODY) == node.log.last.index
+        clock.advance(RELAPSE_SECONDS)
     node.sync()
     expected, content = node.log.last, node.content
     node.kill()
@@ -184,7 +185,7 @@ def test_a_write_that_fails_in_spite_of_its_room_is_undone(tmp_path: Path, clock
         assert node.log.last == before
         (first,) = (tmp_path / "store" / "commitlog").glob("0" * 20)
         assert not any(first.read_bytes()[before.end :]), "the half that was written is zeros again"
-        clock.advance(FULL_DISK_RETRY_SECONDS)
+        clock.advance(RELAPSE_SECONDS)
     assert node.records(BODY) == before.index + 1
     node.store.close()
 

@@ -11,7 +11,7 @@ from runtime.clock import ManualClock
 from store.errors import StoreWriteError
 from store.files.disk import Disk
 from store.files.reserve import RESERVE_BYTES, RESERVE_NAME, Reserve
-from store.log.health import CLOSED_SECONDS, FULL_DISK_RETRY_SECONDS
+from store.log.health import CLOSED_SECONDS, FULL_DISK_RETRY_SECONDS, RELAPSE_SECONDS
 from store.messagestore import MessageStore
 from store.types import PutStatus
 from tests.parts.entry_tools import lead, open_node, sent
@@ -193,6 +193,30 @@ def test_every_change_is_told_once_and_counted(
     store.idle()
     assert told()[3:] == ["the store takes messages again, after 3.0 s"]
     assert store.stats().refused_changes == 4
+    store.close()
+
+
+def test_a_disk_that_has_room_and_takes_nothing_is_asked_less_often(
+    tmp_path: Path, disk: ScarceDisk, clock: ManualClock
+) -> None:
+    store = open_store(tmp_path, disk, clock)
+    disk.refuses = True
+    pauses = []
+    for _ in range(5):
+        with pytest.raises(StoreWriteError):
+            send(store)
+        began = clock.monotonic()
+        while store.refused is not None:
+            clock.advance(0.5)
+            store.idle()
+        pauses.append(clock.monotonic() - began)
+    # So a leader's log takes nothing for long enough to have another one lead.
+    assert pauses == [1, 2, 4, 4, 4]
+    clock.advance(RELAPSE_SECONDS)
+    with pytest.raises(StoreWriteError):
+        send(store)
+    clock.advance(FULL_DISK_RETRY_SECONDS)
+    assert store.writable() is None
     store.close()
 
 
