@@ -104,7 +104,7 @@ class RaftGroup:
             entries,
             self.role,
             loop,
-            writable=store.writable,
+            writable=lambda: store.writable() or self.starved,
             flush_metadata=self.meta.flush,
             pending_bytes_max=config.pendingBytesMax,
             now=clock.monotonic,
@@ -294,7 +294,7 @@ class RaftGroup:
             "brokerAddress": self._address,
             "leaderAddress": self._address if self.role.leads else self.role.leader_address,
             "flushDiskType": self._live.store.flushDiskType,
-            "writesRefused": self._store.refused,
+            "writesRefused": self._store.refused or self.starved,
             "pendingBytes": self.replication.pending_bytes,
             "warnings": [
                 *group_warnings(self.settings, durable=self._sync),
@@ -310,6 +310,11 @@ class RaftGroup:
     def age_seconds(self, member: str, clock_ms: int) -> tuple[float, float]:
         """Return how long ago another member's wall clock showed that, at least and at most."""
         return self.node.clocks.since_s(member, clock_ms)
+
+    @property
+    def starved(self) -> str | None:
+        """Why this member takes no messages though its own disk has room, as a leader; None when it does."""
+        return self.node.starved() if self.role.leads else None
 
     @property
     def clock_apart(self) -> str:

@@ -147,6 +147,16 @@ class Core(Voting):
         answering = [peer.member for peer in self.replication.peers.values() if peer.answered_at > since]
         return self.config.majority([*answering, self.self_id])
 
+    def starved(self) -> str | None:
+        """Return why messages would not be committed though they were appended here: most voters have no room."""
+        if not self.room.scarce or self.config is None:
+            return None
+        roomy = [voter for voter in self.voters if voter == self.self_id or self.room.has(voter)]
+        if self.config.majority(roomy):
+            return None
+        without = ", ".join(voter for voter in self.voters if voter not in roomy)
+        return f"no majority of the group has room on its disks: {without} have none"
+
     # -- links and time --
 
     def linked_to(self, peer: str, hello: Hello) -> None:

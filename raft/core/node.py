@@ -58,8 +58,7 @@ class RaftNode:
         self.steady = clock if isinstance(clock, SteadyClock) else SteadyClock(clock)
         self.monotonic = clock.monotonic
         self.send = send
-        self.ended = True
-        self._started = False
+        self.ended, self._started = True, False
         self._log = log
         self._hello = hello
         self._events = events
@@ -76,6 +75,7 @@ class RaftNode:
             self._handover = Handover(self._core)
             self._repair = Repair(self._core, self._ask_reset)
         core, founding, repair = self._core, self._founding, self._repair
+        self.starved = core.starved
         self._handlers: dict[MessageKind, Callable[[str, RaftMessage], object]] = {
             MessageKind.HELLO: self._hello_again,
             MessageKind.APPEND: self._append_or_reset,

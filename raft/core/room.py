@@ -51,6 +51,7 @@ class Room:
         now = self._now()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
+            self._without = {peer: until for peer, until in self._without.items() if now < until}
             lacks = self._log.refused is not None
             if lacks != (self._since is not None):
                 self._since = now if lacks else None
@@ -75,6 +76,11 @@ class Room:
             self._without[peer] = self._now() + HEARD_SECONDS
         else:
             self._without.pop(peer, None)
+
+    @property
+    def scarce(self) -> bool:
+        """Whether anybody else may have none."""
+        return bool(self._without)
 
     def has(self, peer: str) -> bool:
         """Whether a peer has room, as far as is known."""

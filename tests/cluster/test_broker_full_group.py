@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chaos.host.processes import ServerProcess
+from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
 from tests.cluster.raft_site import log_of, stop
 from tests.cluster.small_disk import SmallDisk
@@ -40,6 +41,15 @@ class GroupSite(FullSite):
     async def until_refused(self) -> None:
         """Send until some are refused, which the lead may end within a second."""
         await self.until(ResponseCode.SERVICE_NOT_AVAILABLE, 5)
+
+    async def press(self, enough: asyncio.Event) -> None:
+        """Send one by one, each until it is known what became of it."""
+        client = RemotingClient()
+        try:
+            while not enough.is_set():
+                await self.give(client)
+        finally:
+            await client.close()
 
     async def state(self, number: int) -> dict[str, Any]:
         """Return what a member says of itself, once it says anything."""
@@ -193,6 +203,32 @@ async def test_a_follower_on_a_full_disk_stays_behind_and_catches_up(site: Group
         site.disk_of(full).drain()
         await site.until_taken()
         await site.until_equal()
+    await site.end()
+
+
+async def test_a_leader_whose_followers_are_full_refuses_until_one_has_room(site: GroupSite) -> None:
+    await site.begin()
+    leader = await site.find_leader()
+    followers = [number for number in range(3) if number != leader]
+    for number in followers:
+        site.disk_of(number).fill()
+    # What none of them takes is not answered; what they have no room for the leader refuses, once it knows.
+    enough = asyncio.Event()
+    sending = asyncio.create_task(site.press(enough))
+    async with asyncio.timeout(40):
+        while "no majority of the group has room" not in ((await site.state(leader))["writesRefused"] or ""):
+            await asyncio.sleep(0.05)
+    code, said = await asyncio.to_thread(page, site.members[leader], "/readyz")
+    assert code == 503
+    assert "no majority of the group has room" in said["reason"]
+    await site.until(ResponseCode.SERVICE_NOT_AVAILABLE, 3)
+    enough.set()
+    site.disk_of(followers[0]).drain()
+    # The one that was on its way is stored now, or was refused.
+    await sending
+    await site.until_ready(site.members[leader])
+    await site.until_taken()
+    site.disk_of(followers[1]).drain()
     await site.end()
 
 

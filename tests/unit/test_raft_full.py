@@ -172,6 +172,24 @@ def test_a_named_member_without_room_is_not_handed_the_lead_unless_nobody_has_an
     assert group["n1"].node.term == term + 2
 
 
+def test_a_leader_of_full_members_says_that_nothing_would_be_committed() -> None:
+    group = Group(5)
+    leader = group.elect()
+    others = [machine for machine in group.machines.values() if machine is not leader]
+    assert leader.node.starved() is None
+    for machine in others[:2]:
+        machine.log.lacking = True
+    group.run(2)
+    assert leader.node.starved() is None, "three of five have room"
+    others[2].log.lacking = True
+    group.run(2)
+    assert f"{others[2].name} have none" in (leader.node.starved() or "")
+    assert leader.node.serving
+    others[0].log.lacking = False
+    group.run(2)
+    assert leader.node.starved() is None
+
+
 def test_members_of_older_programs_say_nothing_and_have_room() -> None:
     group = Group()
     leader = group.elect()

@@ -220,6 +220,24 @@ def test_a_disk_that_has_room_and_takes_nothing_is_asked_less_often(
     store.close()
 
 
+def test_a_members_log_takes_nothing_from_the_warning_level_on_and_so_should_not_lead(
+    tmp_path: Path, disk: ScarceDisk, clock: ManualClock
+) -> None:
+    node = open_node(tmp_path, disk=disk, clock=clock)
+    lead(node, 1)
+    assert node.log.refused is None
+    disk.ratio = 0.91
+    assert node.store.group_cleaner is not None
+    node.store.group_cleaner.wanted(now=False)
+    assert "91% full" in (node.log.refused or "")
+    assert not node.log.full, "a follower takes what its leader sends as long as there is room"
+    disk.ratio = 0.89
+    clock.advance(1)
+    node.store.idle()
+    assert node.log.refused is None
+    node.store.close()
+
+
 def test_R12_a_follower_without_room_takes_what_the_group_itself_needs(
     tmp_path: Path, disk: ScarceDisk, clock: ManualClock
 ) -> None:
