@@ -283,36 +283,9 @@ class BrokerHttp:
         self._lag_omitted = metrics.gauge(
             "rocketmq_consumer_lag_series_omitted", "Pairs of topic and group whose lag is not shown", _COMMON
         )
-        self._size = metrics.gauge("rocketmq_storage_size", "Bytes of the commit log", _COMMON)
-        self._flush_behind = metrics.gauge("rocketmq_storage_flush_behind_bytes", "Written, not yet synced", _COMMON)
-        self._dispatch_behind = metrics.gauge(
-            "rocketmq_storage_dispatch_behind_bytes", "Written, not yet in the queues", _COMMON
-        )
-        self._reserve_time = metrics.gauge(
-            "rocketmq_storage_message_reserve_time", "Age of the oldest message, in milliseconds", _COMMON
-        )
-        self._disk_ratio = metrics.gauge("rocketmq_storage_disk_ratio", "Used part of the file system", _COMMON)
-        self._refused = metrics.gauge(
-            "raftmq_storage_writes_refused", "1 while the store takes no messages: a full disk, mostly", _COMMON
-        )
-        self._refused_changes = absolute(
-            "raftmq_storage_writability_changes_total", "Messages began to be refused, or to be taken again", _COMMON
-        )
-        self._reserve = metrics.gauge(
-            "raftmq_storage_reserve_bytes", "Kept for a full disk; 0 while it is given up", _COMMON
-        )
         self._apart = metrics.gauge(
             "raftmq_clock_apart", "1 while this member may not lead its group for its clock", _COMMON
         )
-        self._damaged_found = absolute("raftmq_storage_damage_found_total", "Damaged places met in the log", _COMMON)
-        self._scrubbed = absolute("raftmq_storage_scrubbed_bytes_total", "Read again and checked", _COMMON)
-        self._scrub_passes = absolute("raftmq_storage_scrub_passes_total", "Checks of the whole log", _COMMON)
-        self._damaged = metrics.gauge("raftmq_storage_damaged_places", "Damaged places that are not mended", _COMMON)
-        self._scrub_position = metrics.gauge("raftmq_storage_scrub_position", "Where the check is", _COMMON)
-        self._mended = absolute(
-            "raftmq_repaired_bytes_total", "Damaged bytes written again from other members", _COMMON
-        )
-        self._to_mend = metrics.gauge("raftmq_repair_left_bytes", "Damaged bytes still to come from others", _COMMON)
         self._gap = metrics.gauge(
             "raftmq_loop_gap_longest_seconds", "The longest time of late that the event loop was held up", _COMMON
         )
@@ -326,6 +299,37 @@ class BrokerHttp:
             "What waits: bytes not yet acknowledged (send), parked requests (pull)",
             (*_COMMON, "processor"),
         )
+        self._declare_storage(metrics)
+
+    def _declare_storage(self, metrics: Metrics) -> None:
+        def absolute(name: str, text: str) -> _Absolute:
+            return _Absolute(metrics.counter(name, text, _COMMON), self._common)
+
+        self._size = metrics.gauge("rocketmq_storage_size", "Bytes of the commit log", _COMMON)
+        self._flush_behind = metrics.gauge("rocketmq_storage_flush_behind_bytes", "Written, not yet synced", _COMMON)
+        self._dispatch_behind = metrics.gauge(
+            "rocketmq_storage_dispatch_behind_bytes", "Written, not yet in the queues", _COMMON
+        )
+        self._reserve_time = metrics.gauge(
+            "rocketmq_storage_message_reserve_time", "Age of the oldest message, in milliseconds", _COMMON
+        )
+        self._disk_ratio = metrics.gauge("rocketmq_storage_disk_ratio", "Used part of the file system", _COMMON)
+        self._refused = metrics.gauge(
+            "raftmq_storage_writes_refused", "1 while the store takes no messages: a full disk, mostly", _COMMON
+        )
+        self._refused_changes = absolute(
+            "raftmq_storage_writability_changes_total", "Messages began to be refused, or to be taken again"
+        )
+        self._reserve = metrics.gauge(
+            "raftmq_storage_reserve_bytes", "Kept for a full disk; 0 while it is given up", _COMMON
+        )
+        self._damaged_found = absolute("raftmq_storage_damage_found_total", "Damaged places met in the log")
+        self._scrubbed = absolute("raftmq_storage_scrubbed_bytes_total", "Read again and checked")
+        self._scrub_passes = absolute("raftmq_storage_scrub_passes_total", "Checks of the whole log")
+        self._damaged = metrics.gauge("raftmq_storage_damaged_places", "Damaged places that are not mended", _COMMON)
+        self._scrub_position = metrics.gauge("raftmq_storage_scrub_position", "Where the check is", _COMMON)
+        self._mended = absolute("raftmq_repaired_bytes_total", "Damaged bytes written again from other members")
+        self._to_mend = metrics.gauge("raftmq_repair_left_bytes", "Damaged bytes still to come from others", _COMMON)
 
     def _refresh_integrity(self) -> None:
         found, common = self._store.integrity(), self._common
