@@ -32,29 +32,30 @@ class Handover:
     def begin(self, to: str | None, *, odd: bool = False) -> Refusal | None:
         """Start handing over to a voter, or to the one that is furthest; BUSY when none can be reached.
 
-        One without room on its disk only when nobody has any. One whose clock is far from this member's may not stand
-        anyway; with `odd` it is this member's that is wrong.
+        One without room on its disk only when nobody that is close has any; one that is named when nobody has. One
+        whose clock is far from this member's may not stand anyway; with `odd` it is this member's that is wrong.
         """
         core = self._core
         if not core.leads or core.config is None:
             return Refusal.NOT_LEADER
         if self.target is not None:
             return Refusal.TRANSFERRING
+        near = core.log.last.index - core.settings.catch_up_entries
         ready = [
-            (core.room.has(voter), peer.match, voter)
+            (peer.match >= near, core.room.has(voter), peer.match, voter)
             for voter, peer in core.replication.peers.items()
             if voter in core.linked
             and core.config.is_voter(voter)
             and core.trusts(voter)
             and (odd or not core.clocks.is_odd(voter))
         ]
-        best = max((each for each in ready if to in {None, each[2]}), default=None)
+        best = max((each for each in ready if to in {None, each[-1]}), default=None)
         if best is None:
             return Refusal.BUSY
-        if to is not None and not best[0] and (core.log.refused is None or max(ready)[0]):
+        if to is not None and not best[1] and (core.log.refused is None or any(each[1] for each in ready)):
             # It would hand the lead on at once.
             return Refusal.BUSY
-        self.target, self.told, self._term = best[2], False, core.election.term
+        self.target, self.told, self._term = best[-1], False, core.election.term
         self._until = core.now() + core.settings.transfer_ms / 1000
         _log.info("handing over the lead to %s", self.target)
         return None

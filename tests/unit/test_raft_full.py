@@ -172,6 +172,20 @@ def test_a_named_member_without_room_is_not_handed_the_lead_unless_nobody_has_an
     assert group["n1"].node.term == term + 2
 
 
+def test_who_stops_hands_over_to_a_full_member_rather_than_to_one_that_is_far_behind() -> None:
+    group = Group(catch_up_entries=1)
+    leader = group.elect("n0")
+    group["n1"].log.lacking = True
+    group.run(2)
+    group.cut_links |= {("n0", "n2"), ("n2", "n0")}
+    for _ in range(5):
+        assert leader.node.propose_meta(b"x", group.fates.append) is None
+    group.run(0.2)
+    assert leader.node.transfer() is None
+    assert leader.node.status()["transferring_to"] == "n1"
+    assert group.fates == [Fate.COMMITTED] * 5
+
+
 def test_a_leader_of_full_members_says_that_nothing_would_be_committed() -> None:
     group = Group(5)
     leader = group.elect()
