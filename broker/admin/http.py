@@ -102,6 +102,7 @@ class BrokerHttp:
                 "earliestTimestamp": store.earliest_timestamp,
                 "latestTimestamp": store.latest_timestamp,
                 "writesRefused": store.refused,
+                "reserveBytes": store.reserve_bytes,
             },
             "integrity": {
                 "damagedFound": integrity.found,
