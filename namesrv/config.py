@@ -29,6 +29,7 @@ class NamesrvConfig:
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
     httpBindAddress: str = "127.0.0.1"  # ours
     httpEnable: bool = True  # ours
+    httpHostNames: str = ""  # ours: names, separated by ';', that HTTP is asked by besides its addresses
     kvConfigPath: str = ""  # empty: $HOME/namesrv/kvConfig.json
     configStorePath: str = ""  # where remote changes are kept; empty: $HOME/namesrv/namesrv.properties
     configBlackList: str = "configBlackList"  # keys, separated by ';', that no request may change
@@ -84,6 +85,11 @@ class NamesrvConfig:
         if self.httpPort:
             return self.httpPort
         return listening + HTTP_PORT_DISTANCE if self.listenPort else 0
+
+    def http_names(self) -> tuple[str, ...]:
+        """Return the names that HTTP answers to, besides addresses and localhost."""
+        named = tuple(name.strip() for name in self.httpHostNames.split(";"))
+        return tuple(filter(None, (*named, self.httpBindAddress, self.bindAddress)))
 
     def kv_config_path(self) -> Path:
         """Return the file of the KV configuration."""

@@ -96,6 +96,7 @@ class NameServer:
             self._not_ready,
             {"/v1/status": self._pages.status, "/v1/routes": self._pages.routes},
             self._pages.refresh,
+            names=config.http_names(),
         )
         port = config.http_port(self.port)
         with named_address("httpPort", config.httpBindAddress, port):

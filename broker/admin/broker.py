@@ -47,6 +47,7 @@ _BY_HAND = frozenset(field.name for field in fields(RaftKeys)) | frozenset(
         "haMasterAddress",
         "httpBindAddress",
         "httpEnable",
+        "httpHostNames",
         "httpPort",
         "listenPort",
         "vipPortEnable",

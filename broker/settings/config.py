@@ -46,6 +46,7 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
     httpBindAddress: str = "127.0.0.1"  # ours
     httpEnable: bool = True  # ours
+    httpHostNames: str = ""  # ours: names, separated by ';', that HTTP is asked by besides its addresses
     namesrvAddr: str = ""  # "host:port;host:port"; empty: registered nowhere
     brokerConfigPath: str = ""
     configBlackList: str = "configBlackList"
@@ -114,7 +115,7 @@ class BrokerConfig(RaftKeys, ClassicKeys):
 
     def namesrv_addresses(self) -> tuple[str, ...]:
         """Return the NameServers, each once, in the order of the file."""
-        return tuple(dict.fromkeys(part.strip() for part in self.namesrvAddr.split(";") if part.strip()))
+        return tuple(dict.fromkeys(_names(self.namesrvAddr)))
 
     def name(self) -> str:
         """Return the broker's name: brokerName, or the host's name."""
@@ -135,9 +136,19 @@ class BrokerConfig(RaftKeys, ClassicKeys):
             return self.bindAddress
         return outgoing_ip()
 
+    def http_names(self) -> tuple[str, ...]:
+        """Return the names that HTTP answers to, besides addresses and localhost."""
+        return tuple(
+            filter(None, (*_names(self.httpHostNames), self.httpBindAddress, self.bindAddress, self.brokerIP1))
+        )
+
     def register_period(self) -> float:
         """Return the seconds between two registrations."""
         return min(max(self.registerNameServerPeriod, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX) / 1000
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip())
 
 
 _POSITIVE = (
