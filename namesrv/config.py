@@ -49,6 +49,7 @@ class NamesrvConfig:
     topicsPerBrokerMax: int = 1_000_000
     brokersMax: int = 10_000
     kvEntriesMax: int = 100_000
+    connectionsPerAddressMax: int = 0  # on a port, of one address; 0: 4,096, of few a quarter; beyond it: closed
     # Broker names whose highest epoch is remembered; 0: twice brokersMax. Beyond it the one without a broker that was
     # heard of longest ago is forgotten, and with it that its old master was deposed.
     epochsMax: int = 0
@@ -72,6 +73,10 @@ class NamesrvConfig:
         if self.epochs_max() <= self.brokersMax:
             raise ConfigError(
                 f"epochsMax={self.epochsMax}: it takes 0, or a number above brokersMax ({self.brokersMax})"
+            )
+        if self.connectionsPerAddressMax < 0:
+            raise ConfigError(
+                f"connectionsPerAddressMax={self.connectionsPerAddressMax}: it takes 0, or a number above"
             )
         if self.waitSecondsForService < 0:
             raise ConfigError(f"waitSecondsForService={self.waitSecondsForService}: it takes seconds, 0 or more")

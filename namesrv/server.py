@@ -58,7 +58,8 @@ class NameServer:
     async def start(self) -> None:
         """Listen and watch over the brokers; raises OSError when an address cannot be had, nothing is open then."""
         config = self._config.now
-        limits = server_limits(float(config.serverChannelMaxIdleTimeSeconds))
+        idle = float(config.serverChannelMaxIdleTimeSeconds)
+        limits = server_limits(idle, per_address=config.connectionsPerAddressMax)
         self._server = RemotingServer(self._handlers, name="namesrv", limits=limits, on_close=self._closed)
         try:
             with named_address("listenPort", config.bindAddress, config.listenPort):

@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from remoting.command import Command
 from remoting.limits import ConnectionLimits, ServerLimits
+from remoting.per_address import PerAddress
 from remoting.unfinished import UnfinishedFrames
 from runtime.tasks import Tasks
 
@@ -24,6 +25,11 @@ class OpenConnection(Protocol):
     @property
     def address(self) -> str:
         """The peer, "host:port"."""
+        ...
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """The peer, host and port."""
         ...
 
     @property
@@ -85,7 +91,9 @@ class Side(Generic[C]):
         self.tick = 0
         # Of a server: a client reads what it has asked for.
         self._unfinished: UnfinishedFrames[C] | None = None
+        self._per_address: PerAddress | None = None
         if isinstance(limits, ServerLimits):
+            self._per_address = PerAddress(limits.connections_per_address_max)
             clock = asyncio.get_running_loop().time
             self._unfinished = UnfinishedFrames(limits.unfinished_bytes_max, limits.unfinished_seconds, clock)
         self._written: list[C] = []
@@ -149,6 +157,10 @@ class Side(Generic[C]):
         if len(self.connections) >= self.connections_max:
             _log.warning("%s: %s refused, %d connections are open", self.name, connection.address, self.connections_max)
             return False
+        if self._per_address is not None and not self._per_address.enter(connection.peer[0]):
+            most = self._per_address.limit
+            _log.warning("%s: %s refused, its address has %d connections", self.name, connection.address, most)
+            return False
         self.connections.add(connection)
         if self.on_open is not None:
             self.on_open(connection)
@@ -159,6 +171,8 @@ class Side(Generic[C]):
         if connection not in self.connections:
             return
         self.connections.discard(connection)
+        if self._per_address is not None:
+            self._per_address.leave(connection.peer[0])
         self.kept(connection, 0, anew=True)
         if self.on_close is not None:
             try:

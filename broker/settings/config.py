@@ -92,6 +92,7 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     # Limits of ours.
     pendingBytesMax: int = 64 * 1024 * 1024  # bytes taken but not yet acknowledged; beyond it sends get SYSTEM_BUSY
     pullThreadPoolQueueCapacity: int = 100_000  # parked pulls; beyond it a pull is answered at once
+    connectionsPerAddressMax: int = 0  # on a port, of one address; 0: 4,096, of few a quarter; beyond it: closed
     coldReadThreads: int = 4  # threads that read pages which are not in memory
 
     def validate(self) -> None:
@@ -106,6 +107,10 @@ class BrokerConfig(RaftKeys, ClassicKeys):
         for key in _POSITIVE:
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
+        if self.connectionsPerAddressMax < 0:
+            raise ConfigError(
+                f"connectionsPerAddressMax={self.connectionsPerAddressMax}: it takes 0, or a number above"
+            )
         if not 0 <= self.brokerPermission <= 15:
             raise ConfigError(f"brokerPermission={self.brokerPermission}: it takes 2 (write), 4 (read) or 6 (both)")
         for address in self.namesrv_addresses():
