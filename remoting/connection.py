@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
             if result is not None:
                 self._answer(command, result)
         if self._reader.error is not None:
-            _log.warning("%s: %s closed, it sent %s", self._side.name, self.address, self._reader.error)
+            self._side.warn("frame", self, "closed, it sent %s", self._reader.error)
             self.close()
 
     def pause_writing(self) -> None:
@@ -242,7 +242,7 @@ class Connection(asyncio.Protocol):
         # Only a server: a client's requests are refused one by one (see _admit), and what waits for answers lives on.
         over = self._write_paused and self._transport.get_write_buffer_size() > self._limits.output_bytes_max
         if over and self._side.pauses_reading:
-            _log.warning("%s: %s closed, it does not read its answers", self._side.name, self.address)
+            self._side.warn("slow", self, "closed, it does not read its answers")
             self.abort()
 
     # ---- inside

@@ -9,13 +9,14 @@ from remoting.command import Command
 from remoting.limits import ConnectionLimits, ServerLimits
 from remoting.per_address import PerAddress
 from remoting.unfinished import UnfinishedFrames
+from runtime.quiet import QuietLog
 from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
 # The sweep runs this often per idle span, so a silent connection lives at most an eighth longer than it may.
 SWEEPS_PER_IDLE = 8
-# Seconds between two looks for frames that have taken too long.
+# Seconds between two looks for frames that have taken too long, and for warnings that were left out.
 OVERDUE_LOOKS_S = 5.0
 
 
@@ -89,6 +90,8 @@ class Side(Generic[C]):
         self.connections: set[C] = set()
         self.tasks = Tasks(name)
         self.tick = 0
+        # What is logged of peers that send what they should not.
+        self.quiet = QuietLog(_log)
         # Of a server: a client reads what it has asked for.
         self._unfinished: UnfinishedFrames[C] | None = None
         self._per_address: PerAddress | None = None
@@ -129,12 +132,17 @@ class Side(Generic[C]):
             self._cut_off(victim, f"{self._unfinished.total} bytes are kept of frames that are not whole, it has most")
 
     def _cut_off(self, connection: C, why: str) -> None:
-        _log.warning("%s: %s closed: %s", self.name, connection.address, why)
+        self.warn("unfinished", connection, "closed: %s", why)
         connection.abort()
+
+    def warn(self, kind: str, connection: C, text: str, *values: object) -> None:
+        """Log a warning about a peer; of one address and kind one line in ten seconds (runtime/quiet.py)."""
+        self.quiet.warning(kind, connection.peer[0], "%s: %s " + text, self.name, connection.address, *values)
 
     def start_sweeping(self) -> None:
         """Sweep from now on until `close`."""
         self.tasks.every(self.limits.idle_seconds / SWEEPS_PER_IDLE, self.sweep, "idle sweep")
+        self.tasks.every(OVERDUE_LOOKS_S, self.quiet.tell, "warnings left out")
         if self._unfinished is not None:
             # Not with the idle span, which a configuration may make an hour.
             self.tasks.every(OVERDUE_LOOKS_S, self.cut_off_overdue, "frames that are not whole")
@@ -155,11 +163,11 @@ class Side(Generic[C]):
         if self._closing:
             return False
         if len(self.connections) >= self.connections_max:
-            _log.warning("%s: %s refused, %d connections are open", self.name, connection.address, self.connections_max)
+            self.warn("connections", connection, "refused, %d connections are open", self.connections_max)
             return False
         if self._per_address is not None and not self._per_address.enter(connection.peer[0]):
             most = self._per_address.limit
-            _log.warning("%s: %s refused, its address has %d connections", self.name, connection.address, most)
+            self.warn("address", connection, "refused, its address has %d connections", most)
             return False
         self.connections.add(connection)
         if self.on_open is not None:

@@ -8,17 +8,20 @@ async function from an HttpCall to a Reply. A page of a browser that asks under 
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import resource
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from runtime.http_guard import LOOK_S, GuardedConnection, HttpConnections, HttpLimits
 from runtime.listening import stop_accepting
 from runtime.metrics import CONTENT_TYPE, Metrics
+from runtime.quiet import QuietLog
 from runtime.tasks import Tasks
 
 BODY_BYTES_MAX = 64 * 1024
@@ -46,10 +49,13 @@ Act = Callable[[HttpCall], Awaitable[Reply]]
 # (method, path with {name}s) → what answers it.
 Routes = Mapping[tuple[str, str], Act]
 
+_log = logging.getLogger(__name__)
 _LIMITS = HttpLimits()
 # Where few files may be open at all, HTTP takes no more than this part of them, and some connections at least.
 _DESCRIPTORS_PART = 8
 _CONNECTIONS_MIN = 16
+# Of what cannot be read, in the log.
+_SHOWN_CHARS_MAX = 200
 
 
 class HttpFace:
@@ -90,6 +96,7 @@ class HttpFace:
         self._runner = web.AppRunner(
             application,
             access_log=None,
+            logger=_ServerLog(_log),
             shutdown_timeout=limits.close_seconds,
             keepalive_timeout=limits.idle_seconds,
             lingering_time=limits.body_seconds,
@@ -178,6 +185,21 @@ class HttpFace:
             return web.Response(status=reply.status, body=value, content_type="application/json")
 
         return answer
+
+
+class _ServerLog(logging.LoggerAdapter[logging.Logger]):
+    """aiohttp's log: what cannot be read is one line, now and then, in the place of a stack trace for each request."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        super().__init__(log)
+        self._quiet = QuietLog(log)
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
+        if isinstance(exc_info, HttpProcessingError):
+            host, why = str(args[0]) if args else "", exc_info.message.partition("\n")[0]
+            self._quiet.warning("request", host, "http: %s sent what is no request: %s", host, why[:_SHOWN_CHARS_MAX])
+        else:
+            super().exception(msg, *args, exc_info=exc_info, **more)
 
 
 def answers_to(host: str, names: Iterable[str]) -> bool:

@@ -230,6 +230,30 @@ async def test_connections_beyond_the_limit_are_refused(caplog: pytest.LogCaptur
     assert "refused, 1 connections are open" in caplog.text
 
 
+async def test_a_flood_of_refused_frames_and_connections_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving({ECHO: echo}, ServerLimits(connections_max=2)) as (server, _peer):
+        for _ in range(30):
+            other = await connect(server)
+            other.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert await other.ended()
+            await other.close()
+            while len(server.connections) > 1:
+                await asyncio.sleep(0)
+        other = await connect(server)
+        other.ask(ECHO)
+        await other.receive()
+        for _ in range(30):
+            refused = await connect(server)
+            assert await refused.ended()
+            await refused.close()
+        await other.close()
+    kinds = [record.getMessage().partition(" ")[2].partition(" ")[2] for record in caplog.records]
+    assert kinds == [
+        "closed, it sent no frame but HTTP; the HTTP port is another one",
+        "refused, 2 connections are open",
+    ]
+
+
 async def test_connections_of_one_address_are_limited(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

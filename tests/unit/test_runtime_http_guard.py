@@ -101,6 +101,15 @@ async def test_a_head_has_limits(request_: bytes) -> None:
         assert b" 400 " in (await answer_to(face, request_)).split(b"\r\n")[0]
 
 
+async def test_what_is_no_request_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(HttpLimits()) as face:
+        for _ in range(20):
+            assert b" 400 " in (await answer_to(face, b"GET / HTTP/1.1\r\nno field\r\n\r\n")).split(b"\r\n")[0]
+    (record,) = caplog.records
+    assert record.getMessage().startswith("http: 127.0.0.1 sent what is no request: ")
+    assert record.exc_info is None
+
+
 async def test_at_the_limit_the_idlest_makes_room() -> None:
     async with AsyncExitStack() as stack:
         face = await stack.enter_async_context(serving(HttpLimits(connections_max=16)))
