@@ -48,7 +48,10 @@ class NamesrvConfig:
     # Limits of ours; beyond them a request is answered with SYSTEM_ERROR and changes nothing.
     topicsPerBrokerMax: int = 1_000_000
     brokersMax: int = 10_000
+    brokerBytesMax: int = 256 * 1024 * 1024  # memory for the topics of one broker name: a million of 90 characters
+    routeBytesMax: int = 1024 * 1024 * 1024  # memory for the topics of all
     kvEntriesMax: int = 100_000
+    kvCharactersMax: int = 64 * 1024 * 1024  # namespaces, keys and values together: the file is written whole
     connectionsPerAddressMax: int = 0  # on a port, of one address; 0: 4,096, of few a quarter; beyond it: closed
     # Broker names whose highest epoch is remembered; 0: twice brokersMax. Beyond it the one without a broker that was
     # heard of longest ago is forgotten, and with it that its old master was deposed.
@@ -66,7 +69,10 @@ class NamesrvConfig:
             "scanNotActiveBrokerInterval",
             "topicsPerBrokerMax",
             "brokersMax",
+            "brokerBytesMax",
+            "routeBytesMax",
             "kvEntriesMax",
+            "kvCharactersMax",
         ):
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")

@@ -29,12 +29,16 @@ class NameServer:
         """Read the KV configuration; raises ConfigError when its file cannot be read."""
         clock = SystemClock() if clock is None else clock
         self._config = LiveNamesrvConfig(config)
-        self._kv = KVConfig(config.kv_config_path(), entries_max=config.kvEntriesMax)
+        self._kv = KVConfig(
+            config.kv_config_path(), entries_max=config.kvEntriesMax, characters_max=config.kvCharactersMax
+        )
         self.routes = RouteTable(
             clock,
             topics_per_broker_max=config.topicsPerBrokerMax,
             brokers_max=config.brokersMax,
             epochs_max=config.epochs_max(),
+            broker_bytes_max=config.brokerBytesMax,
+            bytes_max=config.routeBytesMax,
         )
         self._route_handlers = RouteHandlers(self.routes, self._kv, self._config, clock)
         topic_handlers = TopicHandlers(self.routes, self._config)
