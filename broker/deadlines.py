@@ -85,8 +85,8 @@ class Deadlines:
         return request.until
 
     def _fix(self, request: Command, now: float) -> None:
-        left = self._left(request) if request.flag & HOP_FLAG else self._seconds
-        request.read_at = now
+        left = self._left(request) if request.flag & HOP_FLAG else self._seconds - request.waited
+        request.read_at = now - request.waited
         request.until = self._came_at(now) + left
 
     def over(self, request: Command) -> bool:
@@ -125,11 +125,13 @@ class Deadlines:
         """Return how much another member left of its deadline, less the time on the way."""
         if LEFT not in request.ext:
             # A member of an older version, which says nothing of it.
-            return self._seconds
+            return self._seconds - request.waited
         left = min(_number(request, LEFT) / 1000, self._seconds)
         if self._member is None:
-            return left
-        return left - self._member.age_seconds(request.ext.get(FROM, ""), _number(request, AT))[0]
+            return left - request.waited
+        # How old it is tells of both: the way here, and the wait for its turn.
+        age = self._member.age_seconds(request.ext.get(FROM, ""), _number(request, AT))[0]
+        return left - max(age, request.waited)
 
     def _beat(self) -> None:
         now = self.now()

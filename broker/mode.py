@@ -45,6 +45,11 @@ class ModeReplication(Replication, Protocol):
         """Bytes taken and not yet acknowledged."""
         ...
 
+    @property
+    def congested(self) -> bool:
+        """Whether more has been taken than is stored soon: who sends much shall wait."""
+        ...
+
     async def drain(self, timeout_seconds: float) -> bool:
         """Take nothing more and return when everything taken is acknowledged; False when that took too long."""
         ...
@@ -99,6 +104,10 @@ class Mode:
 
     def attach(self, parts: BrokerParts) -> None:
         """Take the parts; called once, before start()."""
+
+    def congested(self) -> bool:
+        """Tell whether who sends much shall wait; asked before each slice of what he has sent."""
+        return self.replication.congested
 
     def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
         """Return what serves requests, given the handlers."""

@@ -30,6 +30,8 @@ CODES: dict[PutStatus, int] = {
     PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
     PutStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
 }
+# Bytes written and not yet as safe as they must be, at which who sends much waits: some flushes' worth.
+CONGESTED_BYTES = 4 * 1024 * 1024
 _SUCCESS = int(ResponseCode.SUCCESS)
 _FLUSH_DISK_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 _OK = PutStatus.PUT_OK
@@ -152,6 +154,11 @@ class LocalReplication:
     def pending_bytes(self) -> int:
         """Bytes taken and not yet acknowledged."""
         return self._turn_bytes + max(0, self._put_end - self._safe_end)
+
+    @property
+    def congested(self) -> bool:
+        """Whether more has been taken than is stored soon."""
+        return self._turn_bytes + self._put_end - self._safe_end > CONGESTED_BYTES
 
     def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:  # noqa: ARG002 # written at the end of this turn
         """Store a record; see Replication."""

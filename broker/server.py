@@ -236,7 +236,12 @@ class Broker:
     async def _serve(self, name: str, table: dict[int, Handler], limits: ServerLimits, host: str, port: int) -> None:
         parts = self._parts
         server = RemotingServer(
-            table, name=name, limits=limits, on_close=parts.closed, on_unsupported=parts.missing.asked
+            table,
+            name=name,
+            limits=limits,
+            on_close=parts.closed,
+            on_unsupported=parts.missing.asked,
+            congested=self._mode.congested,
         )
         self._servers.append(server)
         self._exit.push_async_callback(server.close)

@@ -49,7 +49,6 @@ class RemotingClient:
             limits,
             # Never here: a client that reads no answers because the server takes no requests, which in turn waits
             # until its answers are read, would be a deadlock.
-            pauses_reading=False,
             connections_max=limits.connections_max,
             on_close=self._lost,
         )

@@ -27,8 +27,8 @@ class Command(msgspec.Struct, eq=False, gc=False):
     `body` is what follows the header; a response may carry it in pieces instead (`parts`, `body` is empty then), so
     that messages leave straight from the mapped log. `ext` are the custom fields, always strings. The decoder leaves in
     `raw_header` the JSON text of a header that it decoded straight into a typed one, so that `ext` costs nothing until
-    it is asked for. `until` and `read_at` are noted by who serves a request, and never sent: by when it must have an
-    answer, and when it was read.
+    it is asked for. `until`, `read_at` and `waited` are noted by who serves a request, and never sent: by when it must
+    have an answer, when it was read, and how many seconds later its turn came.
     """
 
     code: int
@@ -45,6 +45,7 @@ class Command(msgspec.Struct, eq=False, gc=False):
     parts: tuple[Body, ...] = ()
     until: float = 0.0
     read_at: float = 0.0
+    waited: float = 0.0
 
     @property
     def is_response(self) -> bool:
@@ -91,6 +92,7 @@ class Command(msgspec.Struct, eq=False, gc=False):
             typed_header=header,
             until=self.until,
             read_at=self.read_at,
+            waited=self.waited,
         )
 
     @classmethod

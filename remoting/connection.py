@@ -23,6 +23,9 @@ from remoting.writing import write_runs
 
 _log = logging.getLogger(__name__)
 
+# What one read brings at most, bytes: of uvloop 256,000, of asyncio 256 KiB.
+READ_BYTES = 256_000
+
 # A Command answers at once; bytes are a whole frame, already encoded (hot path); None means that the answer comes later
 # through Connection.reply or write, or never (one-way); an awaitable is run as a task and its result is the answer.
 Reply = Command | bytes | None | Awaitable[Command | None]
@@ -51,6 +54,10 @@ class Connection(asyncio.Protocol):
         self._limits = side.limits
         self._handlers = side.handlers
         self._reader = FrameReader(side.limits.frame_bytes_max)
+        self._turns = side.turns
+        # When what is not served yet was read, on the loop's clock; whether reading pauses for that.
+        self._read_at = 0.0
+        self._waits = False
         self.waiting = Waiting(loop, "", side.limits.in_flight_max)
         self._out: list[Body] = []
         # Bodies in `_out`, bytes: requests of ours that one turn has written.
@@ -173,7 +180,42 @@ class Connection(asyncio.Protocol):
         if self.closed:
             return
         self.touched = self._side.tick
-        commands = self._reader.feed(data)
+        turns = self._turns
+        if turns is None:
+            self._serve(self._reader.feed(data))
+            return
+        self._serve(self._reader.feed(data, turns.share()))
+        # A whole buffer: there is more to read, and others shall come in between.
+        if (self._reader.unread or len(data) >= READ_BYTES) and not self.closed and not self._waits:
+            self._read_at = self.loop.time()
+            self._waits = True
+            self._transport.pause_reading()
+            turns.add(self)
+
+    @property
+    def unserved(self) -> int:
+        """Bytes that were read, and of which no command is served yet."""
+        return self._reader.unread
+
+    def serve_more(self, most: int) -> bool:
+        """Serve so many of the commands that wait for their turn; tell whether more do, and it can go on."""
+        if self.closed:
+            return False
+        if self._reader.unread and not self._write_paused:
+            commands = self._reader.more(most)
+            waited = self.loop.time() - self._read_at
+            for command in commands:
+                command.waited = waited
+            self._serve(commands)
+        if self._write_paused or self.closed:
+            return False  # resume_writing goes on from here
+        if self._reader.unread:
+            return True
+        self._waits = False
+        self._transport.resume_reading()
+        return False
+
+    def _serve(self, commands: list[Command]) -> None:
         kept = self._reader.buffered
         if kept or self._kept:
             self._kept = kept
@@ -211,7 +253,11 @@ class Connection(asyncio.Protocol):
         """Go on."""
         self._write_paused = False
         self._writable.set()
-        if self._side.pauses_reading and not self.closed:
+        if self.closed:
+            return
+        if self._waits and self._turns is not None:
+            self._turns.add(self)
+        elif self._side.pauses_reading:
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,6 +1,8 @@
 """Bytes in, commands out: cutting a TCP stream into frames, without any I/O."""
 
 import struct
+import sys
+from itertools import repeat
 
 from remoting.codec import FRAME_BYTES_MAX, HEADER_LENGTH_MASK, decode_parts
 from remoting.command import Command
@@ -8,6 +10,7 @@ from remoting.errors import FrameError
 
 _WORDS = struct.Struct(">II")
 _LENGTH_BYTES = 4
+_ALL = sys.maxsize
 # Bodies from this size on are handed out as views of the received bytes; below it a copy is cheaper than a view, and
 # does not keep a whole read alive.
 VIEW_BYTES_MIN = 16 * 1024
@@ -28,13 +31,17 @@ class FrameReader:
 
     Whole frames are decoded straight from the bytes received; only an unfinished frame is kept, so `buffered` never
     exceeds the limit (bytes of one frame) by more than its length word, and a claimed length allocates nothing.
-    After each `feed` look at `error`: when it is set, the commands returned came before the bad frame and deserve an
-    answer, but nothing behind them can be read any more and the connection must be closed.
+    Of many commands in one read only some may be wanted at once: the rest stays as it came until `more` is called.
+    After each `feed` or `more` look at `error`: when it is set, the commands returned came before the bad frame and
+    deserve an answer, but nothing behind them can be read any more and the connection must be closed.
     """
 
     def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
         self._limit = limit
         self._rest = bytearray()
+        # What was read and nobody wanted yet, from a position on.
+        self._unread = b""
+        self._at = 0
         self.error: FrameError | None = None
 
     @property
@@ -42,24 +49,50 @@ class FrameReader:
         """Bytes kept of a frame that is not there in full."""
         return len(self._rest)
 
-    def feed(self, data: bytes) -> list[Command]:
-        """Return the commands that these bytes complete; FrameError when an earlier call has already set `error`."""
+    @property
+    def unread(self) -> int:
+        """Bytes that wait for `more`."""
+        return len(self._unread) - self._at
+
+    def feed(self, data: bytes, most: int = _ALL) -> list[Command]:
+        """Return the commands that these bytes complete, at most so many and one.
+
+        FrameError when an earlier call has already set `error`.
+        """
         if self.error is not None:
             raise self.error
+        if self._unread:
+            self._unread, self._at = self._unread[self._at :] + data, 0
+            return self.more(most)
         commands: list[Command] = []
         try:
             position = self._complete(data, commands) if self._rest else 0
-            self._cut(data, position, commands)
+            self._cut(data, position, commands, most)
         except FrameError as error:
-            self.error = error
-            self._rest = bytearray()
+            self._fail(error)
         return commands
 
-    def _cut(self, data: bytes, position: int, commands: list[Command]) -> None:
-        """Decode the frames of `data` from `position` on; what is left begins the next frame."""
+    def more(self, most: int = _ALL) -> list[Command]:
+        """Return the next commands of what was fed already."""
+        data, position, commands = self._unread, self._at, list[Command]()
+        self._unread, self._at = b"", 0
+        try:
+            self._cut(data, position, commands, most)
+        except FrameError as error:
+            self._fail(error)
+        return commands
+
+    def _fail(self, error: FrameError) -> None:
+        self.error = error
+        self._rest = bytearray()
+
+    def _cut(self, data: bytes, position: int, commands: list[Command], most: int) -> None:
+        """Decode so many frames of `data` from `position` on; what is no whole frame begins the next one."""
         limit = self._limit
         end = len(data)
-        while end - position >= 8:
+        for _ in repeat(None, most):
+            if end - position < 8:
+                break
             length, word = _WORDS.unpack_from(data, position)
             if not _LENGTH_BYTES <= length <= limit:
                 break
@@ -73,6 +106,10 @@ class FrameReader:
             body = data[middle:stop] if stop - middle < VIEW_BYTES_MIN else memoryview(data)[middle:stop]
             commands.append(decode_parts(word >> 24, data[start:middle], body))
             position = stop
+        else:
+            if position < end:
+                self._unread, self._at = data, position
+            return
         if position < end:
             if end - position >= _LENGTH_BYTES:
                 self._check(data[position : position + _LENGTH_BYTES])
@@ -94,7 +131,7 @@ class FrameReader:
         if stop > len(data):
             return len(data)
         self._rest = bytearray()
-        self._cut(bytes(rest), 0, commands)
+        self._cut(bytes(rest), 0, commands, 1)
         return stop
 
     def _check(self, word: bytes) -> None:

@@ -35,16 +35,18 @@ class RemotingServer:
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
         on_unsupported: Callable[[Connection, Command], None] | None = None,
+        congested: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`congested` tells whether more has been taken than can be done just now: see remoting/turns.py."""
         self._side = Side(
             name,
             handlers,
             limits,
-            pauses_reading=True,
             connections_max=limits.connections_max,
             on_open=on_open,
             on_close=on_close,
             on_unsupported=on_unsupported,
+            congested=congested,
         )
         self._server: asyncio.Server | None = None
         self.host = ""

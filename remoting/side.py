@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from remoting.command import Command
 from remoting.limits import ConnectionLimits, ServerLimits
 from remoting.per_address import PerAddress
+from remoting.turns import Turns
 from remoting.unfinished import UnfinishedFrames
 from runtime.quiet import QuietLog
 from runtime.tasks import Tasks
@@ -48,6 +49,15 @@ class OpenConnection(Protocol):
         """The loop that it lives in."""
         ...
 
+    @property
+    def unserved(self) -> int:
+        """Bytes of commands that wait for their turn."""
+        ...
+
+    def serve_more(self, most: int) -> bool:
+        """Serve some of them; tell whether it can go on."""
+        ...
+
     def flush(self) -> None:
         """Send what this turn has written."""
         ...
@@ -73,16 +83,15 @@ class Side(Generic[C]):
         handlers: Mapping[int, Callable[[C, Command], Any]],
         limits: ConnectionLimits,
         *,
-        pauses_reading: bool,
         connections_max: int,
         on_open: Callable[[C], None] | None = None,
         on_close: Callable[[C], None] | None = None,
         on_unsupported: Callable[[C, Command], None] | None = None,
+        congested: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = name
         self.handlers = handlers
         self.limits = limits
-        self.pauses_reading = pauses_reading
         self.connections_max = connections_max
         self.on_open = on_open
         self.on_close = on_close
@@ -92,13 +101,16 @@ class Side(Generic[C]):
         self.tick = 0
         # What is logged of peers that send what they should not.
         self.quiet = QuietLog(_log)
-        # Of a server: a client reads what it has asked for.
+        # A server reads as fast as its peers take their answers, and in turns: a client reads what it has asked for.
+        self.pauses_reading = isinstance(limits, ServerLimits)
         self._unfinished: UnfinishedFrames[C] | None = None
         self._per_address: PerAddress | None = None
+        self.turns: Turns[C] | None = None
         if isinstance(limits, ServerLimits):
+            loop = asyncio.get_running_loop()
+            self._unfinished = UnfinishedFrames(limits.unfinished_bytes_max, limits.unfinished_seconds, loop.time)
             self._per_address = PerAddress(limits.connections_per_address_max)
-            clock = asyncio.get_running_loop().time
-            self._unfinished = UnfinishedFrames(limits.unfinished_bytes_max, limits.unfinished_seconds, clock)
+            self.turns = Turns(loop.call_soon, loop.call_later, loop.time, congested)
         self._written: list[C] = []
         self._empty = asyncio.Event()
         self._closing = False

@@ -40,6 +40,7 @@ class NoReplication:
     """Takes nothing: a slave's log is its master's. The gate refuses what would come here, with better words."""
 
     pending_bytes = 0
+    congested = False
 
     def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:  # noqa: ARG002 # as the others
         """Refuse a record."""

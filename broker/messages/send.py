@@ -39,6 +39,7 @@ _NOT_LEADER = int(ResponseCode.NOT_LEADER_FOR_QUEUE)
 Elsewhere = Callable[[Connection, Command], None]
 # Messages in one batch; at 4 MiB of body a batch of messages with any content has fewer.
 BATCH_MESSAGES_MAX = 65_536
+_FOREVER = float("inf")
 
 
 class SendHandlers:
@@ -70,6 +71,7 @@ class SendHandlers:
         self._config: BrokerConfig | None = None
         self._suffix = ""
         self._body_bytes_max = 0
+        self._wait_seconds_max = _FOREVER
         self._template = b""
         self._ext: dict[str, str] = {}
         self._reload()
@@ -121,6 +123,8 @@ class SendHandlers:
     def _send(self, connection: Connection, request: Command, header: SendMessageRequestHeader) -> None:
         if self._live.broker is not self._config:
             self._reload()
+        if request.waited > self._wait_seconds_max:
+            raise _waited_too_long(connection, request)
         checks = self._checks
         target = checks.target(header)
         queue_id = header.queueId
@@ -200,6 +204,8 @@ class SendHandlers:
     def _send_batch(self, connection: Connection, request: Command, header: SendMessageRequestHeader) -> None:
         if self._live.broker is not self._config:
             self._reload()
+        if request.waited > self._wait_seconds_max:
+            raise _waited_too_long(connection, request)
         target = self._checks.target(header)
         if target.retry_group is not None:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
@@ -295,6 +301,7 @@ class SendHandlers:
             f"MSG_REGION\x01{config.regionId}\x02TRACE_ON\x01{traced}\x02CLUSTER\x01{config.brokerClusterName}\x02"
         )
         self._body_bytes_max = self._live.store.maxMessageSize
+        self._wait_seconds_max = config.waitTimeMillsInSendQueue / 1000 if config.brokerFastFailureEnable else _FOREVER
         region = orjson.dumps(config.regionId).replace(b"%", b"%%")
         self._template = (
             b'{"code":%d,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"'
@@ -306,3 +313,12 @@ class SendHandlers:
             + b',"queueOffset":"%d"},"flag":1,"language":"JAVA","opaque":%d,'
             b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
         )
+
+
+def _waited_too_long(connection: Connection, request: Command) -> CommandError:
+    """Return the refusal of a send whose turn came so late that its client gives it up: RocketMQ's words."""
+    return CommandError(
+        ResponseCode.SYSTEM_BUSY,
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+        f"{request.waited * 1000:.0f}ms, size of queue: {connection.unserved} bytes",
+    )

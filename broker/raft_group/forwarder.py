@@ -16,7 +16,6 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 from broker.deadlines import DatedMember, Deadlines
@@ -32,8 +31,9 @@ from broker.leader_only import (
     in_clients_name,
     refusal,
 )
+from broker.raft_group.forward_limits import ForwardLimits
 from broker.role import BrokerRole
-from remoting.client import ClientLimits, RemotingClient
+from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.errors import BacklogFull, CommandError, ConnectError, ConnectionLost, FrameError, InvokeError
@@ -42,29 +42,11 @@ from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
-# The limits of the client that forwards: a leader that was just elected must not be waited for.
-CLIENT_LIMITS = ClientLimits(connect_seconds=1.0, backoff_first_seconds=0.02, backoff_max_seconds=0.2)
 # What a waiting request costs beside its body, bytes, about.
 _OVERHEAD_BYTES = 1024
 _BUSY = "[OVERLOAD]system busy, start flow control for a while"
 TOO_LATE = "not done: it came later than its client waits for an answer; try again"
 _UNKNOWN = "[RAFT] outcome unknown: the leader's answer did not come ({}); the request may have been done, or not"
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardLimits:
-    """Bounds of what a member does for others."""
-
-    # From a request's arrival to its last chance: the 3 s that clients wait by default, less the way back.
-    deadline_seconds: float = 2.5
-    # Requests under way or waiting, and their bytes. Beyond either: SYSTEM_BUSY.
-    requests_max: int = 16_384
-    bytes_max: int = 64 * 1024 * 1024
-    # Pulls under way among them; they last as long as they are parked at the leader. Beyond it: PULL_NOT_FOUND.
-    pulls_max: int = 10_000
-    # How long after a refusal, or a connection that could not be had, the next attempt follows, unless the role
-    # changes before: an election takes some hundred milliseconds.
-    retry_seconds: float = 0.025
 
 
 _LIMITS = ForwardLimits()
@@ -147,6 +129,11 @@ class Forwarder:
     def pending(self) -> int:
         """Requests that wait for a leader or for its answer."""
         return self._count
+
+    @property
+    def congested(self) -> bool:
+        """Whether more waits for the leader than it answers soon."""
+        return self._count - self._pulls >= self._limits.congested_requests
 
     @property
     def waiting(self) -> int:

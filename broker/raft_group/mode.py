@@ -10,7 +10,8 @@ from broker.clients import ClientTable
 from broker.metadata.committers import Committer
 from broker.mode import BrokerParts, Clean, Mode
 from broker.raft_group.admin import RaftHandlers
-from broker.raft_group.forwarder import CLIENT_LIMITS, Forwarder
+from broker.raft_group.forward_limits import CLIENT_LIMITS
+from broker.raft_group.forwarder import Forwarder
 from broker.raft_group.ha_status import GroupHaStatus
 from broker.raft_group.member import RaftGroup
 from broker.raft_group.to_classic import GroupConversion
@@ -166,6 +167,10 @@ class MemberMode(Mode):
         tables.offsets.committers.join(
             cast(Callable[[Committer], str | None], tables.clients.client_id), self.group.monotonic
         )
+
+    def congested(self) -> bool:
+        """Tell whether who sends much shall wait, for this log or for the leader's."""
+        return self.replication.congested or self._forwarder.congested
 
     def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
         """Return the handlers, those for a leader only behind the gate, and those of the group's administration."""

@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 ENTRY_BYTES = 1024 * 1024
 # Entries that may be on their way before arrivals are gathered.
 IN_FLIGHT_ENTRIES = 4
+# Records gathered for the next entry at which who sends much waits: what a few milliseconds bring.
+GATHERED_MAX = 512
 # Seconds before a turn is proposed again whose metadata the group did not take.
 RETRY_SECONDS = 0.05
 _FOREVER = float("inf")
@@ -136,6 +138,12 @@ class RaftReplication:
     def pending_bytes(self) -> int:
         """Bytes taken and not yet acknowledged."""
         return self._turn_bytes + self._flight_bytes
+
+    @property
+    def congested(self) -> bool:
+        """Whether a whole entry is gathered already that cannot be proposed yet."""
+        full = len(self._turn) >= GATHERED_MAX or self._turn_bytes >= ENTRY_BYTES
+        return full and self._flights >= IN_FLIGHT_ENTRIES
 
     def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:  # noqa: ARG002 # as the others
         """Store a record; see Replication."""

@@ -91,6 +91,10 @@ class BrokerConfig(RaftKeys, ClassicKeys):
 
     # Limits of ours.
     pendingBytesMax: int = 64 * 1024 * 1024  # bytes taken but not yet acknowledged; beyond it sends get SYSTEM_BUSY
+    # Sends that waited for their turn for longer are refused with SYSTEM_BUSY, by RocketMQ after 200 ms. Here they may
+    # wait for a leader too: as long as a request may be on its way in a group.
+    brokerFastFailureEnable: bool = True
+    waitTimeMillsInSendQueue: int = 2500
     pullThreadPoolQueueCapacity: int = 100_000  # parked pulls; beyond it a pull is answered at once
     connectionsPerAddressMax: int = 0  # on a port, of one address; 0: 4,096, of few a quarter; beyond it: closed
     coldReadThreads: int = 4  # threads that read pages which are not in memory
@@ -165,6 +169,7 @@ _POSITIVE = (
     "registerBrokerTimeoutMills",
     "splitRegistrationSize",
     "pendingBytesMax",
+    "waitTimeMillsInSendQueue",
     "pullThreadPoolQueueCapacity",
     "coldReadThreads",
     "reviveQueueNum",

@@ -20,10 +20,10 @@ _HARMLESS = (
         ackThreadPoolQueueCapacity replyThreadPoolQueueCapacity queryThreadPoolQueueCapacity
         clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity heartbeatThreadPoolQueueCapacity
         endTransactionPoolQueueCapacity adminBrokerThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity
-        brokerFastFailureEnable waitTimeMillsInSendQueue waitTimeMillsInPullQueue waitTimeMillsInLitePullQueue
-        waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue waitTimeMillsInAckQueue
-        waitTimeMillsInAdminBrokerQueue asyncSendEnable maxAsyncPutMessageRequests putMessageTimeout
-        osPageCacheBusyTimeOutMills transferMsgByHeap enableFastChannelEventProcess
+        waitTimeMillsInPullQueue waitTimeMillsInLitePullQueue waitTimeMillsInHeartbeatQueue
+        waitTimeMillsInTransactionQueue waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue asyncSendEnable
+        maxAsyncPutMessageRequests putMessageTimeout osPageCacheBusyTimeOutMills transferMsgByHeap
+        enableFastChannelEventProcess
         """,
     ),
     Harmless(

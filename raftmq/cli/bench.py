@@ -1,21 +1,21 @@
 """`raftmq bench`: raw frames (`send`, `pull`, `suite`, `raft`, `replication`), the client (`consume`), Raft groups."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raftmq.cli.bench_fairness import fairness
+from raftmq.cli.bench_running import Folder, measured
 from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, in_utf8
 from raftmq.cli.output import fail, print_json, print_json_line, print_table, run
 
 if TYPE_CHECKING:
     from raftmq.bench.load import Result
 
-T = TypeVar("T")
-
 app = typer.Typer(no_args_is_help=True, help="Load generators that print their figures.")
+app.command()(fairness)
 
 
 def _checked(address: str) -> str:
@@ -41,10 +41,6 @@ Size = Annotated[int, typer.Option("--size", "-s", min=1, max=4 * 1024 * 1024, h
 Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time, after half a second of warm-up.")]
 TopicName = Annotated[str, typer.Option("--topic", "-t", callback=in_utf8, help="Topic; created by the first send.")]
 Messages = Annotated[int, typer.Option("--messages", "-m", min=1, max=100_000_000)]
-
-Folder = Annotated[
-    Path | None, typer.Option("--dir", metavar="D", help="Folder for the stores; its disk is what is measured.")
-]
 
 COLUMNS = ("what", "conns", "in flight", "bytes", "msgs/s", "p50 ms", "p99 ms", "max ms", "server µs/msg", "errors")
 
@@ -76,7 +72,7 @@ def send(
                 cpu_seconds=cpu,
             )
 
-    _show([_measured(work)], as_json)
+    _show([measured(work)], as_json)
 
 
 @app.command()
@@ -107,7 +103,7 @@ def pull(
                 cpu_seconds=cpu,
             )
 
-    _show([_measured(work)], as_json)
+    _show([measured(work)], as_json)
 
 
 @app.command()
@@ -125,7 +121,7 @@ def consume(
     async def work() -> "Result":
         return await consume_load(namesrv, topic=topic, messages=messages, size=size, timeout_s=timeout)
 
-    _show([_measured(work)], as_json)
+    _show([measured(work)], as_json)
 
 
 @app.command()
@@ -189,8 +185,8 @@ def failover(
     from raftmq.bench.group import failover as failover_rounds
 
     found = [
-        _measured(lambda: failover_rounds(rounds, folder)),
-        _measured(lambda: cold_start(max(1, rounds // 4), folder)),
+        measured(lambda: failover_rounds(rounds, folder)),
+        measured(lambda: cold_start(max(1, rounds // 4), folder)),
     ]
     if as_json:
         print_json([one.as_dict() for one in found])
@@ -225,9 +221,9 @@ def recovery(
     from raftmq.bench.lostfile import lost_file as lost_file_figures
 
     if lost_file:
-        found = _measured(lambda: lost_file_figures(file_mib, size, fill_size, fill_in_flight, load_in_flight, folder))
+        found = measured(lambda: lost_file_figures(file_mib, size, fill_size, fill_in_flight, load_in_flight, folder))
     else:
-        found = _measured(lambda: recovery_figures(restart_mib, behind_mib, folder))
+        found = measured(lambda: recovery_figures(restart_mib, behind_mib, folder))
     if as_json:
         print_json(found)
     else:
@@ -243,7 +239,7 @@ def memory(
     """Measure the memory of a Raft group's members while much is appended; mapped files are not counted."""
     from raftmq.bench.group import memory as memory_figures
 
-    found = _measured(lambda: memory_figures(gib, folder))
+    found = measured(lambda: memory_figures(gib, folder))
     if as_json:
         print_json(found)
     else:
@@ -302,7 +298,7 @@ def registration(
     """Measure what a broker of many topics costs a NameServer: registrations over the wire, to one started for it."""
     from raftmq.bench.registration import registration_load
 
-    results = _measured(lambda: registration_load(topics))
+    results = measured(lambda: registration_load(topics))
     if as_json:
         print_json([result.as_dict() for result in results])
         return
@@ -324,16 +320,6 @@ async def _target(address: str, spawn: bool, flush: str) -> AsyncIterator[tuple[
         yield broker.address, broker.cpu_seconds
 
 
-def _measured(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    from chaos.host.processes import ProcessError
-    from raftmq.bench.frames import BadAnswer
-
-    try:
-        return run(work)
-    except (BadAnswer, ProcessError) as error:
-        fail(str(error))
-
-
 def _show_matrix(first: str, results: AsyncGenerator[tuple[str, "Result"]], as_json: bool) -> None:
     """Show figures, told one by one while they are measured; `first` names what each begins with."""
     figures: list[dict[str, object]] = []
@@ -348,7 +334,7 @@ def _show_matrix(first: str, results: AsyncGenerator[tuple[str, "Result"]], as_j
                     text = f"{name}, {result.what}, {result.in_flight} in flight, {result.body_bytes} B …"
                     typer.echo(text)
 
-    _measured(work)
+    measured(work)
     if as_json:
         print_json(figures)
     else:

@@ -63,8 +63,11 @@ async def serving(
     limits: ServerLimits = IMPATIENT,
     on_open: Callable[[Connection], None] | None = None,
     on_close: Callable[[Connection], None] | None = None,
+    congested: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[tuple[RemotingServer, Peer]]:
-    server = RemotingServer(handlers, name="test", limits=limits, on_open=on_open, on_close=on_close)
+    server = RemotingServer(
+        handlers, name="test", limits=limits, on_open=on_open, on_close=on_close, congested=congested
+    )
     await server.start("127.0.0.1", 0)
     peer = await connect(server)
     try:

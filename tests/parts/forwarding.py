@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from broker.raft_group.forwarder import Forwarder, ForwardLimits
+from broker.raft_group.forward_limits import ForwardLimits
+from broker.raft_group.forwarder import Forwarder
 from remoting.client import ClientLimits, RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command

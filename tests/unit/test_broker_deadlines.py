@@ -79,6 +79,19 @@ async def test_R8_a_hop_has_what_the_first_member_left_less_the_way(deadlines: D
     assert deadlines.over(hop(**{**said, FROM: "n0"})), "it lay in the socket of a stopped process"
 
 
+async def test_R8_the_wait_for_a_turn_is_part_of_the_deadline(deadlines: Deadlines, machine: Machine) -> None:
+    """Of a client's request, and of one that another member passed on, whether its clock is known or not."""
+    request = send()
+    request.waited = 0.5
+    assert deadlines.of(request) == 1000 + SECONDS - 0.5
+    assert int(deadlines.said(request)[READ]) == 500
+    for name, left in (("n9", 1.0), ("n0", 0.25)):
+        machine.ages["n0"] = 0.75, 0.8
+        passed = hop(**{LEFT: "1000", FROM: name, AT: "77"})
+        passed.waited = 0.5
+        assert deadlines.of(passed) == 1000 + (left if name == "n0" else left - 0.5)
+
+
 async def test_A16_when_a_request_came_is_an_interval(deadlines: Deadlines, machine: Machine) -> None:
     request = send()
     deadlines.of(request)

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.leader_only import HOP_FLAG, LEADER_ONLY, LEASED
-from broker.raft_group.forwarder import CLIENT_LIMITS, Forwarder, ForwardLimits
+from broker.raft_group.forward_limits import CLIENT_LIMITS, ForwardLimits
+from broker.raft_group.forwarder import Forwarder
 from remoting.address import host_bytes
 from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
@@ -269,12 +270,16 @@ async def test_one_way_requests_go_on_once(group: Group) -> None:
 
 
 async def test_the_bounds_are_answered_with_busy() -> None:
-    member = Member(FakeRole(), ForwardLimits(deadline_seconds=0.3, requests_max=2, bytes_max=4096))
+    member = Member(
+        FakeRole(), ForwardLimits(deadline_seconds=0.3, requests_max=2, bytes_max=4096, congested_requests=2)
+    )
     client = RemotingClient()
     await member.start()
     try:
+        assert not member.forwarder.congested
         two = [asyncio.ensure_future(client.invoke(member.address, send(), 5.0)) for _ in range(2)]
         await until(lambda: member.forwarder.pending == 2)
+        assert member.forwarder.congested, "who sends much waits from then on"
         assert (await client.invoke(member.address, send(), 5.0)).code == ResponseCode.SYSTEM_BUSY
         assert {(await answer).code for answer in two} == {ResponseCode.SERVICE_NOT_AVAILABLE}
         assert (await client.invoke(member.address, send(b"x" * 4096), 5.0)).code == ResponseCode.SYSTEM_BUSY

@@ -10,7 +10,7 @@ from remoting.errors import CommandError
 from remoting.headers.registry import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from remoting.topics import RAFT_TOPIC
 from tests.parts.broker_parts import Parts, broker_parts, serve_topics
-from tests.unit.test_broker_send import Setting
+from tests.parts.send_parts import Setting
 
 
 @pytest.fixture

@@ -130,6 +130,21 @@ async def test_an_entry_is_split_at_its_bound(monkeypatch: pytest.MonkeyPatch) -
     assert setting.codes == [0, 0, 0, 0]
 
 
+@pytest.mark.parametrize(("count", "size"), [(raftgroup.GATHERED_MAX, 1), (2, raftgroup.ENTRY_BYTES // 2)])
+async def test_who_sends_much_waits_while_an_entry_is_gathered_that_none_may_follow(count: int, size: int) -> None:
+    setting = Setting()
+    for _ in range(IN_FLIGHT_ENTRIES):
+        setting.send("x")
+        await turn()
+    for _ in range(count):
+        assert not setting.replication.congested
+        setting.send("more", b"x" * size)
+    assert setting.replication.congested
+    setting.node.fates[0](Fate.COMMITTED)
+    await turn()
+    assert not setting.replication.congested
+
+
 async def test_under_load_arrivals_gather_until_an_entry_is_committed() -> None:
     setting = Setting()
     for number in range(IN_FLIGHT_ENTRIES + 3):

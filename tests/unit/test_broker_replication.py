@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker import replication as module
 from broker.replication import LocalReplication
 from remoting.codes import ResponseCode
 from store.types import PutResult
@@ -40,6 +41,20 @@ async def test_one_turn_is_one_write_and_answers_in_order() -> None:
     assert answers.codes == [0, 0, 0]
     assert [result.queue_offset for result in answers.results if isinstance(result, PutResult)] == [0, 1, 2]
     assert replication.pending_bytes == 0
+
+
+async def test_who_sends_much_waits_while_the_disk_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONGESTED_BYTES", 2 * SIZE)
+    store, answers = FakeStore(), Answers()
+    replication = make(store, sync=True)
+    for wanted in (False, False, True):
+        replication.append(record(), answers)
+        await turn()
+        assert replication.congested is wanted
+    replication.flushed_in_thread(3 * SIZE)
+    await turn()
+    assert not replication.congested
+    assert answers.codes == [0, 0, 0]
 
 
 async def test_a_batch_is_answered_once() -> None:

@@ -1,147 +1,36 @@
 """send.py and send_checks.py: what is stored of a send, what is answered, and what is refused with which code."""
 
-from collections.abc import Callable, Sequence
 from typing import cast
 
 import pytest
 
-from broker.messages.send import SendHandlers
-from broker.messages.send_checks import MessageChecks
-from broker.replication import BatchDone, Done
-from broker.settings.config import LiveConfig, load_broker_config
-from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
-from remoting.codec import decode
+from remoting.bodies.registry import TopicConfig
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ROCKETMQ, Command
 from remoting.errors import CommandError
-from remoting.headers.registry import SendMessageRequestHeaderV2
-from remoting.msgid import pack_host
 from remoting.properties import decode_properties
 from remoting.record import encode_batch
 from remoting.server import Connection
 from runtime.clock import ManualClock
-from store.types import PendingRecord, PutResult, PutStatus
+from store.types import PutResult, PutStatus
+from tests.parts.send_parts import Peer, Setting
 
 
-class Log:
-    """A replication that stores nothing and answers when the test says so."""
-
-    def __init__(self) -> None:
-        self.records: list[PendingRecord] = []
-        self.answers: list[Callable[[int], None]] = []
-        self.waits: list[bool] = []
-
-    def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:
-        assert until == 0.0, "it came through no gate"
-        number = len(self.records)
-        self.records.append(record)
-        self.waits.append(wait)
-        self.answers.append(lambda code: done(PutResult(PutStatus.PUT_OK, 0x1000, number, 10, 0, 0), code))
-
-    def append_batch(
-        self, records: Sequence[PendingRecord], done: BatchDone, *, wait: bool = True, until: float = 0.0
-    ) -> None:
-        assert until == 0.0
-        self.records.extend(records)
-        self.waits.append(wait)
-        results = [PutResult(PutStatus.PUT_OK, 16 * n, n, 16, 0, 0) for n in range(len(records))]
-        self.answers.append(lambda code: done(results, code))
-
-
-class Topics:
-    def __init__(self) -> None:
-        self.table = {"T": TopicConfig("T", 4, 4), "Pattern": TopicConfig("Pattern", 8, 8, 7)}
-
-    def get(self, topic: str) -> TopicConfig | None:
-        return self.table.get(topic)
-
-    def create_for_send(
-        self, topic: str, default_topic: str, default_queue_nums: int, topic_sys_flag: int = 0
-    ) -> TopicConfig | None:
-        pattern = self.table.get(default_topic)
-        if pattern is None:
-            return None
-        return self.table.setdefault(
-            topic, TopicConfig(topic, default_queue_nums, default_queue_nums, 6, topicSysFlag=topic_sys_flag)
-        )
-
-    def create_for_retry(self, topic: str, queue_nums: int) -> TopicConfig:
-        return self.table.setdefault(topic, TopicConfig(topic, queue_nums, queue_nums, 6))
-
-
-class Peer:
-    """The connection of a producer: decodes what it is sent."""
-
-    peer_host = pack_host("192.0.2.7", 5000)
-    closed = False
-
-    def __init__(self) -> None:
-        self.answers: list[Command] = []
-
-    def write(self, *pieces: bytes) -> None:
-        self.answers.append(decode(b"".join(pieces)[4:]))
-
-    def reply(self, request: Command, response: Command) -> None:
-        if not request.is_oneway:
-            response.opaque = request.opaque
-            self.answers.append(response)
-
-
-class Setting:
-    def __init__(self, **values: str) -> None:
-        config, store_config, _ = load_broker_config(values)
-        self.live = LiveConfig(config, store_config)
-        self.log, self.topics, self.peer, self.clock = Log(), Topics(), Peer(), ManualClock()
-        self.groups = {"G": SubscriptionGroupConfig(groupName="G", retryMaxTimes=2)}
-        self.failures = 0
-        self.elsewhere: list[Command] = []
-        checks = MessageChecks(self.live, self.topics, self.groups.get, self.clock, lambda below: below - 1)
-        host = pack_host("192.0.2.1", 10911)
-        self.send = SendHandlers(
-            self.live,
-            checks,
-            self.log,
-            host,
-            lambda: "NEW",
-            self._failed,
-            lambda _peer, send: self.elsewhere.append(send),
-        )
-
-    def _failed(self) -> None:
-        self.failures += 1
-
-    def do(
-        self,
-        *,
-        topic: str = "T",
-        properties: str | None = "TAGS\x01A\x02",
-        queue_id: int = 1,
-        body: bytes = b"body",
-        by: int = RequestCode.SEND_MESSAGE_V2,
-        sys_flag: int = 0,
-        reconsume_times: int | None = None,
-        max_reconsume_times: int | None = None,
-        default_topic: str = "Pattern",
-        kind: int = 0,
-        oneway: bool = False,
-    ) -> Command:
-        header = SendMessageRequestHeaderV2(
-            producerGroup="P",
-            topic=topic,
-            defaultTopic=default_topic,
-            defaultTopicQueueNums=4,
-            queueId=queue_id,
-            sysFlag=sys_flag,
-            bornTimestamp=99,
-            flag=7,
-            properties=properties,
-            reconsumeTimes=reconsume_times,
-            maxReconsumeTimes=max_reconsume_times,
-        )
-        request = Command.request(by, header, body, oneway=oneway)
-        request.opaque, request.serialize_type = 42, kind
-        self.send.table()[by](cast("Connection", self.peer), request)
-        return request
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE])
+def test_a_send_whose_turn_comes_too_late_is_refused_as_by_a_full_queue(code: int) -> None:
+    body = encode_batch([(0, b"one", b"")]) if code == RequestCode.SEND_BATCH_MESSAGE else b"body"
+    setting = Setting(waitTimeMillsInSendQueue="200")
+    setting.do(by=code, body=body, waited=0.2)
+    with pytest.raises(CommandError) as refused:
+        setting.do(by=code, body=body, waited=0.201)
+    assert len(setting.log.records) == 1
+    words = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 201ms, size of queue: "
+    assert (refused.value.code, refused.value.remark) == (ResponseCode.SYSTEM_BUSY, f"{words}1234 bytes")
+    assert refused.value.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+    Setting().do(by=code, body=body, waited=2.5)
+    patient = Setting(waitTimeMillsInSendQueue="200", brokerFastFailureEnable="false")
+    patient.do(by=code, body=body, waited=30.0)
+    assert len(patient.log.records) == 1
 
 
 def test_what_is_stored() -> None:

@@ -17,6 +17,7 @@ from remoting.framing import VIEW_BYTES_MIN, FrameReader
 from remoting.limits import ClientLimits, ServerLimits
 from remoting.server import RemotingServer
 from remoting.side import Side
+from tests.parts.recorder import Recorder
 
 ECHO = 34
 
@@ -25,43 +26,9 @@ def echo(_: Connection, request: Command) -> Reply:
     return Command.response(0, body=request.body)
 
 
-class Recorder(asyncio.Transport):
-    """A transport that keeps what is written to it."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("10.0.0.7", 4711)})
-        self.written: list[object] = []
-        self.reading = True
-        self.unsent = 0
-        self.closing = False
-
-    def write(self, data: object) -> None:
-        self.written.append(data)
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self.limits = (high, low)
-
-    def get_write_buffer_size(self) -> int:
-        return self.unsent
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def close(self) -> None:
-        self.closing = True
-
-    def abort(self) -> None:
-        self.closing = True
-
-
 def recorded(handlers: Mapping[int, Handler], *, server: bool = True) -> tuple[Connection, Recorder]:
-    side = Side("test", handlers, ServerLimits(), pauses_reading=server, connections_max=1)
+    limits = ServerLimits() if server else ClientLimits()
+    side: Side[Connection] = Side("test", handlers, limits, connections_max=1)
     connection = Connection(side, asyncio.get_running_loop())
     transport = Recorder()
     connection.connection_made(transport)
@@ -212,7 +179,7 @@ async def test_a_handler_that_is_cancelled_before_its_first_step_leaves_nothing_
         made.append(slow(request))
         return made[-1]
 
-    side = Side("test", {ECHO: handler}, ServerLimits(), pauses_reading=True, connections_max=1)
+    side = Side("test", {ECHO: handler}, ServerLimits(), connections_max=1)
     connection = Connection(side, asyncio.get_running_loop())
     connection.connection_made(Recorder())
     connection.data_received(encode(Command.request(ECHO)))
@@ -223,7 +190,7 @@ async def test_a_handler_that_is_cancelled_before_its_first_step_leaves_nothing_
 
 async def test_a_transport_that_failed_takes_nothing_and_holds_up_nobody() -> None:
     """Between a write that failed and connection_lost, what others are to get in the same turn still goes out."""
-    side = Side("test", {ECHO: echo}, ServerLimits(), pauses_reading=True, connections_max=2)
+    side = Side("test", {ECHO: echo}, ServerLimits(), connections_max=2)
 
     class Failed(Recorder):
         def write(self, data: object) -> None:

@@ -1,0 +1,105 @@
+"""Fair turns: who sends much is served in slices, so that who sends little need not wait for all of it.
+
+A connection that has sent more than its share of a read waits here with the rest, and is read no further meanwhile; all
+that wait are served in slices, one after another, until the turn's time is over. Between two turns the loop reads who
+sends little, and does what cannot wait: answers to members of a group, timers. While the broker has more than it can
+store (`congested`) nobody who waits is served: what they send stays in their sockets, and TCP tells them.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+# Commands of one read that are served at once: alone, and while others wait. The first is what a group makes one entry
+# of under load; the second more than anybody has in flight who waits for answers now and then.
+ALONE_COMMANDS = 512
+BESIDE_COMMANDS = 16
+# Commands of one slice: a few hundred microseconds of sends.
+SLICE_COMMANDS = 64
+# How long slices are served before the loop goes on, seconds: a tenth of what a quiet client's answer may take.
+TURN_SECONDS = 0.004
+# How soon it is looked again whether the broker has room, seconds: a fraction of what a group's entry takes.
+CONGESTED_SECONDS = 0.001
+# Bytes read and not served of all connections together. Beyond it reads are served whole: that costs others time, and
+# this process no memory.
+UNSERVED_BYTES_MAX = 64 * 1024 * 1024
+_NO_LIMIT = 1 << 62
+
+
+class Unserved(Protocol):
+    """A connection with commands that are not served."""
+
+    @property
+    def unserved(self) -> int:
+        """Bytes of them."""
+        ...
+
+    def serve_more(self, most: int) -> bool:
+        """Serve so many of them; tell whether more are left that can be served now."""
+        ...
+
+
+C = TypeVar("C", bound=Unserved)
+
+
+class Turns(Generic[C]):
+    """Who waits for a slice on one server."""
+
+    def __init__(
+        self,
+        soon: Callable[[Callable[[], None]], object],
+        later: Callable[[float, Callable[[], None]], object],
+        clock: Callable[[], float],
+        congested: Callable[[], bool],
+    ) -> None:
+        """`soon` and `later` call in the loop's next turn, and after seconds; `clock` gives seconds."""
+        self._soon = soon
+        self._later = later
+        self._clock = clock
+        self._congested = congested
+        # In the order of their turns; the bytes are what each had when it came.
+        self._waiting: deque[C] = deque()
+        self._unserved: dict[C, int] = {}
+        self._unserved_bytes = 0
+        self._scheduled = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def share(self) -> int:
+        """Return how many commands of a read are served at once."""
+        if not self._waiting:
+            return ALONE_COMMANDS
+        return BESIDE_COMMANDS if self._unserved_bytes < UNSERVED_BYTES_MAX else _NO_LIMIT
+
+    def add(self, connection: C) -> None:
+        """Let a connection wait for its turn; nothing is changed when it waits already."""
+        if connection in self._unserved:
+            return
+        self._note(connection)
+        self._waiting.append(connection)
+        if not self._scheduled:
+            self._scheduled = True
+            self._soon(self._run)
+
+    def _note(self, connection: C) -> None:
+        self._unserved_bytes += connection.unserved - self._unserved.get(connection, 0)
+        self._unserved[connection] = connection.unserved
+
+    def _run(self) -> None:
+        waiting, until = self._waiting, self._clock() + TURN_SECONDS
+        while waiting:
+            if self._congested():
+                self._later(CONGESTED_SECONDS, self._run)
+                return
+            connection = waiting.popleft()
+            if connection.serve_more(SLICE_COMMANDS):
+                self._note(connection)
+                waiting.append(connection)
+            else:
+                self._unserved_bytes -= self._unserved.pop(connection)
+            if self._clock() >= until:
+                break
+        self._scheduled = bool(waiting)
+        if waiting:
+            self._soon(self._run)
