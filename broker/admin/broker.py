@@ -62,6 +62,8 @@ _BY_HAND = frozenset(field.name for field in fields(RaftKeys)) | frozenset(
 # Keys that take effect while the broker runs. All others are written to the configuration file for the next start.
 _AT_RUN_TIME = frozenset(
     {
+        "autoCreateBurst",
+        "autoCreatePerSecond",
         "autoCreateSubscriptionGroup",
         "autoCreateTopicEnable",
         "brokerPermission",

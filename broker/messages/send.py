@@ -126,7 +126,7 @@ class SendHandlers:
         if request.waited > self._wait_seconds_max:
             raise _waited_too_long(connection, request)
         checks = self._checks
-        target = checks.target(header)
+        target = checks.target(header, connection)
         queue_id = header.queueId
         if not 0 <= queue_id < target.queue_limit:
             queue_id = checks.queue(target, queue_id)
@@ -206,7 +206,7 @@ class SendHandlers:
             self._reload()
         if request.waited > self._wait_seconds_max:
             raise _waited_too_long(connection, request)
-        target = self._checks.target(header)
+        target = self._checks.target(header, connection)
         if target.retry_group is not None:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
         queue_id = self._checks.queue(target, header.queueId)

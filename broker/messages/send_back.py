@@ -84,7 +84,7 @@ class SendBackHandlers:
     def send_back(self, connection: Connection, request: Command) -> Command | None:
         """36: store a message to be tried again, or as a dead letter; answers when it is safe."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
-        group = self._find_group(header.group)
+        group = self._find_group(header.group, connection)
         if group is None:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from broker.metadata.creation_rate import CreationRate
 from broker.metadata.operations import LocalMeta, MetaLog, Operation, Table, Verb
 from broker.metadata.table_file import Chunks, ConfigFile, MetadataError, Stamp, stamp_part, table_text
 from broker.metadata.versions import next_version, packed, unpacked
@@ -109,6 +110,7 @@ class GroupTable:
         self._clock = clock
         self._meta: MetaLog = LocalMeta() if meta is None else meta
         self._applied = GroupState(DataVersion(0, 0, clock.now_ms()))
+        self._rate = CreationRate("group", config, clock.monotonic)
         self._file = ConfigFile(path, self._snapshot)
         self._load()
         self._file.replay(lambda operation: self._applied.apply(operation, _groups_in(operation)))
@@ -144,10 +146,11 @@ class GroupTable:
         """Return a group, or None when this broker has none of that name."""
         return self._table.get(group)
 
-    def find(self, group: str) -> SubscriptionGroupConfig | None:
+    def find(self, group: str, creator: object | None = None) -> SubscriptionGroupConfig | None:
         """Return a group, created with the defaults when the broker creates groups by itself; else None.
 
-        One that does not lead creates nothing: it returns what the leader would create.
+        One that does not lead creates nothing: it returns what the leader would create. Raises CommandError
+        (SYSTEM_BUSY) when the connection that asks, `creator`, makes too many.
         """
         known = self._table.get(group)
         if known is not None:
@@ -165,6 +168,7 @@ class GroupTable:
         created = SubscriptionGroupConfig(groupName=group)
         if not self._meta.leads:
             return created
+        self._rate.take(creator, group)
         self._put(created)
         _log.info("group %s created", group)
         return self._table[group]

@@ -96,6 +96,11 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     brokerFastFailureEnable: bool = True
     waitTimeMillsInSendQueue: int = 2500
     pullThreadPoolQueueCapacity: int = 100_000  # parked pulls; beyond it a pull is answered at once
+    # Topics, and groups, that one connection (another member's, of what is forwarded) has made by using them: so many
+    # at once, then so many a second (0: without a bound); beyond it SYSTEM_BUSY. A client with a hundred new ones is at
+    # work at once; one that never ends has filled the broker's 200,000 after five hours, not after twenty seconds.
+    autoCreateBurst: int = 100
+    autoCreatePerSecond: int = 10
     connectionsPerAddressMax: int = 0  # on a port, of one address; 0: 4,096, of few a quarter; beyond it: closed
     coldReadThreads: int = 4  # threads that read pages which are not in memory
 
@@ -111,10 +116,9 @@ class BrokerConfig(RaftKeys, ClassicKeys):
         for key in _POSITIVE:
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
-        if self.connectionsPerAddressMax < 0:
-            raise ConfigError(
-                f"connectionsPerAddressMax={self.connectionsPerAddressMax}: it takes 0, or a number above"
-            )
+        for key in ("connectionsPerAddressMax", "autoCreatePerSecond"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"{key}={getattr(self, key)}: it takes 0, or a number above")
         if not 0 <= self.brokerPermission <= 15:
             raise ConfigError(f"brokerPermission={self.brokerPermission}: it takes 2 (write), 4 (read) or 6 (both)")
         for address in self.namesrv_addresses():
@@ -151,6 +155,10 @@ class BrokerConfig(RaftKeys, ClassicKeys):
             filter(None, (*_names(self.httpHostNames), self.httpBindAddress, self.bindAddress, self.brokerIP1))
         )
 
+    def auto_create_bounds(self) -> tuple[int, int]:
+        """Return how many topics or groups a connection may have made at once, and how many more a second."""
+        return self.autoCreateBurst, self.autoCreatePerSecond
+
     def register_period(self) -> float:
         """Return the seconds between two registrations."""
         return min(max(self.registerNameServerPeriod, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX) / 1000
@@ -171,6 +179,7 @@ _POSITIVE = (
     "pendingBytesMax",
     "waitTimeMillsInSendQueue",
     "pullThreadPoolQueueCapacity",
+    "autoCreateBurst",
     "coldReadThreads",
     "reviveQueueNum",
     "shutdownForwardMs",
