@@ -11,6 +11,7 @@ from functools import partial
 import orjson
 
 from broker.messages.delayed_record import waiting
+from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
 from broker.messages.send_checks import (
     CLIENT_SYS_FLAGS,
     MessageChecks,
@@ -68,6 +69,7 @@ class SendHandlers:
         self._new_uniq_key = new_uniq_key
         self._on_failure = on_failure
         self._elsewhere = elsewhere
+        self._held = HeldRequests()
         self._config: BrokerConfig | None = None
         self._suffix = ""
         self._body_bytes_max = 0
@@ -173,6 +175,8 @@ class SendHandlers:
         if level:
             record = waiting(record, level)
         done = partial(self._stored, connection, request, queue_id, uniq_key)
+        if (raw := request.raw_header) is None or len(raw) > len(text) + HEADER_BYTES_FREE:
+            done = self._held.hold(request.header_bytes - len(text), done)
         if request.until:
             self._append(record, done, wait=waits, until=request.until)
         else:
@@ -220,6 +224,7 @@ class SendHandlers:
         at = outer.find(_UNIQ_KEY)
         uniq_key = outer[at + _UNIQ_KEY_LENGTH :].partition("\x02")[0] if at >= 0 else None
         done = partial(self._batch_stored, connection, request, queue_id, uniq_key)
+        done = self._held.hold(request.header_bytes, done)
         self._append_batch(records, done, wait=waits, until=request.until)
 
     def _records_of(
