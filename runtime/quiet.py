@@ -65,3 +65,22 @@ class QuietLog:
                 self._log.warning("%s (one of %d of %s in %g s)", told.last, told.left_out, key[1], EVERY_S)
                 # A flood that goes on has a line in ten seconds.
                 self._table[key] = _Told(now + EVERY_S)
+
+
+class FewLines:
+    """So many lines in ten seconds, whoever they are about: for a log that tells each reason once, by other means."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives seconds that only grow."""
+        self._most = most
+        self._clock = clock
+        self._begun = float("-inf")
+        self._lines = 0
+
+    def let(self) -> bool:
+        """Tell whether one more line may be written, and count it if so."""
+        now = self._clock()
+        if now - self._begun >= EVERY_S:
+            self._begun, self._lines = now, 0
+        self._lines += 1
+        return self._lines <= self._most

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from runtime.quiet import ENTRIES_MAX, EVERY_S, QuietLog
+from runtime.quiet import ENTRIES_MAX, EVERY_S, FewLines, QuietLog
 
 
 class Noisy:
@@ -71,3 +71,11 @@ def test_many_addresses_are_one_when_the_table_is_full(noisy: Noisy) -> None:
     noisy.now = 2 * EVERY_S
     noisy.quiet.tell()
     assert not noisy.quiet._table
+
+
+def test_so_many_lines_whoever_they_are_about() -> None:
+    now = [0.0]
+    few = FewLines(3, lambda: now[0])
+    assert [few.let() for _ in range(5)] == [True, True, True, False, False]
+    now[0] = EVERY_S
+    assert few.let()
