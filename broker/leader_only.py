@@ -4,11 +4,13 @@ A forwarded request carries, beside its own fields, `raftHop` = 1, `raftTerm` (a
 older term refuses), `raftClientHost` (the client's address, which becomes the record's born host), `raftLeftMs` (what
 is left of its one deadline), `raftFrom` and `raftAtMs` (the member, and what its wall clock showed when it passed this
 on: see broker/deadlines.py), `raftAgeMs` and `raftReadMs` (how long ago it came there at the most, and was read), and
-of an offset commit `raftClientId`. The refusal of the other side's gate carries `raftHop` too: nothing was appended, so
-the request may be sent again. So does every answer that a client gets by way of another member: its route is old.
+of an offset commit `raftClientId`. Whom it speaks for is believed of connections from members' addresses only, and who
+may administer was judged by the member that was asked (remoting/admission.py). The refusal of the other side's gate
+carries `raftHop` too: nothing was appended, so the request may be sent again. So does every answer that a client gets
+by way of another member: its route is old.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from remoting.address import format_address, host_bytes, parse_address
@@ -88,6 +90,10 @@ LEASED = frozenset(
 )
 
 
+FromMember = Callable[[Connection], bool]
+"""Tells whether a connection is another member's: only those speak for somebody else."""
+
+
 def forwarded(request: Command, client: Connection, term: int, said: Mapping[str, str]) -> Command:
     """Return the request that goes to the leader, with all that the client's has; `said` are more fields of ours."""
     return Command(
@@ -102,10 +108,15 @@ def forwarded(request: Command, client: Connection, term: int, said: Mapping[str
     )
 
 
-def in_clients_name(handler: Handler, connection: Connection, request: Command, own_term: int) -> Reply:
-    """Take a forwarded send as leader: in the client's name, unless the other member knows a newer term."""
+def in_clients_name(
+    handler: Handler, connection: Connection, request: Command, own_term: int, from_member: FromMember
+) -> Reply:
+    """Take a forwarded send as leader: in the client's name, unless the other member knows a newer term.
+
+    What says so and comes from no member is a client's own.
+    """
     ext = request.ext
-    if HOP not in ext:
+    if HOP not in ext or not from_member(connection):
         return handler(connection, request)
     try:
         term = int(ext.get(TERM, "0"))

@@ -6,7 +6,7 @@ which mode it is.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -23,7 +23,7 @@ from broker.metadata.topics import DeleteQueues
 from broker.replication import Replication
 from broker.role import BrokerRole, MasterWatch
 from remoting.command import Command
-from remoting.server import Handler
+from remoting.server import Connection, Handler
 from store.types import CleanReport
 
 _log = logging.getLogger(__name__)
@@ -89,6 +89,14 @@ class Mode:
     pages: Mapping[str, Callable[[], dict[str, object]]] = {}
     """What it adds to the HTTP face: path → content."""
 
+    def members_hosts(self) -> Collection[str]:
+        """Return the addresses of those who send in their clients' name what they have judged themselves."""
+        return ()
+
+    def from_member(self, connection: Connection) -> bool:  # noqa: ARG002 # as the others
+        """Tell whether a connection comes from one of them."""
+        return False
+
     def flushed_in_thread(self, position: int) -> None:
         """Take note, in the store's flusher thread, that everything before a position is on the disk."""
 
@@ -116,6 +124,9 @@ class Mode:
     async def start(self, parts: AsyncExitStack) -> None:
         """Begin, when every part is built; what must be closed goes on the stack."""
         raise NotImplementedError
+
+    async def opened(self) -> None:
+        """Do what takes a broker that can be asked already, before it serves and NameServers are told."""
 
     async def retire(self, served: Callable[[], bool], *, again: bool) -> None:
         """Begin to stop; `served` tells whether clients are still connected, `again` that it is back at once."""

@@ -41,6 +41,7 @@ from broker.mode import BrokerParts, Mode
 from broker.queue_locks import LockTable
 from broker.registration.registration import Registration
 from broker.stats import BrokerStats
+from remoting.admission import Admission
 from remoting.audit import audited
 from remoting.client import RemotingClient
 from remoting.msgid import UniqKeys, unpack_host
@@ -103,7 +104,7 @@ class Parts:
         self.schedule = ScheduleService(
             folder / "delayOffset.json", store, replication, clock, loop.call_later, levels_ms, meta
         )
-        self._origins = Origins(self.clients, mode.came)
+        self._origins = Origins(self.clients, mode.came, mode.from_member)
         pull_checks = PullChecks(
             live, self.topics, self.groups, self.clients, role, forwards=mode.forward_pull is not None
         )
@@ -118,7 +119,8 @@ class Parts:
         )
         self.upkeep = Upkeep(live, store, self._tables, self.locks, self.schedule, self.pull, self.registration)
         mode.attach(BrokerParts(self._tables, self.schedule, self._modes, self.pull.wake_all, folder))
-        self.handlers = audited(mode.gate(self._table(store)))
+        admission = Admission(config.adminAllowFrom, mode.members_hosts)
+        self.handlers = audited(mode.gate(self._table(store)), admission)
 
     def _read_tables(self, folder: Path, exits: AsyncExitStack) -> None:
         """Read what is kept in files; raises MetadataError, OSError."""

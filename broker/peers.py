@@ -121,5 +121,11 @@ def epoch_of(state: dict[str, Any]) -> int:
     return epoch if isinstance(epoch, int) else 0
 
 
+def promoting_to(state: dict[str, Any]) -> int:
+    """Return the epoch of a promotion that a broker is just carrying out, 0 when it tells of none."""
+    epoch = state.get("promoting")
+    return epoch if isinstance(epoch, int) else 0
+
+
 async def _all(asking: Iterable[Any]) -> list[Any]:
     return await asyncio.gather(*asking)

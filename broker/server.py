@@ -26,6 +26,7 @@ from broker.ports import reserved_port, resolved
 from broker.raft_group.ended_group import end_by_force, ends_group
 from broker.raft_group.mode import MemberMode
 from broker.raft_group.snapshot import copy_from_leader, is_marked
+from broker.registration.addresses import listening_warnings
 from broker.role import BrokerRole
 from broker.settings.config import BrokerConfig, LiveConfig
 from broker.settings.pair_keys import SLAVE
@@ -172,6 +173,7 @@ class Broker:
             await self._mode.start(self._exit)
             await self._tell_leftovers()
             await self._listen(config)
+        await self._mode.opened()
         await self._parts.registration.start(self._mode.ha_address)
         self._exit.push_async_callback(self._quiesce)
         self.role.subscribe(self._role_changed)
@@ -179,8 +181,9 @@ class Broker:
         mode = self._mode
         self._parts.upkeep.start(self._tasks, self.persist, mode.clean, mode.seeks, lambda: without_room(mode.meta))
         _log.info("broker %s serves at %s", config.name(), self.address)
-        if (why := exposed(config.bindAddress)) is not None:
-            _log.warning("%s", why)
+        for words in (exposed(config.bindAddress), *listening_warnings(config)):
+            if words is not None:
+                _log.warning("%s", words)
 
     def _mode_of(self, store: MessageStore, threads: ThreadPoolExecutor) -> Mode:
         if self._steady is not None:

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from namesrv.foreign_keys import KEYS
+from remoting.admission import check_networks
 from runtime.config import ConfigError, build_config, config_values, format_properties, load_properties, replace_config
 from runtime.durable import replace_file
 
 # Keys that no request may change, whatever configBlackList says.
-NEVER_REMOTELY = frozenset({"kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"})
+NEVER_REMOTELY = frozenset(
+    {"adminAllowFrom", "bindAddress", "kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"}
+)
 
 HTTP_PORT_DISTANCE = 100
 
@@ -23,7 +26,10 @@ class NamesrvConfig:
     """Keys of RocketMQ's NamesrvConfig and NettyServerConfig that are honoured."""
 
     # Where.
-    bindAddress: str = "0.0.0.0"
+    bindAddress: str = "127.0.0.1"  # RocketMQ: 0.0.0.0
+    # Ours: from where administrative requests are taken, "10.0.0.5,192.168.0.0/16", "*" from everywhere; empty: from
+    # this machine. Brokers register from anywhere.
+    adminAllowFrom: str = ""
     listenPort: int = 9876  # 0: a free one
     serverChannelMaxIdleTimeSeconds: int = 120
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
@@ -76,6 +82,10 @@ class NamesrvConfig:
         ):
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
+        try:
+            check_networks(self.adminAllowFrom)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         if self.epochs_max() <= self.brokersMax:
             raise ConfigError(
                 f"epochsMax={self.epochsMax}: it takes 0, or a number above brokersMax ({self.brokersMax})"

@@ -9,6 +9,7 @@ from namesrv.handlers_admin import ConfigHandlers, EpochHandlers, TopicHandlers
 from namesrv.kv import KVConfig
 from namesrv.routes import Address, RouteTable
 from namesrv.status import StatusPages
+from remoting.admission import Admission
 from remoting.audit import audited
 from remoting.limits import server_limits
 from remoting.server import Connection, RemotingServer
@@ -49,7 +50,8 @@ class NameServer:
                 **topic_handlers.table(),
                 **config_handlers.table(),
                 **EpochHandlers(self.routes).table(),
-            }
+            },
+            Admission(config.adminAllowFrom),
         )
         self._metrics = Metrics()
         self._pages = StatusPages(self.routes, self._kv, self._config, clock, self._metrics)
@@ -132,7 +134,10 @@ async def _serve(config: NamesrvConfig) -> None:
     server = NameServer(config)
     await server.start()
     _log.info("NameServer serves on port %d, HTTP on port %d", server.port, server.http_port)
-    if (why := exposed(config.bindAddress)) is not None:
+    why = exposed(config.bindAddress)
+    if why is None:
+        _log.info("only this machine reaches bindAddress=%s: set another one where others are to", config.bindAddress)
+    else:
         _log.warning("%s", why)
     try:
         await stop.wait()

@@ -1,12 +1,14 @@
 """The audit log: one line for each request that changes something for others: who, from where, what, and the answer.
 
-Its logger is called "audit", so that it can be sent to a file of its own.
+Its logger is called "audit", so that it can be sent to a file of its own. From an address that may not administer
+(remoting/admission.py) such a request is refused here, before any handler; that leaves a line too.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from remoting.admission import Admission
 from remoting.codes import ClassicCode, NamesrvCode, RaftCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.connection import Connection, Handler, Reply
@@ -17,6 +19,11 @@ _log = logging.getLogger("audit")
 # Characters of a request's fields, and of an answer's remark, that a line shows.
 FIELDS_SHOWN_MAX = 400
 REMARK_SHOWN_MAX = 200
+
+# Of refusals: one line for each address and code, and so many in all, in so many seconds. A stranger who repeats
+# himself costs a line and a count.
+REFUSED_SECONDS = 10.0
+REFUSED_LINES_MAX = 100
 
 # What administrators ask for. What clients and brokers do all the time (sends, offsets, registrations) is not here, nor
 # what only looks.
@@ -59,9 +66,60 @@ CHANGES: Mapping[int, str] = {
 }
 
 
-def audited(handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-    """Return the same handlers; those of CHANGES tell the audit log what was asked and what became of it."""
-    return {code: _told(CHANGES[code], handler) if code in CHANGES else handler for code, handler in handlers.items()}
+# Those of CHANGES that servers ask of one another as well: RocketMQ's brokers register single topics so, and a promoted
+# broker tells the master before it, which asks back (broker/master_slave/fencing.py). Whoever sends them is answered.
+ASKED_BY_SERVERS = frozenset({int(RequestCode.REGISTER_TOPIC_IN_NAMESRV), int(ClassicCode.DEPOSED)})
+# What only those may ask for who may administer.
+ADMINISTRATIVE = CHANGES.keys() - ASKED_BY_SERVERS
+
+
+def audited(handlers: Mapping[int, Handler], admission: Admission) -> dict[int, Handler]:
+    """Return the same handlers; those of CHANGES tell the audit log what was asked and what became of it.
+
+    Those of ADMINISTRATIVE take what they are asked from where `admission` lets it come from only.
+    """
+    refusals = _Refusals()
+    table = dict(handlers)
+    for code in CHANGES.keys() & handlers.keys():
+        told = _told(CHANGES[code], handlers[code])
+        table[code] = _kept(CHANGES[code], told, admission, refusals) if code in ADMINISTRATIVE else told
+    return table
+
+
+def _kept(name: str, handler: Handler, admission: Admission, refusals: "_Refusals") -> Handler:
+    def handle(connection: Connection, request: Command) -> Reply:
+        why = admission.refusal(connection)
+        if why is None:
+            return handler(connection, request)
+        answer = Command.response(ResponseCode.NO_PERMISSION, why)
+        if refusals.worth_a_line(connection, request.code):
+            _teller(name, connection, request)(_answer(answer))
+        return answer
+
+    return handle
+
+
+class _Refusals:
+    """Which refusals get a line of their own; the others are counted."""
+
+    def __init__(self) -> None:
+        self._since = float("-inf")
+        self._told: set[tuple[str, int]] = set()
+        self._silent = 0
+
+    def worth_a_line(self, connection: Connection, code: int) -> bool:
+        now = connection.loop.time()
+        if now - self._since >= REFUSED_SECONDS:
+            if self._silent:
+                _log.info("%d more administrative requests were refused since the last such lines", self._silent)
+            self._since, self._silent = now, 0
+            self._told.clear()
+        key = connection.peer[0], code
+        if key in self._told or len(self._told) >= REFUSED_LINES_MAX:
+            self._silent += 1
+            return False
+        self._told.add(key)
+        return True
 
 
 def _told(name: str, handler: Handler) -> Handler:

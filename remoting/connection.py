@@ -70,6 +70,12 @@ class Connection(asyncio.Protocol):
 
     # ---- what handlers and callers use
 
+    @property
+    def own_host(self) -> str:
+        """The address of this machine that the connection came to, "" when that is not known."""
+        own = self._transport.get_extra_info("sockname")
+        return str(own[0]) if own else ""
+
     def write(self, *pieces: Body) -> None:
         """Send bytes at the end of this turn of the loop, joined with what else is written in it."""
         if self.closed:

@@ -56,7 +56,10 @@ def exposed(host: str) -> str | None:
     """Return what it means that a server listens at an address that others reach; None when only this machine does."""
     if is_loopback(host):
         return None
-    return f"there is no access control: whoever reaches {host} may send, read, delete and administer (SECURITY.md)"
+    return (
+        f"there is no access control: whoever reaches {host} may send, read, and register as any broker; who may "
+        "administer is said by adminAllowFrom (SECURITY.md)"
+    )
 
 
 @contextlib.contextmanager

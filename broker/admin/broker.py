@@ -35,6 +35,7 @@ _FORBIDDEN = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 # and what its group trusts: whoever may stop and start it may change them, by hand.
 _BY_HAND = frozenset(field.name for field in fields(RaftKeys)) | frozenset(
     {
+        "adminAllowFrom",
         "bindAddress",
         "brokerIP1",
         "brokerIP2",
@@ -45,6 +46,7 @@ _BY_HAND = frozenset(field.name for field in fields(RaftKeys)) | frozenset(
         "flushDiskType",
         "haListenPort",
         "haMasterAddress",
+        "haSecretFile",
         "httpBindAddress",
         "httpEnable",
         "httpHostNames",

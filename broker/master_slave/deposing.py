@@ -3,8 +3,10 @@
 NameServers fence a deposed master, but they are memory, and may have been restarted while the promoted one was away.
 So who was promoted, and knows the address of a master before it, tells that one itself (9119): in the promotion, when
 it is alive, so that it takes nothing more before the new one takes anything; at each start, before it serves; and from
-then on every TELL_SECONDS, for the old one may be down for days. Whom it has still to tell stands in the decision
-(broker/settings/decision.py) and outlives restarts; a later decision about this broker ends it.
+then on every TELL_SECONDS, for the old one may be down for days. The old one asks back at the address that it is told
+(broker/master_slave/fencing.py): so at a start this broker listens first, and holds back until everybody who answers
+was told. Whom it has still to tell stands in the decision (broker/settings/decision.py) and outlives restarts; a later
+decision about this broker ends it.
 
 Told is who says that it takes nothing more, or answers that it is no master of this name at all.
 """
@@ -86,12 +88,20 @@ class Deposing:
         """Who is still to be told."""
         return self._left
 
-    async def start(self) -> None:
-        """Tell everybody once, and those who do not answer again and again. Raises ConfigError, OSError."""
+    async def prepare(self) -> None:
+        """Have this broker take nothing before open(), when there is somebody to tell. Raises ConfigError, OSError."""
         decided = await asyncio.to_thread(override.read, self._live.store.root)
         self._left = () if decided is None else decided.deposes
         if self._left:
-            await self.tell_all()
+            self._role.hold(f"first it tells {', '.join(self._left)} that it was promoted")
+
+    async def open(self) -> None:
+        """Tell everybody once, now that this broker can be asked; and those who do not answer again and again."""
+        if self._left:
+            try:
+                await self.tell_all()
+            finally:
+                self._role.hold(None)
         if self._left:
             _log.warning(
                 "%s cannot be told that this broker was promoted in its place: it is tried again every %g s",

@@ -3,19 +3,27 @@
 A promotion raises the epoch. NameServers then refuse brokerId 0 to a master of a lower one, and ours name the one that
 holds it, or held it last, in their answer; RocketMQ's say nothing, so they are asked who holds it (901): before this
 broker serves, and every registerNameServerPeriod. Ours also tell the highest epoch that the name ever had (9121), whose
-holder may be down by now; and the promoted one itself tells whom it deposed (9119, broker/master_slave/deposing.py). A
-master that finds one of a higher epoch is fenced for good: it takes nothing and registers nowhere, over restarts too
-(broker/settings/decision.py), until a person makes it a slave or promotes it again.
+holder may be down by now; and the promoted one itself tells whom it deposed (9119, broker/master_slave/deposing.py).
+
+Whoever reaches a NameServer can register as anybody. So what is said of a promotion is asked of the promoted one, at
+its own address (9111), and only its own answer fences this master for good: it takes nothing and registers nowhere,
+over restarts too (broker/settings/decision.py), until a person makes it a slave or promotes it again. While that one
+does not answer:
+
+- it was a slave of this master (broker/master_slave/known_slaves.py): it may well have been promoted. This master takes
+  nothing until it answers, or a person decides; not for good, and asked again every second;
+- it was not: nothing of this master's log can be there. This master goes on, and says so in its log and every status.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol, TypeGuard
 
 import msgspec
 
-from broker.peers import Caller, Remembered, ask, epoch_of, group_known, holders, leads
+from broker.master_slave.known_slaves import KnownSlaves
+from broker.peers import Caller, ask, epoch_of, group_known, holders, leads, promoting_to
 from broker.reply import ok
 from broker.settings import decision as override
 from broker.settings.config import LiveConfig
@@ -32,6 +40,12 @@ _log = logging.getLogger(__name__)
 EPOCH_MAX = 1 << 62
 # Bytes of a body of ours.
 BODY_BYTES_MAX = 4096
+# Seconds between two questions to a slave that may have been promoted, and does not answer.
+SUSPECT_SECONDS = 1.0
+# Seconds between two times that the log says what cannot be believed.
+DOUBTS_SECONDS = 60.0
+# Brokers that are asked at a time whether they were promoted as they told; strangers may tell so of anybody.
+ASKED_BACK_MAX = 4
 
 
 class FencedRole(Protocol):
@@ -47,8 +61,21 @@ class FencedRole(Protocol):
         """Why it takes nothing."""
         ...
 
-    def fence(self, why: str) -> None:
+    @property
+    def suspect(self) -> override.Fence | None:
+        """Who keeps it from taking anything and has not said so himself."""
+        ...
+
+    def fence(self, why: str, suspect: override.Fence | None = None) -> None:
         """Take nothing more."""
+        ...
+
+    def unfence(self) -> None:
+        """Take messages again."""
+        ...
+
+    def hold(self, why: str | None) -> None:
+        """Take nothing yet; None: begin."""
         ...
 
 
@@ -83,12 +110,19 @@ class Fencing:
         self._on_deposed = on_deposed
         self._settle = settle
         self._tasks = Tasks("fencing")
+        self._loop = asyncio.get_running_loop()
+        self.slaves = KnownSlaves(live.store.root)
         self._deposing = False
         # Other masters of this name that serve and are not above this one: NameServers name one of all at a time.
         self._rivals: set[str] = set()
+        # Who is said to be above this one, and does not say so: address → epoch and what it said.
+        self._doubts: dict[str, tuple[int, str]] = {}
+        self._doubts_said_at = float("-inf")
+        self._asking_back = 0
 
     async def start(self) -> None:
         """Return when it is known whether this broker may serve as a master. Raises ConfigError, OSError."""
+        await asyncio.to_thread(self.slaves.load)
         decided = await asyncio.to_thread(override.read, self._live.store.root)
         if decided is not None and decided.fenced is not None:
             self._role.fence(self._words(decided.fenced))
@@ -96,10 +130,12 @@ class Fencing:
         else:
             await self.look()
         self._tasks.every(self._live.broker.register_period(), self.look, "look for another master")
+        self._tasks.every(SUSPECT_SECONDS, self._ask_suspect, "ask who may have been promoted")
 
     async def close(self) -> None:
         """End looking."""
         await self._tasks.close()
+        await self.slaves.close()
 
     def heard(self, master: str | None) -> None:
         """Take note of what a NameServer answered to this master's registration: the address of one in its place."""
@@ -108,21 +144,34 @@ class Fencing:
             self._tasks.spawn(self._deposed_by(master), "deposed")
 
     async def look(self) -> None:
-        """Fence this master when a NameServer knows, or knew, another one of a higher epoch."""
-        if self._role.fenced is not None:
+        """Ask whoever NameServers know, or knew, as another master of this name; fence this one when it is above."""
+        await self._look({})
+
+    async def _look(self, named: dict[str, int]) -> None:
+        """Look; `named`: who is said to be above this one already, with the epoch."""
+        if self._fenced_for_good:
             return
         known = await group_known(self._live, self._client)
-        above = [told.remembered for told in known if told.remembered.holder not in ("", self._address)]
-        highest = max(above, key=lambda each: each.epoch, default=Remembered())
-        if highest.epoch > self._role.term:
-            await self._fence(override.Fence(highest.holder, highest.epoch))
-            return
-        for master in sorted({*holders((told.members for told in known), self._address), *self._rivals}):
-            await self.met(master)
+        above = dict(named)
+        for told in known:
+            holder, epoch = told.remembered.holder, told.remembered.epoch
+            if holder not in ("", self._address) and epoch > self._role.term:
+                above[holder] = max(epoch, above.get(holder, 0))
+        others = {*holders((told.members for told in known), self._address), *self._rivals}
+        if known:
+            # Whom no NameServer names any more is no longer said to be above this one.
+            self._doubts = {address: doubt for address, doubt in self._doubts.items() if address in above}
+        for master in sorted({*above, *others}):
+            await self.met(master, above.get(master, 0))
+        self._say_doubts()
 
     def warnings(self) -> list[str]:
-        """Return, for people who must end it, which other masters of this name serve."""
-        return [self._rival_words(master) for master in sorted(self._rivals)]
+        """Return, for people who must end it, which other masters of this name serve, or are said to."""
+        return [*map(self._rival_words, sorted(self._rivals)), *map(self._doubt_words, sorted(self._doubts))]
+
+    @property
+    def _fenced_for_good(self) -> bool:
+        return self._role.fenced is not None and self._role.suspect is None
 
     def _rival_words(self, master: str) -> str:
         return (
@@ -130,19 +179,69 @@ class Fencing:
             "place of the other: stop one, or give it another brokerName, or brokerRole=SLAVE and a brokerId"
         )
 
-    async def met(self, master: str) -> None:
-        """Look at another broker that stands, or stood, as the master: fence this one when the other's epoch counts."""
-        if self._role.fenced is not None:
+    def _doubt_words(self, master: str) -> str:
+        epoch, answer = self._doubts[master]
+        name = self._live.broker.name()
+        return (
+            f"a NameServer names {master} as the master of {name} (epoch {epoch}, here {self._role.term}), which "
+            f"{answer}: this broker goes on taking messages, but routes may lead elsewhere. If nobody was promoted, "
+            f"somebody registers who should not: stop it, then `raftmq cluster forget {name}`"
+        )
+
+    def _say_doubts(self) -> None:
+        now = self._loop.time()
+        if self._doubts and now - self._doubts_said_at >= DOUBTS_SECONDS:
+            self._doubts_said_at = now
+            for words in map(self._doubt_words, sorted(self._doubts)):
+                _log.error("%s", words)
+
+    async def met(self, master: str, said: int = 0) -> None:
+        """Ask another broker that stands, or stood, as the master, by somebody's word with the epoch `said`.
+
+        Fence this one when the other says itself that it is above; see the module for one that does not answer.
+        """
+        if self._fenced_for_good:
             return
         state = await ask(self._client, master)
         self._rivals.discard(master)
-        if not state or not leads(state) or state.get("broker", self._live.broker.name()) != self._live.broker.name():
-            return
-        if (epoch := epoch_of(state)) > self._role.term:
-            await self._fence(override.Fence(master, epoch))
-        elif epoch == self._role.term:
+        self._doubts.pop(master, None)
+        if self._speaks_for_name(state) and leads(state) and (epoch := epoch_of(state)) >= self._role.term:
+            if epoch > self._role.term:
+                await self._fence(override.Fence(master, epoch))
+                return
             self._rivals.add(master)
             _log.error("%s", self._rival_words(master))
+        elif said > self._role.term:
+            self._doubt(override.Fence(master, said), state)
+        suspect = self._role.suspect
+        if suspect is not None and suspect.by == master and state is not None and not state.get("fenced"):
+            # Nobody was promoted there. Of a deposed one it is not known who was promoted after it.
+            self._role.unfence()
+
+    def _speaks_for_name(self, state: dict[str, Any] | None) -> TypeGuard[dict[str, Any]]:
+        name = self._live.broker.name()
+        return bool(state) and state is not None and state.get("broker", name) == name
+
+    def _doubt(self, said: override.Fence, state: dict[str, Any] | None) -> None:
+        if state is None and said.by in self.slaves:
+            self._role.fence(self._suspect_words(said), suspect=said)
+            return
+        answer = "does not say so itself"
+        if state is None:
+            answer = "does not answer and never was a slave of this broker"
+        self._doubts[said.by] = said.epoch, answer
+
+    def _suspect_words(self, said: override.Fence) -> str:
+        return (
+            f"{said.by} was promoted to master in the place of this broker (epoch {said.epoch}, here "
+            f"{self._role.term}), as a NameServer says, and does not answer: start it, or, should it be lost, "
+            f"`raftmq cluster promote {self._live.broker.name()} --at {self._address}`"
+        )
+
+    async def _ask_suspect(self) -> None:
+        """Ask again whoever keeps this master from taking anything."""
+        if (suspect := self._role.suspect) is not None:
+            await self.met(suspect.by, suspect.epoch)
 
     async def deposed(self, _connection: Connection, request: Command) -> Command:
         """9119: another one was promoted in the place of this master. Answered when that is certain to be kept."""
@@ -153,16 +252,33 @@ class Fencing:
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR, f"this master's epoch is {self._role.term}, not below {told.epoch}"
             )
+        await self._ask_back(told)
         await self._fence(override.Fence(told.by, told.epoch), settle=True, must_keep=True)
         return ok()
 
+    async def _ask_back(self, told: Deposed) -> None:
+        """Return when the promoted one says, asked at its own address, what was told. Raises CommandError."""
+        if self._asking_back >= ASKED_BACK_MAX:
+            raise CommandError(ResponseCode.SYSTEM_BUSY, "others tell of promotions, and are asked back: try again")
+        self._asking_back += 1
+        try:
+            state = await ask(self._client, told.by)
+        finally:
+            self._asking_back -= 1
+        if self._speaks_for_name(state):
+            epoch = max(epoch_of(state) if leads(state) else 0, promoting_to(state))
+            if epoch >= told.epoch:
+                return
+        raise CommandError(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"{told.by} {'does not answer' if state is None else 'does not say itself'} that it was promoted (epoch "
+            f"{told.epoch}): only its own word deposes a master; try again",
+        )
+
     async def _deposed_by(self, master: str) -> None:
         try:
-            await self.look()
-            if self._role.fenced is None:
-                # Whoever holds the id has a higher epoch, even if nobody can be asked which.
-                state = await ask(self._client, master)
-                await self._fence(override.Fence(master, max(self._role.term + 1, epoch_of(state or {}))))
+            # Whoever holds the id has a higher epoch.
+            await self._look({master: self._role.term + 1})
         finally:
             self._deposing = False
 

@@ -86,6 +86,8 @@ class ClassicGate:
         role = self._role
         if role.fenced is not None:
             return f"this broker {what}: {role.fenced}"
+        if role.holds is not None:
+            return f"this broker {what} yet: {role.holds}"
         master = role.leader_address
         asked = f"ask the master at {master}" if master is not None else "no master is known at the moment"
         return f"this is a slave, it {what}: {asked}"

@@ -14,6 +14,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,9 @@ class HaClient:
 
     # -- what the broker does
 
-    async def start(self) -> None:
-        """Begin to look for the master. Raises OSError when pair.json cannot be read."""
+    async def start(self, secrets: tuple[bytes, ...] = ()) -> None:
+        """Begin to look for the master, who must know one of the `secrets`, if any. OSError without a pair.json."""
+        self._secrets = secrets
         self._memory = await self._loop.run_in_executor(self._threads, load_memory, self._root)
         self._task = self._loop.create_task(self._run(), name="ha-client")
         self._tick()
@@ -264,9 +266,9 @@ class HaClient:
         try:
             host, port = parse_address(ha_address)
             async with asyncio.timeout(CONNECT_SECONDS):
-                _, link = await self._loop.create_connection(
-                    lambda: Receiver(self._log, self._dispatch, self._loop, sync_flush=self._sync_flush), host, port
-                )
+                made = partial(Receiver, self._log, self._dispatch, self._loop, sync_flush=self._sync_flush)
+                _, link = await self._loop.create_connection(partial(made, secrets=self._secrets), host, port)
+                await link.proved()
         except (OSError, ValueError) as error:
             # Its HA port alone may be closed: then it lives. If not even that can be told, it is gone.
             try:

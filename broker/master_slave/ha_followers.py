@@ -37,9 +37,10 @@ class _Told(msgspec.Struct):
 class Followers:
     """Who asks a master."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        """`now` is the loop's time."""
+    def __init__(self, now: Callable[[], float], heard: Callable[[str], None] = lambda _address: None) -> None:
+        """`now` is the loop's time; `heard` is told the address of each that asks."""
         self._now = now
+        self._heard = heard
         # The one that asked longest ago first.
         self._seen: dict[KnownSlave, float] = {}
         self._said = ""
@@ -56,6 +57,7 @@ class Followers:
         self._seen[follower] = self._now()
         while len(self._seen) > FOLLOWERS_MAX:
             del self._seen[next(iter(self._seen))]
+        self._heard(follower.address)
         self._say()
 
     def listed(self) -> list[dict[str, Any]]:

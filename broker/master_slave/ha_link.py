@@ -10,6 +10,8 @@ import logging
 from concurrent.futures import Executor
 from typing import Protocol, cast
 
+from broker.master_slave.ha_rate import RateLimit
+from broker.master_slave.ha_secret import MAGIC, MasterProof, ProofRefused
 from broker.settings.pair_keys import ClassicKeys
 from remoting.address import format_address
 from remoting.haframes import ReportReader, head
@@ -28,8 +30,9 @@ PUSH_BYTES_MAX = 1024 * 1024
 PIECE_BYTES = 256 * 1024
 # How long a slave whose link ends before damaged bytes may take to get what was sent before them.
 LAST_SECONDS = 5.0
-# With a send-rate limit: the part of a second whose bytes may leave at once.
-BURST_SECONDS = 0.1
+
+# What a slave that has a secret says first, read as a report.
+_MAGIC_REPORT = int.from_bytes(MAGIC, "big", signed=True)
 
 
 class CheckedPiece(Protocol):
@@ -87,6 +90,10 @@ class HaLinkOwner(Protocol):
     threads: Executor
     pushing: bool
 
+    def proof(self) -> MasterProof | None:
+        """Return what a new connection must do first, None when anybody may be a slave."""
+        ...
+
     def keys(self) -> ClassicKeys:
         """Return the configuration that holds now."""
         ...
@@ -116,31 +123,6 @@ class HaLinkOwner(Protocol):
         ...
 
 
-class RateLimit:
-    """Counts bytes against a rate; with a time of the loop's clock in hand, so that it decides without waiting."""
-
-    def __init__(self, now: float) -> None:
-        self._tokens = 0.0
-        self._at = now
-
-    def allowed(self, rate: int, least: int, now: float) -> tuple[int, float]:
-        """Return how many bytes may leave now, at a rate of bytes per second; when 0, the seconds until some may.
-
-        Fewer than `least` never may, so that frames do not get ever smaller; unless the whole burst is less.
-        """
-        burst = max(rate * BURST_SECONDS, 1.0)
-        self._tokens = min(burst, self._tokens + (now - self._at) * rate)
-        self._at = now
-        least_now = min(float(least), burst)
-        if self._tokens >= least_now:
-            return int(self._tokens), 0.0
-        return 0, (least_now - self._tokens) / rate
-
-    def spent(self, count: int) -> None:
-        """Count bytes that have left."""
-        self._tokens -= count
-
-
 class HaLink(asyncio.Protocol):
     """A connection at the HA port. Positions: `sent` behind what was pushed, `acked` as the slave has reported.
 
@@ -154,6 +136,7 @@ class HaLink(asyncio.Protocol):
         self._log = owner.log
         self._loop = owner.loop
         self._reader = ReportReader()
+        self._proof = owner.proof()
         self.host = ""
         self.address = ""
         self.in_use = False
@@ -264,6 +247,8 @@ class HaLink(asyncio.Protocol):
         if self.closed:
             return
         self._heard_at = self._loop.time()
+        if self._proof is not None and not (data := self._prove(self._proof, data)):
+            return
         offsets = self._reader.feed(data)
         if not offsets:
             return
@@ -302,10 +287,25 @@ class HaLink(asyncio.Protocol):
 
     # -- inside
 
+    def _prove(self, proof: MasterProof, data: bytes) -> bytes:
+        """Take what comes before the first report; returns what came behind it."""
+        try:
+            answer, rest = proof.take(data)
+        except ProofRefused as error:
+            self.fail(str(error))
+            return b""
+        if answer:
+            self._transport.write(answer)
+        if proof.done:
+            self._proof = None
+        return rest
+
     def _first_report(self, offset: int) -> bool:
         """Accept what a connection says first, and begin to push; False when it was ended."""
         least, written = self._log.log_range()
-        if offset < 0 or offset > written:
+        if offset == _MAGIC_REPORT:
+            self.fail("wants proof of the secret of haSecretFile, and this master has none")
+        elif offset < 0 or offset > written:
             self.fail(f"reported {offset} at first, but the log ends at {written}")
         elif 0 < offset < least:
             self.fail(f"reported {offset} at first, but the log is kept from {least} on: empty this slave's store")

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from broker.master_slave.ha_secret import ProofRefused, SlaveProof, slave_proof
 from broker.settings.pair_keys import BATCH_BYTES_MAX
 from remoting.errors import FrameError
 from remoting.haframes import HaFrameReader, report
@@ -132,9 +133,18 @@ class Receiver(asyncio.Protocol):
     """One connection. Nothing is taken before begin(): who sends anything earlier is no master."""
 
     def __init__(
-        self, log: ReceivedLog, dispatch: LateDispatch, loop: asyncio.AbstractEventLoop, *, sync_flush: bool
+        self,
+        log: ReceivedLog,
+        dispatch: LateDispatch,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        sync_flush: bool,
+        secrets: tuple[bytes, ...] = (),
     ) -> None:
-        """`sync_flush`: only what is on disk is reported, and flushed() must be called when more is."""
+        """`sync_flush`: only what is on disk is reported, and flushed() must be called when more is.
+
+        With `secrets` both sides prove first that they know one of them: see proved().
+        """
         self._log = log
         self._append = log.append
         self._dispatch = dispatch
@@ -143,6 +153,8 @@ class Receiver(asyncio.Protocol):
         self._reader = HaFrameReader(BATCH_BYTES_MAX)
         self._feed = self._reader.feed
         self._transport: asyncio.Transport | None = None
+        self._proof = slave_proof(secrets)
+        self._proved: asyncio.Future[None] = loop.create_future()
         self._begun = False
         self._turn_ends = False
         self._paused = False
@@ -163,6 +175,17 @@ class Receiver(asyncio.Protocol):
         """Done when the connection is over, with the reason."""
 
     # -- what the client does
+
+    async def proved(self) -> None:
+        """Return when the master has proved itself, at once when it need not. Raises ConnectionError."""
+        if self._proof is not None:
+            try:
+                await asyncio.wait((self._proved, self.lost), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not self._proved.done():
+                    self.drop("it proved nothing in time")
+            if not self._proved.done():
+                raise ConnectionError(f"{self.lost.result()} (haSecretFile is set here: is it there as well?)")
 
     def begin(self, position: int, *, hold: bool = False) -> None:
         """Make the first report: from now on the master sends. With `hold` nothing of it is taken before release()."""
@@ -221,10 +244,15 @@ class Receiver(asyncio.Protocol):
         # uvloop's transports have the methods but not the base class.
         self._transport = cast(asyncio.Transport, transport)
         self.heard_at = self._loop.time()
+        if self._proof is not None:
+            self._transport.write(self._proof.open())
 
     def data_received(self, data: bytes) -> None:
         """Append what came."""
         if self.lost.done():
+            return
+        if self._proof is not None and not self._proof.done:
+            self._prove(self._proof, data)
             return
         if not self._begun:
             self.drop("it sent something before it was asked to: is this an HA port?")
@@ -252,6 +280,16 @@ class Receiver(asyncio.Protocol):
             self.lost.set_result(f"the connection was lost: {exc}" if exc else "the master closed the connection")
 
     # -- within
+
+    def _prove(self, proof: SlaveProof, data: bytes) -> None:
+        assert self._transport is not None, "what came came by it"
+        try:
+            self._transport.write(proof.take(data))
+        except ProofRefused as error:
+            self.drop(str(error))
+            return
+        if proof.done:
+            self._proved.set_result(None)
 
     def _end_turn(self) -> None:
         """Report, and have the rest done later, once for all that came in a turn of the loop."""

@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from broker.master_slave.ha_link import HaLink, PushedLog
+from broker.master_slave.ha_secret import MasterProof, master_proof
 from broker.settings.pair_keys import ClassicKeys
 from runtime.listening import stop_accepting
 
@@ -60,6 +61,7 @@ class HaServer:
         self.stopped = 0
         self.stopped_at: int | None = None
         self._on_ack = on_ack
+        self._secrets: tuple[bytes, ...] = ()
         # In the order in which they came: all connections, and those of them that have reported.
         self._links: dict[HaLink, None] = {}
         self._slaves: list[HaLink] = []
@@ -70,8 +72,12 @@ class HaServer:
         # host → (when its last complaint was logged, how many were not since).
         self._complaints: dict[str, tuple[float, int]] = {}
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes a free one. OSError when the address cannot be had."""
+    async def start(self, host: str, port: int, secrets: tuple[bytes, ...] = ()) -> None:
+        """Listen; port 0 takes a free one. OSError when the address cannot be had.
+
+        With `secrets` only those are slaves who know one of them (ha_secret.py).
+        """
+        self._secrets = secrets
         self._server = await self.loop.create_server(lambda: HaLink(self), host, port, backlog=_BACKLOG)
         self.port = int(self._server.sockets[0].getsockname()[1])
         self._look()
@@ -160,6 +166,10 @@ class HaServer:
             link.push()
 
     # -- what links use
+
+    def proof(self) -> MasterProof | None:
+        """Return what a new connection must do first; see LinkOwner."""
+        return master_proof(self._secrets)
 
     def opened(self, link: HaLink) -> None:
         """Count a connection in; see LinkOwner."""

@@ -34,6 +34,7 @@ from broker.settings.config import LiveConfig
 from broker.settings.pair_keys import HA_CLOSED, SYNC_MASTER, classic_words
 from broker.settings.pair_memory import note_master
 from broker.settings.restart import RestartAction
+from broker.settings.secret_files import read_secret_files
 from remoting.address import format_address, parse_address
 from remoting.bodies.registry import HAConnectionInfo, HARuntimeInfo
 from remoting.client import RemotingClient
@@ -92,7 +93,7 @@ class Classic(Mode):
         self._incarnation = secrets.token_hex(8)
         self._client = RemotingClient(name="broker's client to its pair")
         self._news = MetaNews(loop.call_later, lambda: self.role.leads, random.getrandbits(40))
-        self._followers = Followers(loop.time)
+        self._followers = Followers(loop.time, self.slave_heard)
         self._admin = PairHandlers(
             parts.store, parts.threads, self._incarnation, self.status, self.ha_info, self._followers.asked
         )
@@ -101,7 +102,7 @@ class Classic(Mode):
     def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
         """Return the handlers, those for a master only behind the gate, and those about master and slaves."""
         parts = self._parts
-        decisions = Promotion(
+        decisions = self._decisions = Promotion(
             self._live,
             self.role,
             lambda: parts.store.log_range()[1],
@@ -144,6 +145,9 @@ class Classic(Mode):
         """Return the log's name, None while it has none; see ha_compare.py."""
         return None
 
+    def slave_heard(self, address: str) -> None:
+        """Take note of a slave that asks this broker about its state."""
+
     def acts(self) -> bool:
         """Tell whether a slave grants queue locks in the place of its master."""
         return False
@@ -159,6 +163,7 @@ class Classic(Mode):
             "role": config.brokerRole,
             "brokerId": self.role.broker_id,
             "epoch": self.role.term,
+            "promoting": self._decisions.promoting,
             "incarnation": self._incarnation,
             "logId": self.log_id(),
             "min": begin,
@@ -240,6 +245,7 @@ class Master(Classic):
         """Make sure that nobody was promoted in the meantime, and take slaves."""
         await super().start(parts)
         config = self._live.broker
+        self._secrets = await asyncio.to_thread(read_secret_files, "haSecretFile", config.haSecretFile)
         for words in classic_words(config):
             _log.info("%s: %s", config.brokerRole, words)
         sync, log_range = config.brokerRole == SYNC_MASTER, self._store.log_range()
@@ -248,10 +254,19 @@ class Master(Classic):
         parts.push_async_callback(self._fencing.close)
         await self._fencing.start()
         parts.push_async_callback(self._deposing.close)
-        await self._deposing.start()
+        await self._deposing.prepare()
         if config.haListenPort != HA_CLOSED:
             parts.push_async_callback(self._ha.close)
             await self._open_ha_port()
+
+    async def opened(self) -> None:
+        """Tell the masters before this one that it was promoted, which ask it back."""
+        await self._deposing.open()
+
+    def slave_heard(self, address: str) -> None:
+        """Take note of a slave: it may be promoted one day."""
+        if address != self._parts.address:
+            self._fencing.slaves.heard(address)
 
     async def retire(self, served: Callable[[], bool], *, again: bool) -> None:
         """Begin to stop; of a fenced master too the progress of its delay levels is kept."""
@@ -279,7 +294,7 @@ class Master(Classic):
         config = self._live.broker
         port = config.haListenPort or (config.listenPort + HA_OFFSET if config.listenPort else 0)
         try:
-            await self._ha.start(config.bindAddress, port)
+            await self._ha.start(config.bindAddress, port, self._secrets)
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -291,7 +306,7 @@ class Master(Classic):
 
     def waits_for(self) -> str | None:
         """Return why it takes nothing, when it does not."""
-        return self.role.fenced
+        return self.role.fenced or self.role.holds
 
     def log_id(self) -> str | None:
         """Return the log's name."""

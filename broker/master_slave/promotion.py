@@ -89,6 +89,8 @@ class Promotion:
         self._follower = follower
         self._clock = clock
         self._deciding = False
+        self.promoting: int | None = None
+        """The epoch of a promotion that was decided and is carried out, for whoever it deposes to ask."""
 
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -204,7 +206,7 @@ class Promotion:
     async def _fence(self) -> override.Fence | None:
         """Return who was promoted in the place of this broker; None when nobody was, or it is no master."""
         decided = await asyncio.to_thread(override.read, self._live.store.root)
-        return None if decided is None else decided.fenced
+        return self._role.suspect if decided is None or decided.fenced is None else decided.fenced
 
     async def _free_id(self, wanted: int) -> int:
         tables = (await members(self._live, self._client)).values()
@@ -241,6 +243,8 @@ class Promotion:
             self._deciding = False
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"the decision cannot be kept: {error}") from None
         _log.warning("%s (epoch %d)", why, epoch)
+        if keys["brokerId"] == str(MASTER_ID):
+            self.promoting = epoch
         try:
             # Before this broker serves. Who does not live is told when it does (broker/master_slave/deposing.py).
             living = sorted(address for address, lives in masters.items() if lives)

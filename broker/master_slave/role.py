@@ -2,13 +2,15 @@
 
 A master leads from its start on, without asking anybody: there is no election. What keeps a second one apart is the
 epoch (rule R15): the stateVersion of the topic table, kept in its file, one more at each promotion. A master that
-learns of a higher one is fenced: it goes on serving what it has, and takes nothing more.
+learns of a higher one is fenced: it goes on serving what it has, and takes nothing more. A promoted one that has still
+to tell the master before it holds back until it has tried.
 """
 
 import logging
 from collections.abc import Callable
 
 from broker.role import MASTER_ID
+from broker.settings.decision import Fence
 
 _log = logging.getLogger(__name__)
 
@@ -24,6 +26,10 @@ class ClassicRole:
         self.leader_address: str | None = None
         self.fenced: str | None = None
         """Why a master takes nothing, None when it does."""
+        self.suspect: Fence | None = None
+        """Who is said to have been promoted in its place, and has not said so: it is fenced until that one answers."""
+        self.holds: str | None = None
+        """What a master does before it takes anything, None once that is done."""
         self._subscribers: list[Callable[[], None]] = []
 
     def lease(self) -> bool:
@@ -34,8 +40,9 @@ class ClassicRole:
         """Have `callback` called after each change; see BrokerRole."""
         self._subscribers.append(callback)
 
-    def fence(self, why: str) -> None:
+    def fence(self, why: str, suspect: Fence | None = None) -> None:
         """Lead no more, until unfence(); a slave does not lead anyway. `why` is told to clients."""
+        self.suspect = suspect
         if self.fenced == why:
             return
         _log.warning("this broker takes nothing more: %s", why)
@@ -48,8 +55,14 @@ class ClassicRole:
         if self.fenced is None:
             return
         _log.warning("this broker takes messages again; it did not because: %s", self.fenced)
-        self.fenced = None
-        self.leads = self.broker_id == MASTER_ID
+        self.fenced = self.suspect = None
+        self.leads = self.broker_id == MASTER_ID and self.holds is None
+        self._tell()
+
+    def hold(self, why: str | None) -> None:
+        """Take nothing yet, for a reason that is told to clients; None: begin."""
+        self.holds = why
+        self.leads = self.broker_id == MASTER_ID and why is None and self.fenced is None
         self._tell()
 
     def set_leader(self, address: str | None) -> None:

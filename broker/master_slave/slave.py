@@ -24,6 +24,7 @@ from broker.mode import BrokerParts, ModeReplication
 from broker.replication import CODES, BatchDone, Done
 from broker.reply import ok
 from broker.settings.restart import RestartAction
+from broker.settings.secret_files import read_secret_files
 from remoting.bodies.registry import HAClientInfo, HARuntimeInfo
 from remoting.codes import ClassicCode
 from remoting.command import Command
@@ -125,7 +126,8 @@ class Slave(Classic):
         """Look for the master, and follow it."""
         await super().start(parts)
         parts.push_async_callback(self._ha.close)
-        await self._ha.start()
+        path = self._live.broker.haSecretFile
+        await self._ha.start(await asyncio.to_thread(read_secret_files, "haSecretFile", path))
         parts.push_async_callback(self._copies.close)
         self._copies.start()
         parts.push_async_callback(self._tasks.close)

@@ -95,15 +95,16 @@ class Forwarder:
         limits: ForwardLimits = _LIMITS,
         member: DatedMember | None = None,
         name_of: Callable[[Connection], str | None] = lambda _connection: None,
+        from_member: Callable[[Connection], bool] = lambda _connection: True,
     ) -> None:
         """`client` with CLIENT_LIMITS; `member` is this one.
 
-        `name_of` tells the client of a connection, None while it has sent no heartbeat here.
+        `name_of` tells a connection's client, None before its heartbeat; `from_member` whether it is a member's.
         """
         self._role = role
         self._deadlines = Deadlines(limits.deadline_seconds, member)
         self._now, self.came = self._deadlines.now, self._deadlines.came
-        self._name_of = name_of
+        self._name_of, self._from_member = name_of, from_member
         self._client = client
         self._address = address
         self._limits = limits
@@ -207,7 +208,7 @@ class Forwarder:
     def _gated(self, code: int, handler: Handler) -> Handler:
         if code not in LEADER_ONLY:
             return handler
-        role, forward, over = self._role, self.forward, self._deadlines.over
+        role, forward, over, from_member = self._role, self.forward, self._deadlines.over, self._from_member
 
         def gated(connection: Connection, request: Command) -> object:
             if role.leads:
@@ -224,7 +225,7 @@ class Forwarder:
                 if over(request):
                     return refusal(TOO_LATE)
                 if request.flag & HOP_FLAG:
-                    return in_clients_name(handler, connection, request, role.term)
+                    return in_clients_name(handler, connection, request, role.term, from_member)
                 return handler(connection, request)
             return forward(connection, request)
 

@@ -274,6 +274,11 @@ class RaftGroup:
         """Who belongs to the group, None while this member is in none."""
         return self.node.config
 
+    @property
+    def hosts(self) -> set[str]:
+        """The addresses of the members that there is a link to, or from."""
+        return self._driver.transport.hosts
+
     async def hand_over(self) -> bool:
         """Give the lead to another member; tell whether this one leads no more."""
         return await self._driver.hand_over(self.settings.transfer_ms / 1000 + HAND_OVER_SECONDS)

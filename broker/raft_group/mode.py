@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from typing import Protocol, cast
 
@@ -18,8 +18,9 @@ from broker.raft_group.to_classic import GroupConversion
 from broker.role import BrokerRole
 from broker.settings.config import LiveConfig
 from broker.settings.restart import RestartAction
+from remoting.admission import comes_from
 from remoting.client import RemotingClient
-from remoting.server import Handler
+from remoting.server import Connection, Handler
 from runtime.clock import SteadyClock
 from runtime.late import late
 from store.messagestore import MessageStore
@@ -45,6 +46,10 @@ LOOK_SECONDS = 0.05
 
 # Seconds that what is being forwarded may take at the end of a stop.
 FORWARDS_SECONDS = 1.0
+
+
+# What is attached to a connection that comes from a member.
+_FROM_MEMBER = "from a member"
 
 
 class ForwardingIdle(Protocol):
@@ -125,7 +130,12 @@ class MemberMode(Mode):
         self._client = RemotingClient(limits=CLIENT_LIMITS, name="broker's forwarder")
         self._clients: ClientTable
         self._forwarder = Forwarder(
-            self.role, self._client, address, member=self.group, name_of=late(lambda: self._clients.client_id)
+            self.role,
+            self._client,
+            address,
+            member=self.group,
+            name_of=late(lambda: self._clients.client_id),
+            from_member=self.from_member,
         )
         self.elsewhere = self._forwarder.forward_lost
         self.forward_pull = self._forwarder.forward_pull
@@ -136,6 +146,17 @@ class MemberMode(Mode):
         self._conversion = GroupConversion(live, store, self.group, self._client, restart)
         self.pages = {"/v1/raft": self.group.status}
         self._refused = RefusedLead()
+
+    def members_hosts(self) -> Collection[str]:
+        """Return where the other members are: what their clients ask for comes from there."""
+        return self.group.hosts
+
+    def from_member(self, connection: Connection) -> bool:
+        """Tell whether a connection comes from another member's address; what was once so stays."""
+        known: bool = connection.attachments.get(_FROM_MEMBER, False)
+        if not known and comes_from(connection, self.group.hosts):
+            known = connection.attachments[_FROM_MEMBER] = True
+        return known
 
     def flushed_in_thread(self, position: int) -> None:
         """Let the group count what is on the disk."""

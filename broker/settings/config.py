@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from broker.settings.foreign_keys import KEYS
 from broker.settings.pair_keys import SYNC_MASTER, ClassicKeys, check_classic
 from broker.settings.raft_keys import RaftKeys, check_group
+from remoting.admission import check_networks
 from remoting.codes import Perm
 from runtime.config import ConfigError, build_config, config_values, replace_config
 from store.config import SYNC_FLUSH, StoreConfig
@@ -40,7 +41,10 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     brokerId: int = 0
     brokerIP1: str = ""  # address given to clients; empty: bindAddress when it is one, else the outgoing interface's
     brokerIP2: str = ""  # address of the HA port; empty: brokerIP1
-    bindAddress: str = "0.0.0.0"
+    bindAddress: str = "127.0.0.1"  # RocketMQ: 0.0.0.0
+    # Ours: from where administrative requests are taken, "10.0.0.5,192.168.0.0/16", "*" from everywhere; empty: from
+    # this machine and the members of its Raft group, which are always among them.
+    adminAllowFrom: str = ""
     listenPort: int = 10911  # 0: a free one
     vipPortEnable: bool = True  # ours: also listen on listenPort-2 (never when listenPort is 0)
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
@@ -119,6 +123,10 @@ class BrokerConfig(RaftKeys, ClassicKeys):
         for key in ("connectionsPerAddressMax", "autoCreatePerSecond"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes 0, or a number above")
+        try:
+            check_networks(self.adminAllowFrom)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         if not 0 <= self.brokerPermission <= 15:
             raise ConfigError(f"brokerPermission={self.brokerPermission}: it takes 2 (write), 4 (read) or 6 (both)")
         for address in self.namesrv_addresses():

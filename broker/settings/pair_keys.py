@@ -24,6 +24,7 @@ class ClassicKeys:
 
     brokerRole: str = ASYNC_MASTER
     haListenPort: int = 0  # 0: listenPort+1 (a free one when listenPort is 0); -1, ours: closed
+    haSecretFile: str = ""  # ours: what master and slaves must know of one another; RocketMQ's own cannot answer
     haMasterAddress: str = ""  # where a slave finds the master's HA port; empty: as the NameServer says
     haSendHeartbeatInterval: int = 5000
     haHousekeepingInterval: int = 20_000  # silence after which either side closes the connection

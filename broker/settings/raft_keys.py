@@ -6,26 +6,17 @@ bootstrap only: afterwards the membership stands in the log.
 """
 
 import ipaddress
-import os
 import ssl
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.settings.secret_files import read_secret_files, secret_paths
 from raft.protocol.config import GroupConfig, member_number
 from raft.protocol.settings import RaftSettings, parse_peers
 from runtime.config import ConfigError
 from runtime.listening import is_loopback
-
-# Bytes of raftSecretFile, blanks around them not counted: fewer can be guessed, more are a wrong file.
-SECRET_BYTES_MIN = 16
-SECRET_BYTES_MAX = 4096
-# Files of raftSecretFile: while a secret is being changed there are two.
-SECRETS_MAX = 2
-# What other users than the file's owner and group may not do with it. A group may: that is how some are handed out.
-OTHERS_MAY = stat.S_IROTH | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +73,7 @@ def broker_id_of(member_id: str) -> int:
 def check_group(keys: RaftKeys, name: str) -> None:
     """Raise ConfigError when the keys of a group cannot be used together."""
     settings = group_settings(keys, name)
-    if not _secret_paths(keys) and not all(is_loopback(peer.host) for peer in settings.peers):
+    if not secret_paths(keys.raftSecretFile) and not all(is_loopback(peer.host) for peer in settings.peers):
         raise ConfigError(
             "raftSecretFile is empty, but some of dLegerPeers are on other machines: name a file with the same secret "
             "on every member (for example made with: openssl rand -hex 32)"
@@ -140,34 +131,8 @@ def _dial_from(bind_address: str) -> str:
 
 
 def read_secrets(keys: RaftKeys) -> tuple[bytes, ...]:
-    """Return what the files of raftSecretFile hold, () without one; raises ConfigError.
-
-    Several, with ";" between them, while a secret is being changed (docs/raft.md).
-    """
-    paths = _secret_paths(keys)
-    if len(paths) > SECRETS_MAX:
-        raise ConfigError(f"raftSecretFile names {len(paths)} files, it takes the old one and the new one at most")
-    return tuple(_read_secret(path) for path in paths)
-
-
-def _secret_paths(keys: RaftKeys) -> list[str]:
-    return [path.strip() for path in keys.raftSecretFile.split(";") if path.strip()]
-
-
-def _read_secret(path: str) -> bytes:
-    try:
-        with Path(path).open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            secret = file.read(SECRET_BYTES_MAX + 1).strip()
-    except OSError as error:
-        raise ConfigError(f"raftSecretFile={path}: {error.strerror or error}") from error
-    if mode & OTHERS_MAY:
-        raise ConfigError(f"raftSecretFile={path}: any user of this machine may read or change it: chmod o= {path}")
-    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
-        raise ConfigError(
-            f"raftSecretFile={path}: it holds {len(secret)} bytes, it takes {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}"
-        )
-    return secret
+    """Return what the files of raftSecretFile hold, () without one; raises ConfigError."""
+    return read_secret_files("raftSecretFile", keys.raftSecretFile)
 
 
 def tls_contexts(keys: RaftKeys) -> TlsContexts | None:

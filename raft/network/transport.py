@@ -118,6 +118,11 @@ class PeerTransport:
         """The members that messages can be sent to."""
         return set(self._out)
 
+    @property
+    def hosts(self) -> set[str]:
+        """The addresses of those members that have proved that they are some, by a link that is open."""
+        return {link.address[0] for link in (*self._out.values(), *self._in.values())}
+
     async def start(self, host: str, port: int) -> None:
         """Listen and begin to dial. OSError when the address cannot be had; SecretRequired."""
         if not self._identity.secrets and (far := sorted(p for p, (h, _) in self._peers.items() if not is_loopback(h))):

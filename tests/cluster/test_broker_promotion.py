@@ -1,8 +1,9 @@
 """A slave is promoted, a deposed master is fenced and follows: real processes, by the commands that people type."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -44,11 +45,19 @@ SETTINGS = {
 class Site:
     """A NameServer, a master and its slaves. `acknowledged` holds the bodies of all that was answered with SEND_OK."""
 
-    def __init__(self, folder: Path, *, role: str = "ASYNC_MASTER", slaves: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        role: str = "ASYNC_MASTER",
+        slaves: int = 1,
+        settings: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         self.folder = folder
         self.namesrv = namesrv_process(folder / "namesrv")
         self.namesrv.start()
-        made = classic_processes(folder, slaves, role=role, namesrv=self.namesrv.address, settings=SETTINGS)
+        keys = {**SETTINGS, **settings}
+        made = classic_processes(folder, slaves, role=role, namesrv=self.namesrv.address, settings=keys)
         self.master, self.slaves = made[0], made[1:]
         self.acknowledged: set[bytes] = set()
         self.sent = 0

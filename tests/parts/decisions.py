@@ -1,6 +1,7 @@
 """One broker that decisions are about: what broker/master_slave/promotion.py, fencing.py and deposing.py work with."""
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,6 +45,8 @@ class Net:
         # Whom DEPOSED was sent to and answered, with its body; who is named in `refuses` answers with this code.
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.refuses: dict[str, ResponseCode] = {}
+        # How often each was asked about its state.
+        self.asked: Counter[str] = Counter()
 
     async def call(
         self, address: str, code: int, header: Header | None = None, body: Body = b"", timeout: float = 3.0
@@ -51,6 +54,8 @@ class Net:
         assert header is None or code == RequestCode.GET_BROKER_MEMBER_GROUP
         assert timeout == peers.PATIENCE_SECONDS
         await asyncio.sleep(0)
+        if code == ClassicCode.STATUS:
+            self.asked[address] += 1
         if code == RequestCode.GET_BROKER_MEMBER_GROUP and address in self.members:
             group = BrokerMemberGroup(self.members[address], "b", "DefaultCluster")
             return Command.response(ResponseCode.SUCCESS, body=BrokerMemberGroupBody(group).encode())

@@ -60,6 +60,7 @@ class Master:
         # Called before a request is answered; may raise, or answer in place of the master.
         self.meddle: Callable[[int], Awaitable[Command | None]] | None = None
         self.port = 0
+        self.secrets: tuple[bytes, ...] = ()
         self.store: MessageStore
         self.ha: HaServer
 
@@ -68,7 +69,7 @@ class Master:
         self.incarnation += 1
         self.up = True
         self.ha = HaServer(self.store, lambda: self.values, asyncio.get_running_loop(), self.threads)
-        await self.ha.start("127.0.0.1", self.port)
+        await self.ha.start("127.0.0.1", self.port, self.secrets)
         self.port = self.ha.port
 
     async def stop(self) -> None:
@@ -137,6 +138,7 @@ class Slave:
         self.actions: list[RestartAction] = []
         self.verdicts: list[LogVerdict] = []
         self.masters: list[Followed] = []
+        self.secrets: tuple[bytes, ...] = ()
         self.store: MessageStore
         self.client: HaClient
 
@@ -156,7 +158,7 @@ class Slave:
         )
         # A test may put another one in its place.
         told.flushed = late(lambda: self.client.flushed_in_thread)
-        await self.client.start()
+        await self.client.start(self.secrets)
 
     async def stop(self) -> None:
         await self.client.close()

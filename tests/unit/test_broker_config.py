@@ -78,7 +78,8 @@ def test_name_servers_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_which_address_clients_are_told() -> None:
     assert BrokerConfig(brokerIP1="192.0.2.9").advertised_ip() == "192.0.2.9"
     assert BrokerConfig(bindAddress="127.0.0.1").advertised_ip() == "127.0.0.1"
-    assert BrokerConfig().advertised_ip() == outgoing_ip()
+    assert BrokerConfig(bindAddress="0.0.0.0").advertised_ip() == outgoing_ip()
+    assert BrokerConfig().advertised_ip() == "127.0.0.1"
 
 
 def test_the_registration_period_is_clamped() -> None:

@@ -4,16 +4,16 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
-from broker.master_slave import deposing, fencing
+from broker.master_slave import fencing, known_slaves
 from broker.settings import decision as override
 from broker.settings.decision import Fence
-from remoting.codes import ClassicCode, ResponseCode
-from remoting.command import Command
-from remoting.errors import CommandError
-from tests.parts.decisions import MASTER, NAMESRV, NOBODY, OTHER, OWN, Setting
+from remoting.codes import ClassicCode
+from tests.parts.decisions import MASTER, NAMESRV, OTHER, OWN, Setting
+
+# What one that was promoted says of itself.
+PROMOTED: dict[str, Any] = {"broker": "b", "role": "ASYNC_MASTER", "epoch": 3}
 
 
 async def fenced(setting: Setting) -> Fence:
@@ -50,17 +50,67 @@ async def test_R15_a_master_that_comes_back_finds_the_one_in_its_place_before_it
     await again.restarted()
 
 
-async def test_R15_a_master_that_a_name_server_refuses_is_fenced(tmp_path: Path) -> None:
+async def test_R15_a_master_that_a_name_server_refuses_asks_the_one_that_it_names(tmp_path: Path) -> None:
     setting = Setting(tmp_path, slave=False, epoch=2)
     await setting.fencing.start()
     for nobody in (None, "", OWN):
         setting.fencing.heard(nobody)
     await asyncio.sleep(0)
     assert setting.role.leads
-    # Nothing can be learnt from it: that the NameServer refuses is enough.
+    setting.net.states[MASTER] = PROMOTED
     setting.fencing.heard(MASTER)
     assert await fenced(setting) == Fence(MASTER, 3)
     assert (setting.role.leads, setting.deposed) == (False, 1)
+    await setting.fencing.close()
+
+
+async def heard(setting: Setting, master: str) -> None:
+    """Have a NameServer refuse this master, and wait until that has been looked into."""
+    setting.fencing.heard(master)
+    async with asyncio.timeout(20):
+        while setting.fencing._deposing:
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    ("state", "answer"),
+    [
+        (None, "does not answer and never was a slave of this broker"),
+        ({}, "does not say so itself"),
+        ({"role": "SLAVE", "epoch": 2}, "does not say so itself"),
+        ({"role": "ASYNC_MASTER", "epoch": 1}, "does not say so itself"),
+        ({"role": "ASYNC_MASTER", "epoch": 9, "broker": "another"}, "does not say so itself"),
+    ],
+)
+async def test_R15_a_forged_registration_fences_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, state: dict[str, Any] | None, answer: str
+) -> None:
+    setting = Setting(tmp_path, slave=False, epoch=2)
+    await setting.fencing.start()
+    if state is not None:
+        setting.net.states[MASTER] = state
+    setting.net.members[NAMESRV] = {0: MASTER}
+    setting.net.remembered[NAMESRV] = {"epoch": 99, "holder": MASTER, "members": {"0": MASTER}}
+    for _ in range(3):
+        await heard(setting, MASTER)
+    assert (setting.role.leads, setting.role.fenced, setting.deposed) == (True, None, 0)
+    assert override.read(tmp_path) is None
+    # Loud, once in a while, and in every status for as long as it is said.
+    (warning,) = setting.fencing.warnings()
+    assert f"names {MASTER} as the master of b (epoch 99, here 2), which {answer}: this broker goes on" in warning
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"].count(warning) == 1
+    setting.net.members[NAMESRV] = {0: OWN}
+    setting.net.remembered[NAMESRV] = {"epoch": 2, "holder": OWN, "members": {"0": OWN}}
+    await setting.fencing.look()
+    assert setting.fencing.warnings() == []
+    await setting.fencing.close()
+
+    # Nor at a restart.
+    setting = Setting(tmp_path, slave=False, epoch=2)
+    setting.net.members[NAMESRV] = {0: MASTER}
+    setting.net.remembered[NAMESRV] = {"epoch": 99, "holder": MASTER, "members": {"0": MASTER}}
+    await setting.fencing.start()
+    assert (setting.role.leads, len(setting.fencing.warnings())) == (True, 1)
     await setting.fencing.close()
 
 
@@ -106,117 +156,93 @@ async def test_a_persons_edit_ends_a_fence(tmp_path: Path) -> None:
     assert override.read(tmp_path) is None
 
 
-# ---- the master that is deposed
+def gone(setting: Setting, epoch: int = 3) -> None:
+    """Have a NameServer remember a master that is there no more."""
+    setting.net.members[NAMESRV] = {}
+    setting.net.remembered[NAMESRV] = {"epoch": epoch, "holder": MASTER, "members": {"0": MASTER}}
 
 
-async def test_R15_a_master_that_lives_takes_nothing_more_before_the_new_one_serves(tmp_path: Path) -> None:
-    setting = Setting(tmp_path, slave=True)
-    setting.net.states[MASTER] = {"role": "ASYNC_MASTER", "epoch": 3, "max": 4096}
-    done = await setting.ask(ClassicCode.PROMOTE, force=True)
-    assert setting.net.told == [(MASTER, {"broker": "b", "by": OWN, "epoch": 4})]
-    assert (done["untold"], setting.decided().deposes, setting.restarts) == ([], (), [])
-    await setting.restarted()
-
-
-@pytest.mark.parametrize("how", ["away", "busy"])
-async def test_R15_who_could_not_be_told_is_told_at_each_start_until_it_was(tmp_path: Path, how: str) -> None:
-    setting = Setting(tmp_path, slave=True)
-    if how == "busy":
-        setting.net.states[MASTER] = {"role": "ASYNC_MASTER", "epoch": 3}
-        setting.net.refuses[MASTER] = ResponseCode.SYSTEM_BUSY
-    done = await setting.ask(ClassicCode.PROMOTE, force=True)
-    assert done["untold"] == ([MASTER] if how == "busy" else [])
-    assert setting.decided().deposes == (MASTER,)
-    await setting.restarted()
-    for _ in range(2):
-        master = Setting(tmp_path, slave=True, epoch=4)
-        if how == "busy":
-            master.net.states[MASTER], master.net.refuses[MASTER] = {"role": "ASYNC_MASTER"}, ResponseCode.SYSTEM_BUSY
-        await master.deposing.start()
-        assert (master.deposing.left, setting.decided().deposes) == ((MASTER,), (MASTER,))
-        await master.deposing.close()
-    # It comes back; nobody need ask.
-    master.net.states[MASTER] = {"role": "ASYNC_MASTER", "epoch": 3}
-    master.net.refuses.clear()
-    await master.deposing.tell_all()
-    assert master.net.told == [(MASTER, {"broker": "b", "by": OWN, "epoch": 4})]
-    assert (master.deposing.left, setting.decided().deposes) == ((), ())
-    await master.deposing.tell_all()
-    assert len(master.net.told) == 1
-
-
-async def test_R15_who_refuses_to_be_deposed_may_be_the_one_in_force(tmp_path: Path) -> None:
-    setting = Setting(tmp_path, slave=False, epoch=4)
-    override.decide(setting.live, {"brokerId": "0"}, why="promoted", epoch=4, deposes=[MASTER, OTHER])
-    setting.net.states[MASTER] = {"role": "ASYNC_MASTER", "epoch": 5}
-    setting.net.states[OTHER] = {}
-    setting.net.refuses = {MASTER: ResponseCode.SYSTEM_ERROR, OTHER: ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
-    await setting.deposing.start()
-    assert setting.decided().fenced == Fence(MASTER, 5)
-    assert (setting.deposing.left, setting.role.leads) == ((), False)
-    await setting.deposing.close()
-
-
-async def depose(setting: Setting, body: bytes | None = None, **fields: object) -> Command:
-    given = orjson.dumps({"broker": "b", "by": MASTER, "epoch": 3, **fields}) if body is None else body
-    return await setting.fencing.deposed(NOBODY, Command(code=int(ClassicCode.DEPOSED), body=given))
-
-
-async def test_R15_a_master_that_is_told_takes_nothing_more_and_keeps_that(tmp_path: Path) -> None:
-    setting = Setting(tmp_path, slave=False, epoch=2)
-    assert (await depose(setting)).code == ResponseCode.SUCCESS
-    assert (setting.role.leads, setting.settled, setting.deposed) == (False, 1, 1)
-    assert setting.decided().fenced == Fence(MASTER, 3)
-    # The one who tells may not have heard the answer.
-    setting.deposed = 0
-    assert (await depose(setting)).code == ResponseCode.SUCCESS
-    assert setting.decided().fenced == Fence(MASTER, 3)
-
-
-async def test_R15_what_cannot_be_kept_is_told_again(tmp_path: Path) -> None:
-    setting = Setting(tmp_path, slave=False, epoch=2)
-    (tmp_path / "config").write_text("in the way")
-    with pytest.raises(CommandError, match="cannot be kept") as refusal:
-        await depose(setting)
-    assert refusal.value.code in deposing._LATER
-    assert not setting.role.leads
-
-
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"epoch": 2}, ResponseCode.SYSTEM_ERROR),
-        ({"epoch": 0}, ResponseCode.INVALID_PARAMETER),
-        ({"epoch": 1 << 62}, ResponseCode.INVALID_PARAMETER),
-        ({"epoch": "3"}, ResponseCode.INVALID_PARAMETER),
-        ({"broker": "another"}, ResponseCode.INVALID_PARAMETER),
-        ({"by": OWN}, ResponseCode.INVALID_PARAMETER),
-        ({"by": ""}, ResponseCode.INVALID_PARAMETER),
-        ({"body": b"{"}, ResponseCode.INVALID_PARAMETER),
-        ({"body": b"{" + b" " * fencing.BODY_BYTES_MAX + b"}"}, ResponseCode.INVALID_PARAMETER),
-    ],
-)
-async def test_R15_nobody_is_deposed_by_what_is_no_promotion(
-    tmp_path: Path, fields: dict[str, Any], code: ResponseCode
-) -> None:
-    setting = Setting(tmp_path, slave=False, epoch=2)
-    with pytest.raises(CommandError) as refusal:
-        await depose(setting, **fields)
-    assert refusal.value.code == code
-    assert setting.role.leads
-    assert override.read(tmp_path) is None
+async def with_slave(folder: Path, **values: str) -> Setting:
+    """A master that has been started again, and had MASTER as its slave before."""
+    before = Setting(folder, slave=False, epoch=2)
+    before.fencing.slaves.heard(MASTER)
+    async with asyncio.timeout(20):
+        while not (folder / known_slaves.NAME).exists():
+            await asyncio.sleep(0.001)
+    await before.fencing.close()
+    return Setting(folder, slave=False, epoch=2, **values)
 
 
 @pytest.mark.parametrize("epoch", [2, 3])
-async def test_R15_a_master_is_fenced_by_the_epoch_of_one_that_is_gone(tmp_path: Path, epoch: int) -> None:
-    setting = Setting(tmp_path, slave=False, epoch=2)
-    setting.net.members[NAMESRV] = {}
-    setting.net.remembered[NAMESRV] = {"epoch": epoch, "holder": MASTER, "members": {"0": MASTER}}
+async def test_R15_a_master_takes_nothing_while_its_slave_that_was_promoted_is_gone(tmp_path: Path, epoch: int) -> None:
+    setting = await with_slave(tmp_path)
+    gone(setting, epoch)
     await setting.fencing.start()
-    await setting.fencing.close()
     assert setting.role.leads is (epoch == 2)
+    # Not for good.
+    assert (setting.deposed, override.read(tmp_path)) == (0, None)
     if epoch > 2:
-        assert setting.decided().fenced == Fence(MASTER, epoch)
+        assert setting.role.suspect == Fence(MASTER, 3)
+        assert f"{MASTER} was promoted to master in the place of this broker (epoch 3, here 2), as" in str(
+            setting.role.fenced
+        )
+        # A person decides, as with one that is fenced.
+        assert (await setting.ask(ClassicCode.PROMOTE))["epoch"] == 4
+        assert setting.decided().deposes == (MASTER,)
+        await setting.restarted()
+    await setting.fencing.close()
+
+
+async def test_R15_a_serving_master_stops_for_its_own_slave_only_when_that_is_named_and_does_not_answer(
+    tmp_path: Path,
+) -> None:
+    setting = await with_slave(tmp_path)
+    await setting.fencing.start()
+    assert setting.role.leads
+    await heard(setting, OTHER)
+    assert (setting.role.leads, len(setting.fencing.warnings())) == (True, 1)
+    await heard(setting, MASTER)
+    assert (setting.role.leads, setting.role.suspect, setting.deposed) == (False, Fence(MASTER, 3), 0)
+    await setting.fencing.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "leads", "good"),
+    [
+        (PROMOTED, False, True),
+        ({"broker": "b", "role": "SLAVE", "epoch": 2}, True, False),
+        ({}, True, False),
+        # Somebody else was promoted after it, and it is not known who.
+        ({**PROMOTED, "fenced": "by another"}, False, False),
+    ],
+)
+async def test_R15_a_slave_that_may_have_been_promoted_is_asked_until_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], leads: bool, good: bool
+) -> None:
+    monkeypatch.setattr(fencing, "SUSPECT_SECONDS", 0.001)
+    setting = await with_slave(tmp_path)
+    gone(setting)
+    await setting.fencing.start()
+    assert not setting.role.leads
+    asked = setting.net.asked[MASTER]
+    setting.net.states[MASTER] = state
+    async with asyncio.timeout(20):
+        while setting.net.asked[MASTER] < asked + 3 and setting.role.suspect is not None:
+            await asyncio.sleep(0.001)
+    if good:
+        assert await fenced(setting) == Fence(MASTER, 3)
+    await setting.fencing.close()
+    assert (setting.role.leads, setting.deposed) == (leads, int(good))
+    assert (override.read(tmp_path) is not None) is good
+
+
+async def test_R15_a_slave_that_answers_keeps_its_master_from_nothing_whatever_is_registered(tmp_path: Path) -> None:
+    setting = await with_slave(tmp_path)
+    gone(setting, 99)
+    setting.net.states[MASTER] = {"broker": "b", "role": "SLAVE", "epoch": 2}
+    await setting.fencing.start()
+    assert (setting.role.leads, len(setting.fencing.warnings())) == (True, 1)
+    await setting.fencing.close()
 
 
 async def test_its_own_epoch_of_before_is_nobody_elses(tmp_path: Path) -> None:
@@ -225,26 +251,3 @@ async def test_its_own_epoch_of_before_is_nobody_elses(tmp_path: Path) -> None:
     setting.net.remembered[NAMESRV] = {"epoch": 3, "holder": OWN, "members": {"0": OWN}}
     await setting.fencing.look()
     assert setting.role.leads
-
-
-@pytest.mark.parametrize(
-    ("code", "role", "epoch"), [(ClassicCode.FOLLOW, "SLAVE", 2), (ClassicCode.PROMOTE, "ASYNC_MASTER", 4)]
-)
-async def test_R15_a_fence_that_comes_late_undoes_no_decision(
-    tmp_path: Path, code: ClassicCode, role: str, epoch: int
-) -> None:
-    setting = Setting(tmp_path, slave=False, epoch=2)
-    setting.depose()
-    setting.net.members[NAMESRV] = {0: MASTER}
-    await setting.ask(code)
-    decided = setting.decided()
-    assert (decided.keys["brokerRole"], decided.epoch, decided.fenced) == (role, epoch, None)
-    # Who was promoted tells it again, in the moment before this broker starts as what was decided.
-    told = Command(
-        code=int(ClassicCode.DEPOSED), body=orjson.dumps({"broker": "b", "by": "10.0.0.3:10911", "epoch": 3})
-    )
-    with pytest.raises(CommandError, match="another decision is being carried out") as refused:
-        await setting.fencing.deposed(NOBODY, told)
-    assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert setting.decided() == decided
-    await setting.restarted()

@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine
 import pytest
 import uvloop
 
-from broker.master_slave.ha_link import OUTPUT_HIGH_BYTES, PUSH_BYTES_MAX, RateLimit
+from broker.master_slave.ha_link import OUTPUT_HIGH_BYTES, PUSH_BYTES_MAX
+from broker.master_slave.ha_rate import RateLimit
 from broker.master_slave.ha_server import SLAVES_MAX, STRANGERS_MAX
 from remoting.haframes import report
 from tests.parts.ha_master import FILE_BYTES, MemoryLog, connect, content, serving

@@ -9,8 +9,9 @@ import pytest
 from broker.master_slave.role import ClassicRole
 from broker.registration import body as register_body
 from broker.registration import registration as register
-from broker.registration.addresses import address_warnings
+from broker.registration.addresses import address_warnings, listening_warnings
 from broker.registration.registration import Registration
+from broker.settings.config import load_broker_config
 from remoting.bodies.registry import TopicConfig
 from remoting.codes import Perm, RequestCode
 from remoting.server import RemotingServer
@@ -240,3 +241,34 @@ async def test_who_seeks_its_master_asks_all_name_servers_again(tmp_path: Path, 
     await setting.registration.chase(seeks=True)
     assert [len(server.bodies) for server in name_servers] == [2, 2]
     await setting.close()
+
+
+FAR = {
+    "enableDLegerCommitLog": "true",
+    "dLegerPeers": "n0-192.0.2.1:40911;n1-192.0.2.2:40911;n2-192.0.2.3:40911",
+    "dLegerSelfId": "n1",
+    "raftSecretFile": "secret",
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, []),
+        ({"brokerIP1": "127.0.0.1"}, []),
+        ({"brokerIP1": "192.0.2.1"}, ["brokerIP1=192.0.2.1 is told to others, but only this machine reaches bind"]),
+        ({"brokerIP1": "broker.example", "bindAddress": "::1"}, ["brokerIP1=broker.example is told to others"]),
+        ({"brokerIP2": "192.0.2.1"}, ["brokerIP2=192.0.2.1 is told to others"]),
+        ({"brokerIP1": "192.0.2.1", "bindAddress": "0.0.0.0"}, []),
+        ({"bindAddress": "192.0.2.1"}, []),
+        (FAR, ["dLegerPeers has this member at 192.0.2.2, but its port for the others is opened at 127.0.0.1"]),
+        ({**FAR, "bindAddress": "192.0.2.2"}, []),
+        ({**FAR, "raftBindAddress": "0.0.0.0"}, []),
+    ],
+)
+def test_what_is_told_to_others_and_reached_by_nobody_is_said_at_start(keys: dict[str, str], said: list[str]) -> None:
+    config, _, _ = load_broker_config(keys)
+    found = list(listening_warnings(config))
+    assert len(found) == len(said)
+    assert all(words.startswith(begin) for words, begin in zip(found, said, strict=True))
+    assert all("set bindAddress to that address, or to 0.0.0.0" in words for words in found)

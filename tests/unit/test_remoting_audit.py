@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from remoting.admission import Admission
 from remoting.audit import CHANGES, audited
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
@@ -17,7 +18,7 @@ DELETE = RequestCode.DELETE_TOPIC_IN_BROKER
 
 async def lines(handler: Handler, caplog: pytest.LogCaptureFixture, request: Command) -> tuple[list[str], Command]:
     """What the log says of one request, with the port that it came from left out, and the answer."""
-    table = audited({int(DELETE): handler, ECHO: echo})
+    table = audited({int(DELETE): handler, ECHO: echo}, Admission())
     with caplog.at_level("INFO", "audit"):
         async with serving(table, ServerLimits()) as (_, peer):
             peer.send(request)

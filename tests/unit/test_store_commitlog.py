@@ -202,9 +202,12 @@ def test_reads_are_views_that_outlive_the_file(tmp_path: Path) -> None:
     log.close()
 
 
-def test_far_behind_the_end_only_the_page_cache_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_far_behind_the_end_only_the_page_cache_answers(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk: files in memory know of no reads that must not wait."""
     monkeypatch.setattr("store.log.commitlog.HOT_BYTES", 100)
-    log = open_log(tmp_path)
+    log = open_log(tmp_path_factory.mktemp("disk"))
     put(log, b"a" * 500)
     log.write()
     assert log.read(0, 300) == b"a" * 300, "just written, so it is cached"

@@ -1,0 +1,96 @@
+"""A registration or a deposition that somebody made up fences no master (R15): real processes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from chaos.host.processes import free_ports
+from remoting.bodies.registry import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable
+from remoting.client import RemotingClient
+from remoting.codes import ClassicCode, RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.headers.registry import RegisterBrokerRequestHeader
+from tests.cluster.test_broker_promotion import NAME, TOPIC, Site, loaded, send_to, sites, state, until
+
+__all__ = ["sites"]
+
+EPOCH = 99
+
+
+@asynccontextmanager
+async def registered(site: Site, address: str) -> AsyncIterator[None]:
+    """Somebody who has registered an address as the site's master, with a higher epoch than any, and stays."""
+    header = RegisterBrokerRequestHeader(
+        brokerName=NAME, brokerAddr=address, clusterName="DefaultCluster", haServerAddr=address, brokerId=0
+    )
+    topics = {name: TopicConfig(name, 4, 4) for name in (TOPIC, "another")}
+    body = RegisterBrokerBody([], TopicConfigTable(DataVersion(1, EPOCH, 1), topicConfigTable=topics)).encode()
+    client = RemotingClient()
+    try:
+        await client.call(site.namesrv.address, RequestCode.REGISTER_BROKER, header, body)
+        yield
+    finally:
+        await client.close()
+
+
+async def serves(site: Site) -> None:
+    """Whoever reaches the master is served, and nothing on its disk says that it should not."""
+    assert (await send_to(site.master.address)).code == ResponseCode.SUCCESS
+    assert (state(site.master)["fenced"], state(site.master)["epoch"]) == (None, 0)
+    assert not list(site.folder.rglob("mode.json"))
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("whose", ["nobody's", "the slave's"])
+async def test_R15_a_forged_registration_fences_no_master_also_after_a_restart(
+    tmp_path: Path, sites: list[Site], whose: str
+) -> None:
+    site = await loaded(tmp_path, sites, settings={"registerNameServerPeriod": 10_000})
+    address = site.slave.address if whose == "the slave's" else f"127.0.0.1:{free_ports(1)[0]}"
+    answer = "does not answer and never was a slave" if whose == "nobody's" else "does not say so itself"
+
+    async def doubted() -> None:
+        words = f"names {address} as the master of {NAME} (epoch {EPOCH}, here 0), which {answer}"
+        await until(
+            lambda: any(words in each for each in state(site.master).get("warnings", [])), site.master.last_words
+        )
+        # The log of the process that has just learnt it.
+        assert words in site.master.log.read_text(encoding="utf-8")
+
+    async with registered(site, address):
+        await doubted()
+        await serves(site)
+        site.master.kill()
+        await asyncio.to_thread(site.master.start)
+        await doubted()
+        await serves(site)
+    # The name is cleaned up by a person, and the master is found again.
+    await until(lambda: state(site.master).get("fenced", "") is None, site.master.last_words)
+    await site.done("forget", NAME)
+    site.master.kill()
+    await asyncio.to_thread(site.master.start)
+    await site.send()
+    assert state(site.master)["warnings"] == []
+
+
+@pytest.mark.timeout(60)
+async def test_R15_nobody_deposes_a_master_by_telling_so(tmp_path: Path, sites: list[Site]) -> None:
+    site = await loaded(tmp_path, sites)
+    client = RemotingClient()
+    try:
+        for by in (site.slave.address, f"127.0.0.1:{free_ports(1)[0]}"):
+            body = orjson.dumps({"broker": NAME, "by": by, "epoch": EPOCH})
+            refused = await client.invoke(site.master.address, Command.request(ClassicCode.DEPOSED, None, body))
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert f"{by} does not" in str(refused.remark)
+            assert "only its own word deposes a master" in str(refused.remark)
+    finally:
+        await client.close()
+    await serves(site)
+    site.master.kill()
+    await asyncio.to_thread(site.master.start)
+    await serves(site)
