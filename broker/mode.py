@@ -6,7 +6,7 @@ which mode it is.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -20,10 +20,11 @@ from broker.metadata.operations import LocalMeta
 from broker.metadata.replicated import GroupMeta
 from broker.metadata.request_modes import RequestModes
 from broker.metadata.topics import DeleteQueues
-from broker.replication import Replication
+from broker.replication import Replication, SendTimes
 from broker.role import BrokerRole, MasterWatch
 from remoting.command import Command
 from remoting.server import Connection, Handler
+from runtime.figures import Figure
 from store.types import CleanReport
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,11 @@ class ModeReplication(Replication, Protocol):
     @property
     def pending_bytes(self) -> int:
         """Bytes taken and not yet acknowledged."""
+        ...
+
+    @property
+    def times(self) -> SendTimes:
+        """How long messages took to be stored."""
         ...
 
     @property
@@ -141,6 +147,10 @@ class Mode:
     def figures(self) -> dict[str, str]:
         """Return what this mode adds to the broker's figures (code 28)."""
         return {}
+
+    def measures(self) -> Iterable[Figure]:
+        """Return what this mode adds to the broker's metrics."""
+        return ()
 
     def label(self) -> str:
         """Return what it is called in /v1/status."""

@@ -6,7 +6,7 @@ around them: ports, start, stop, failure.
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from broker.admin.clients import AdminClients
 from broker.admin.groups import AdminGroups
 from broker.admin.http import BrokerHttp
 from broker.admin.messages import AdminMessages
+from broker.admin.metrics import BrokerFigures, Counted
 from broker.admin.missing import MissingFeatures
 from broker.admin.offsets import AdminOffsets
 from broker.admin.positions import AdminPositions
@@ -45,9 +46,10 @@ from remoting.admission import Admission
 from remoting.audit import audited
 from remoting.client import RemotingClient
 from remoting.msgid import UniqKeys, unpack_host
-from remoting.server import Connection, Handler
+from remoting.server import Connection, Handler, RemotingServer
 from runtime.gaps import LoopGaps
 from runtime.late import late
+from runtime.metrics import Metrics
 from store.log.dispatch import parse_delay_levels
 from store.messagestore import MessageStore
 
@@ -64,6 +66,8 @@ class Around:
     """Returns why the broker does not serve, None when it does."""
     addresses: Callable[[], dict[str, str]]
     """Names what it listens on and registers with."""
+    ports: Callable[[], Sequence[RemotingServer]]
+    """Returns what listens for clients."""
 
 
 class Parts:
@@ -78,10 +82,10 @@ class Parts:
         self._around, self._live, self._mode, self._store = around, live, mode, store
         self.registration: Registration
         self.http: BrokerHttp
-        self._gaps = LoopGaps(clock, late(lambda: self.http.gap))
+        self._gaps = LoopGaps(clock)
         exits.callback(self._gaps.close)
         self._read_tables(folder, exits)
-        self.stats = BrokerStats(clock, config.brokerClusterName, config.name())
+        self.stats = BrokerStats(clock, config.brokerClusterName, config.name(), sends=replication.times.send)
         self.locks = LockTable(clock)
         self.clients = ClientTable(
             clock, later=loop.call_soon, notifies=self._wants_notice, on_leave=self.locks.release
@@ -159,9 +163,18 @@ class Parts:
             live, store, stats, clock, self.backlog, lambda: {**self.schedule.figures(), **mode.figures()}
         )
         self.missing = MissingFeatures(clock, clients.client_id)
-        self.http = BrokerHttp(
-            context, tables, mode, self.backlog, around.ready, around.addresses, self.missing.counts, self._gaps
+        counted = Counted(
+            self.backlog,
+            self.missing.counts,
+            self._gaps,
+            around.ports,
+            self._send.answers,
+            mode.replication.times,
+            self.pull.times,
         )
+        figures, metrics = BrokerFigures(context, tables, mode, counted), Metrics()
+        metrics.show(figures.figures, figures.common)
+        self.http = BrokerHttp(context, tables, mode, self.backlog, around.ready, around.addresses, self._gaps, metrics)
         return merged(
             self._send.table(),
             self._send_back.table(),

@@ -10,9 +10,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 from remoting.codes import ResponseCode
+from runtime.timings import Timings
 from store.errors import StoreError
 from store.types import PendingRecord, PutResult, PutStatus
 
@@ -58,6 +60,20 @@ class Replication(Protocol):
     ) -> None:
         """Store records next to one another, all or none; a refusal comes as one result."""
         ...
+
+
+class SendTimes:
+    """How long sends took to be stored: counted once for all that share an entry, or the write of a turn."""
+
+    __slots__ = ("commit", "queue", "send")
+
+    def __init__(self) -> None:
+        self.queue = Timings()
+        """From the arrival of the first of them to the write."""
+        self.commit = Timings()
+        """In a group: from the entry's proposal to its commit."""
+        self.send = Timings()
+        """From the arrival of the first of them to the answers; counts what was sent, a batch once."""
 
 
 class LogStore(Protocol):
@@ -142,6 +158,11 @@ class LocalReplication:
         self._turn: list[Turn] = []
         self._turn_bytes = 0
         self._turn_batches = 0
+        # When the first message of the turn came, by monotonic(); and of those that wait for fdatasync, in their order:
+        # where each turn ends, when it began, how many messages it has.
+        self._began = 0.0
+        self._turns_flushing: deque[tuple[int, float, int]] = deque()
+        self.times = SendTimes()
         self._flushing: deque[_Parked] = deque()
         self._timer: asyncio.TimerHandle | None = None
         # Positions: behind the last record written, and up to which everything is acknowledged.
@@ -171,6 +192,7 @@ class LocalReplication:
             return
         self._turn_bytes += len(record.body) + len(record.properties) + RECORD_OVERHEAD_BYTES
         if not turn:
+            self._began = monotonic()
             self._loop.call_soon(self._end_turn)
         turn.append(_new_turn(Turn, (record, done, wait)))
 
@@ -194,6 +216,7 @@ class LocalReplication:
             [len(record.body) + len(record.properties) + RECORD_OVERHEAD_BYTES for record in records]
         )
         if not turn:
+            self._began = monotonic()
             self._loop.call_soon(self._end_turn)
         self._turn_batches += 1
         turn.append(Turn(records, done, wait))
@@ -219,6 +242,7 @@ class LocalReplication:
         turn = self._turn
         self._turn = []
         self._turn_bytes = 0
+        self.times.queue.add(monotonic() - self._began)
         try:
             results = self._put(turn)
             end = self._store.write()
@@ -240,7 +264,12 @@ class LocalReplication:
             return
         self._safe_end = self._put_end
         self._complete(turn, results)
+        self._answered(self._began, len(turn))
         self._check_empty()
+
+    def _answered(self, began: float, count: int) -> None:
+        """Count messages whose turn began then, and which are answered now."""
+        self.times.send.add(monotonic() - began, count)
 
     def _put(self, turn: list[Turn]) -> list[Any]:
         """Return the result of each entry: one, or a batch's list (only its first when it was refused)."""
@@ -268,12 +297,15 @@ class LocalReplication:
     def _await_flush(self, turn: list[Turn], results: list[Any]) -> None:
         deadline = self._loop.time() + self._flush_timeout
         at_once: list[tuple[Turn, Any]] = []
+        before = len(self._flushing)
         for entry, result in zip(turn, results, strict=True):
             last = result[-1] if type(result) is list else result
             if entry.wait and last.status is _OK:
                 self._flushing.append(_Parked(last.end, deadline, entry.done, result))
             else:
                 at_once.append((entry, result))
+        if (parked := len(self._flushing) - before) > 0:
+            self._turns_flushing.append((self._put_end, self._began, parked))
         self._complete([entry for entry, _ in at_once], [result for _, result in at_once])
         if self._put_end > self._safe_end:
             self._store.flush_soon(self._put_end)
@@ -291,6 +323,10 @@ class LocalReplication:
         while flushing and flushing[0].end <= position:
             parked = flushing.popleft()
             parked.answer(_SUCCESS)
+        turns = self._turns_flushing
+        while turns and turns[0][0] <= position:
+            _end, began, count = turns.popleft()
+            self._answered(began, count)
         self._arm()
         self._check_empty()
 

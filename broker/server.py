@@ -167,7 +167,7 @@ class Broker:
             context = BrokerContext(
                 self.live, store, self.role, self._clock, self.address, store_host=store_host, threads=threads
             )
-            self._parts = Parts(Around(context, self._ready, self._addresses), self._mode, self._exit)
+            self._parts = Parts(self._around(context), self._mode, self._exit)
             self._arrived = self._parts.upkeep.dispatched
             self._on_loaded()
             await self._mode.start(self._exit)
@@ -312,6 +312,9 @@ class Broker:
 
     def _ready(self) -> str | None:
         return self._not_ready or self._mode.waits_for()
+
+    def _around(self, context: BrokerContext) -> Around:
+        return Around(context, self._ready, self._addresses, lambda: self._servers)
 
     def _addresses(self) -> dict[str, str]:
         return {

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from remoting.bodies.registry import BrokerStatsData, StatsItem
 from runtime.clock import Clock
+from runtime.timings import Lately, Timings
 
 K = TypeVar("K")
 
@@ -24,6 +25,8 @@ IDLE_S = 3600.0
 
 SAMPLE_S = 10.0
 _RATE_WINDOWS_S = (10, 60, 600)
+# Samples that the times of sends are of late: between one minute and ten seconds less.
+_LATELY_SAMPLES = 6
 
 
 class _Sample(NamedTuple):
@@ -124,8 +127,20 @@ class Days(NamedTuple):
 class BrokerStats:
     """The broker's counters. `tick` must be called about once a second."""
 
-    def __init__(self, clock: Clock, cluster: str, broker: str, *, day_of: Callable[[int], int] | None = None) -> None:
-        """`day_of` turns a time in ms into a number that changes at midnight (the machine's, unless handed in)."""
+    def __init__(
+        self,
+        clock: Clock,
+        cluster: str,
+        broker: str,
+        *,
+        day_of: Callable[[int], int] | None = None,
+        sends: Timings | None = None,
+    ) -> None:
+        """`day_of` turns a time in ms into a number that changes at midnight (the machine's, unless handed in).
+
+        `sends`: how long messages took to be stored, counted elsewhere.
+        """
+        self._sends = Lately(Timings() if sends is None else sends, _LATELY_SAMPLES)
         self.totals = Totals()
         self._clock = clock
         self._cluster = cluster
@@ -218,6 +233,10 @@ class BrokerStats:
         """Return messages handed to consumers per second."""
         return self._rates(lambda second: second.got)
 
+    def send_seconds(self, share: float) -> float | None:
+        """Return in what time that share of the last minute's messages was stored, None when there were none."""
+        return self._sends.quantile(share)
+
     def puts_by_day(self) -> Days:
         """Return the messages stored, by midnight."""
         return Days(self._yesterday[0], self._morning[0], self.totals.put)
@@ -305,6 +324,7 @@ class BrokerStats:
     def _sample(self, now_ms: int, monotonic: float) -> None:
         ten_minutes = self._samples % 60 == 0
         hour = self._samples % 360 == 0
+        self._sends.mark()
         self._level()
         for counter in (self._put_all, self._got_all):
             counter.sample(now_ms, monotonic, ten_minutes=ten_minutes, hour=hour)

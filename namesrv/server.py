@@ -54,7 +54,10 @@ class NameServer:
             Admission(config.adminAllowFrom),
         )
         self._metrics = Metrics()
-        self._pages = StatusPages(self.routes, self._kv, self._config, clock, self._metrics)
+        self._pages = StatusPages(
+            self.routes, self._kv, self._config, clock, lambda: [] if self._server is None else [self._server]
+        )
+        self._metrics.show(self._pages.figures)
         self._tasks = Tasks("namesrv")
         self._server: RemotingServer | None = None
         self._http: HttpFace | None = None
@@ -102,7 +105,6 @@ class NameServer:
             self._metrics,
             self._not_ready,
             {"/v1/status": self._pages.status, "/v1/routes": self._pages.routes},
-            self._pages.refresh,
             names=config.http_names(),
         )
         port = config.http_port(self.port)

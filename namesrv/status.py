@@ -1,14 +1,17 @@
 """What a NameServer's HTTP face shows: its state as JSON, its numbers as metrics."""
 
+from collections.abc import Callable
+
 from namesrv.config import LiveNamesrvConfig
 from namesrv.kv import KVConfig
 from namesrv.lists import all_topics, topic_count
 from namesrv.routes import Address, RouteTable
 from remoting.codes import VERSION_NAME
+from remoting.server import RemotingServer, port_figures
 from runtime.clock import Clock
 from runtime.config import config_values
+from runtime.figures import Figure, by, gauge
 from runtime.listening import exposed
-from runtime.metrics import Metrics
 from runtime.version import RELEASE
 
 # Topics that /v1/routes lists; the number of all stands beside them.
@@ -19,31 +22,38 @@ class StatusPages:
     """The pages, and the metrics behind /metrics."""
 
     def __init__(
-        self, table: RouteTable, kv: KVConfig, config: LiveNamesrvConfig, clock: Clock, metrics: Metrics
+        self,
+        table: RouteTable,
+        kv: KVConfig,
+        config: LiveNamesrvConfig,
+        clock: Clock,
+        ports: Callable[[], list[RemotingServer]],
     ) -> None:
+        """`ports` returns those that are open."""
         self._table = table
         self._kv = kv
         self._config = config
         self._clock = clock
         self._started_ms = clock.now_ms()
-        self._brokers = metrics.gauge("rocketmq_namesrv_brokers", "Broker processes that are registered.")
-        self._groups = metrics.gauge("rocketmq_namesrv_broker_groups", "Broker names that are registered.")
-        self._topics = metrics.gauge("rocketmq_namesrv_topics", "Topics that some broker has.")
-        self._entries = metrics.gauge("rocketmq_namesrv_kv_entries", "Entries of the KV configuration.")
-        self._lost = metrics.counter(
-            "rocketmq_namesrv_brokers_lost", "Brokers forgotten, by reason (silent, disconnected).", ("reason",)
-        )
+        self._ports = ports
+        self._lost = {"silent": 0, "disconnected": 0}
 
     def lost(self, *, expired: bool) -> None:
         """Count a broker that was forgotten without having unregistered."""
-        self._lost.labels("silent" if expired else "disconnected").inc()
+        self._lost["silent" if expired else "disconnected"] += 1
 
-    def refresh(self) -> None:
-        """Set the gauges; called before a scrape."""
-        self._brokers.set(len(self._table.live))
-        self._groups.set(len(self._table.groups))
-        self._topics.set(topic_count(self._table))
-        self._entries.set(len(self._kv))
+    def figures(self) -> list[Figure]:
+        """Return the metrics."""
+        table = self._table
+        lost = "Brokers forgotten, by reason: silent, disconnected"
+        return [
+            gauge("rocketmq_namesrv_brokers", "Broker processes that are registered", len(table.live)),
+            gauge("rocketmq_namesrv_broker_groups", "Broker names that are registered", len(table.groups)),
+            gauge("rocketmq_namesrv_topics", "Topics that some broker has", topic_count(table)),
+            gauge("rocketmq_namesrv_kv_entries", "Entries of the KV configuration", len(self._kv)),
+            by("reason", "counter", "rocketmq_namesrv_brokers_lost_total", lost, self._lost.items()),
+            *port_figures(self._ports()),
+        ]
 
     def status(self) -> dict[str, object]:
         """Return who this is and how much it holds."""

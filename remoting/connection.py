@@ -212,6 +212,8 @@ class Connection(asyncio.Protocol):
             waited = self.loop.time() - self._read_at
             for command in commands:
                 command.waited = waited
+            if self._turns is not None:
+                self._turns.times.add(waited, len(commands))
             self._serve(commands)
         if self._write_paused or self.closed:
             return False  # resume_writing goes on from here
@@ -245,6 +247,7 @@ class Connection(asyncio.Protocol):
             if result is not None:
                 self._answer(command, result)
         if self._reader.error is not None:
+            self._side.bad_frame(self._reader.error)
             self._side.warn("frame", self, "closed, it sent %s", self._reader.error)
             self.close()
 
@@ -294,6 +297,7 @@ class Connection(asyncio.Protocol):
         # Only a server: a client's requests are refused one by one (see _admit), and what waits for answers lives on.
         over = self._write_paused and self._transport.get_write_buffer_size() > self._limits.output_bytes_max
         if over and self._side.pauses_reading:
+            self._side.refused["unread"] += 1
             self._side.warn("slow", self, "closed, it does not read its answers")
             self.abort()
 

@@ -2,15 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from remoting.command import Command
 from remoting.connection import Connection, Handler, Reply
 from remoting.limits import ServerLimits
-from remoting.side import Side
+from remoting.side import REFUSALS, Side
+from remoting.turns import Turns
+from runtime.figures import Figure, by, gauge, histogram
 from runtime.listening import stop_accepting
+from runtime.timings import Timings
 
-__all__ = ["Connection", "Handler", "RemotingServer", "Reply", "ServerLimits"]
+__all__ = ["Connection", "Handler", "RemotingServer", "Reply", "ServerLimits", "port_figures"]
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +61,17 @@ class RemotingServer:
         """The open connections; not to be changed."""
         return self._side.connections
 
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """How often something of a client's was refused unheard, by reason: one of REFUSALS."""
+        return self._side.refused
+
+    @property
+    def turns(self) -> Turns[Connection]:
+        """Who waits for being served."""
+        assert self._side.turns is not None, "a server serves in turns"
+        return self._side.turns
+
     def sweep(self) -> None:
         """Look for idle connections; called by a timer eight times per idle span."""
         self._side.sweep()
@@ -79,3 +94,24 @@ class RemotingServer:
         await stop_accepting(server)
         await self._side.close()
         await server.wait_closed()
+
+
+def port_figures(servers: Iterable[RemotingServer]) -> list[Figure]:
+    """Return what is told of a process's ports, all together."""
+    connections = waiting = unserved = 0
+    refused, waited = Counter(dict.fromkeys(REFUSALS, 0)), Timings()
+    for server in servers:
+        turns = server.turns
+        connections += len(server.connections)
+        waiting += len(turns)
+        unserved += turns.unserved_bytes
+        refused.update(server.refused)
+        waited.join(turns.times)
+    text = "Connections and frames that were refused before a handler saw them, by reason"
+    return [
+        gauge("raftmq_connections", "Connections of clients and other servers that are open", connections),
+        by("reason", "counter", "raftmq_frames_refused_total", text, refused.items()),
+        gauge("raftmq_connections_waiting", "Connections that sent much and wait for their turn", waiting),
+        gauge("raftmq_unserved_bytes", "Bytes that were read, and of which no command is served yet", unserved),
+        histogram("raftmq_turn_seconds", "What commands of connections that sent much waited for their turn", waited),
+    ]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sized
 from typing import Any, Generic, Protocol, TypeVar
 
 from remoting.command import Command
+from remoting.errors import FrameError
 from remoting.limits import ConnectionLimits, ServerLimits
 from remoting.per_address import PerAddress
 from remoting.turns import Turns
@@ -19,6 +20,9 @@ _log = logging.getLogger(__name__)
 SWEEPS_PER_IDLE = 8
 # Seconds between two looks for frames that have taken too long, and for warnings that were left out.
 OVERDUE_LOOKS_S = 5.0
+# What a server refuses before a handler sees it: one connection too many; a frame that never became whole; bytes that
+# are no frame (another protocol's, a length out of bounds, a header that cannot be read); answers that nobody takes.
+REFUSALS = ("connections", "unfinished", "protocol", "length", "malformed", "unread")
 
 
 class OpenConnection(Protocol):
@@ -111,6 +115,7 @@ class Side(Generic[C]):
             self._unfinished = UnfinishedFrames(limits.unfinished_bytes_max, limits.unfinished_seconds, loop.time)
             self._per_address = PerAddress(limits.connections_per_address_max)
             self.turns = Turns(loop.call_soon, loop.call_later, loop.time, congested)
+        self.refused = dict.fromkeys(REFUSALS, 0)
         self._written: list[C] = []
         self._empty = asyncio.Event()
         self._closing = False
@@ -143,7 +148,14 @@ class Side(Generic[C]):
         if victim is not None:
             self._cut_off(victim, f"{self._unfinished.total} bytes are kept of frames that are not whole, it has most")
 
+    def bad_frame(self, error: FrameError) -> None:
+        """Count bytes that are no frame, by what FrameReader says of them."""
+        said = str(error)
+        what = "protocol" if said.startswith("no frame but") else "length" if said.startswith("a frame of") else ""
+        self.refused[what or "malformed"] += 1
+
     def _cut_off(self, connection: C, why: str) -> None:
+        self.refused["unfinished"] += 1
         self.warn("unfinished", connection, "closed: %s", why)
         connection.abort()
 
@@ -175,9 +187,11 @@ class Side(Generic[C]):
         if self._closing:
             return False
         if len(self.connections) >= self.connections_max:
+            self.refused["connections"] += 1
             self.warn("connections", connection, "refused, %d connections are open", self.connections_max)
             return False
         if self._per_address is not None and not self._per_address.enter(connection.peer[0]):
+            self.refused["connections"] += 1
             most = self._per_address.limit
             self.warn("address", connection, "refused, its address has %d connections", most)
             return False

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from runtime.timings import Timings
+
 # Commands of one read that are served at once: alone, and while others wait. The first is what a group makes one entry
 # of under load; the second more than anybody has in flight who waits for answers now and then.
 ALONE_COMMANDS = 512
@@ -62,9 +64,16 @@ class Turns(Generic[C]):
         self._unserved: dict[C, int] = {}
         self._unserved_bytes = 0
         self._scheduled = False
+        self.times = Timings()
+        """What commands waited for their turn, counted slice by slice."""
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def unserved_bytes(self) -> int:
+        """Bytes that were read, and of which no command is served yet."""
+        return self._unserved_bytes
 
     def share(self) -> int:
         """Return how many commands of a read are served at once."""

@@ -6,10 +6,10 @@ garbage, a process that was stopped, a machine that gave it no time.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from runtime.clock import Clock
+from runtime.timings import Timings
 
 # A gap is known to within so much; a beat costs some 10 us.
 BEAT_SECONDS = 0.01
@@ -20,14 +20,16 @@ TOLD_SECONDS = 0.025
 TOLD_MAX = 32
 # The longest of late is that of this window and the one before.
 WINDOW_SECONDS = 30.0
+# Upper bounds of the times that are counted: from two beats on.
+BOUNDS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class LoopGaps:
     """Must be made inside a loop."""
 
-    def __init__(self, clock: Clock, on_gap: Callable[[float], None] = lambda _seconds: None) -> None:
-        """`on_gap` is called with the seconds of each gap of more than a beat."""
-        self._on_gap = on_gap
+    def __init__(self, clock: Clock) -> None:
+        self.times = Timings(BOUNDS_S)
+        """The gaps of more than a beat."""
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._longest = 0.0
@@ -74,7 +76,7 @@ class LoopGaps:
         self._long += gap > LONG_SECONDS
         if gap > TOLD_SECONDS:
             self._told.append((self._clock.now_ms(), gap))
-        self._on_gap(gap)
+        self.times.add(gap)
 
     def _turn(self) -> None:
         """Begin another window when this one is over."""

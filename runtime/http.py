@@ -66,13 +66,12 @@ class HttpFace:
         metrics: Metrics,
         ready: Callable[[], str | None],
         pages: Mapping[str, Callable[[], object]],
-        refresh: Callable[[], None] | None = None,
         routes: Routes | None = None,
         *,
         names: Iterable[str] = (),
         limits: HttpLimits = _LIMITS,
     ) -> None:
-        """`ready` returns None when the process serves, else why not; `refresh` sets gauges before a scrape.
+        """`ready` returns None when the process serves, else why not.
 
         `names` are those by which it may be asked besides its addresses. A body of more than BODY_BYTES_MAX is answered
         with 413, before the route sees it.
@@ -84,7 +83,6 @@ class HttpFace:
         self._tasks = Tasks("http")
         self._metrics = metrics
         self._ready = ready
-        self._refresh = refresh
         application = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._around])
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
@@ -158,8 +156,6 @@ class HttpFace:
         return web.json_response({"status": "NOT_READY", "reason": reason}, status=503)
 
     async def _scrape(self, _request: web.Request) -> web.Response:
-        if self._refresh is not None:
-            self._refresh()
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     @staticmethod

@@ -28,7 +28,7 @@ _TESTS = Path(__file__).parent
 # least. What runs whole clusters in a process would need half as much time again.
 _DEBUGGED = frozenset({"unit", "golden", "properties"})
 # It notes as many callers of each; of ten, with a look at each one's file, a sixth of the time of unit tests was made.
-asyncio.constants.DEBUG_STACK_DEPTH = 3
+vars(asyncio.constants)["DEBUG_STACK_DEPTH"] = 3  # Final, say its types
 
 
 def _kind(item: pytest.Item) -> str:

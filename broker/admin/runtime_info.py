@@ -116,6 +116,7 @@ class RuntimeInfo:
             "dispatchBehindBytes": str(store.dispatch_behind_bytes),
             "earliestMessageTimeStamp": str(store.earliest_timestamp),
             "remainHowManyDataToFlush": _amount(store.flush_behind_bytes),
+            "writesRefused": store.refused or "",
         }
 
     def _queues(self) -> dict[str, str]:
@@ -127,7 +128,8 @@ class RuntimeInfo:
             table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         table["EndTransactionThreadPoolQueueCapacity"] = "100000"
         table["timerEnqueueTps"] = table["timerDequeueTps"] = "0.0"
-        table["putLatency99"] = table["putLatency999"] = "0.00"
+        # Milliseconds, over the last minute.
+        table["putLatency99"], table["putLatency999"] = self._latency(0.99), self._latency(0.999)
         # RocketMQ's text for a transient pool that is switched off.
         table["remainTransientStoreBufferNumbs"] = str(2**31 - 1)
         table["remainHowManyDataToCommit"] = _amount(0)
@@ -136,6 +138,9 @@ class RuntimeInfo:
         table["pendingBytes"] = str(backlog.pending_bytes)
         table["parkedPulls"] = str(backlog.parked_pulls)
         return table
+
+    def _latency(self, share: float) -> str:
+        return f"{(self._stats.send_seconds(share) or 0.0) * 1000:.2f}"
 
 
 def _rates(rates: tuple[float, ...]) -> str:

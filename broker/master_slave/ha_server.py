@@ -60,6 +60,8 @@ class HaServer:
         # Connections that ended before damaged bytes, and where those of the last one stand.
         self.stopped = 0
         self.stopped_at: int | None = None
+        # Connections that were closed for what they sent.
+        self.refused = 0
         self._on_ack = on_ack
         self._secrets: tuple[bytes, ...] = ()
         # In the order in which they came: all connections, and those of them that have reported.
@@ -212,6 +214,7 @@ class HaServer:
 
     def complain(self, link: HaLink, what: str) -> None:
         """Log why a connection is closed, at most once in a while per host."""
+        self.refused += 1
         now = self.loop.time()
         complaint = self._complaints.get(link.host)
         if complaint is not None and now - complaint[0] < COMPLAINT_SECONDS:

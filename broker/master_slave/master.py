@@ -7,7 +7,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from broker.master_slave.fencing import Fencing
 from broker.master_slave.gate import ClassicGate
 from broker.master_slave.ha_followers import Followers
 from broker.master_slave.ha_server import HaServer
+from broker.master_slave.measures import pair_figures, port_figure
 from broker.master_slave.offset_return import OffsetReturn
 from broker.master_slave.promotion import Promotion, SlaveReplication
 from broker.master_slave.role import ClassicRole
@@ -41,6 +42,7 @@ from remoting.client import RemotingClient
 from remoting.codes import ClassicCode
 from remoting.server import Handler
 from runtime.clock import Clock
+from runtime.figures import Figure
 from runtime.late import late
 from store.config import SYNC_FLUSH
 from store.messagestore import MessageStore
@@ -183,6 +185,10 @@ class Classic(Mode):
         """Return the part of it that RocketMQ's tools show (907)."""
         raise NotImplementedError
 
+    def measures(self) -> Iterable[Figure]:
+        """Return the metrics of the pair."""
+        return pair_figures(self.status())
+
 
 class Master(Classic):
     """A master, ASYNC_MASTER or SYNC_MASTER, with or without slaves."""
@@ -315,6 +321,10 @@ class Master(Classic):
     def slaves(self) -> list[dict[str, Any]]:
         """Return how far its slaves are."""
         return self._ha.status()
+
+    def measures(self) -> Iterable[Figure]:
+        """Return the metrics of a master."""
+        return *super().measures(), port_figure(self._ha.refused)
 
     def heard(self, master: str | None, _ha_address: str | None) -> None:
         """Take note of another master that a NameServer names: it was promoted in the place of this one."""

@@ -5,7 +5,7 @@ it never takes a message. Which master it follows the NameServers tell, in answe
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, cast
@@ -17,11 +17,12 @@ from broker.master_slave.ha_compare import LogVerdict
 from broker.master_slave.ha_followers import Introduction
 from broker.master_slave.ha_state import State
 from broker.master_slave.master import Classic, ClassicParts
+from broker.master_slave.measures import slave_figures
 from broker.master_slave.metadata_copy import SlaveMeta, SlaveTables
 from broker.master_slave.promotion import SlaveReplication
 from broker.master_slave.queue_ends import end_before
 from broker.mode import BrokerParts, ModeReplication
-from broker.replication import CODES, BatchDone, Done
+from broker.replication import CODES, BatchDone, Done, SendTimes
 from broker.reply import ok
 from broker.settings.restart import RestartAction
 from broker.settings.secret_files import read_secret_files
@@ -29,6 +30,7 @@ from remoting.bodies.registry import HAClientInfo, HARuntimeInfo
 from remoting.codes import ClassicCode
 from remoting.command import Command
 from remoting.server import Connection, Handler
+from runtime.figures import Figure
 from runtime.tasks import Tasks
 from store.config import SYNC_FLUSH
 from store.types import PendingRecord, PutResult, PutStatus
@@ -42,6 +44,9 @@ class NoReplication:
 
     pending_bytes = 0
     congested = False
+
+    def __init__(self) -> None:
+        self.times = SendTimes()
 
     def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:  # noqa: ARG002 # as the others
         """Refuse a record."""
@@ -232,6 +237,10 @@ class Slave(Classic):
             "masterAddress": self.role.leader_address or "",
             "masterBehindBytes": "" if known["behind"] is None else str(known["behind"]),
         }
+
+    def measures(self) -> Iterable[Figure]:
+        """Return the metrics of a slave."""
+        return *super().measures(), *slave_figures(self._ha.status())
 
     def log_id(self) -> str | None:
         """Return the log's name, which is its master's."""

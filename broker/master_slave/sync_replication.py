@@ -47,6 +47,8 @@ class _Written(NamedTuple):
     slaves_by: float
     # What is answered however well it goes: SUCCESS, or SLAVE_NOT_AVAILABLE.
     code: int
+    began: float
+    """When the first of them came."""
     entries: list[Turn]
     results: list[Any]
 
@@ -132,6 +134,7 @@ class SyncReplication(LocalReplication):
         self._begin = self._put_end
         if not needed and not code and not self._sync:
             self._complete(turn, results)
+            self._answered(self._began, len(turn))
             self.advance()
             return
         entries: list[Turn] = []
@@ -152,7 +155,8 @@ class SyncReplication(LocalReplication):
             now = self._loop.time()
             slaves_by = now + self._keys().slaveTimeout / 1000
             # Up to the end of the turn: it is written, flushed and sent as one.
-            written = _Written(begin, self._put_end, now + self._flush_timeout, slaves_by, code, entries, waiting)
+            flush_by = now + self._flush_timeout
+            written = _Written(begin, self._put_end, flush_by, slaves_by, code, self._began, entries, waiting)
             self._waiting.setdefault(needed, deque()).append(written)
         if self._sync and self._put_end > self._flushed_end:
             self._store.flush_soon(self._put_end)
@@ -193,13 +197,13 @@ class SyncReplication(LocalReplication):
         self._timer = None
         self.advance()
 
-    @staticmethod
-    def _answer(written: _Written, code: int) -> None:
+    def _answer(self, written: _Written, code: int) -> None:
         for entry, result in zip(written.entries, written.results, strict=True):
             try:
                 entry.done(result, code)
             except Exception:
                 _log.exception("an acknowledgement could not be delivered")
+        self._answered(written.began, len(written.entries))
 
     def _idle(self) -> bool:
         return not self._turn and not any(self._waiting.values())

@@ -21,6 +21,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from time import monotonic
 
 from broker.context import BrokerContext, Tables
 from broker.messages.commit_origins import Origins
@@ -33,6 +34,7 @@ from remoting.command import JSON, ONEWAY_FLAG, Command
 from remoting.errors import CommandError
 from remoting.headers.registry import PullMessageRequestHeader, PullMessageResponseHeader
 from remoting.server import Connection, Handler, Reply
+from runtime.timings import Timings
 from store.types import Dispatched, GetResult, GetStatus
 
 _log = logging.getLogger(__name__)
@@ -102,6 +104,8 @@ class PullHandlers:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._cold_reads = 0
+        self.times = Timings()
+        """How long it took to read what a pull is answered with; its time parked does not count."""
         self._damaged = DamagedPulls(context.store, loop, self._run_again)
         ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._slow_bytes = ram * context.live.store.accessMessageInMemoryMaxRatio // 100
@@ -179,6 +183,7 @@ class PullHandlers:
         self.wake_all()
 
     def _serve(self, ticket: PullTicket, *, may_park: bool) -> Reply:
+        began = monotonic()
         header = ticket.header
         leads = self._role.leads
         if leads:
@@ -196,7 +201,7 @@ class PullHandlers:
         if may_park and header.sysFlag & _COMMIT and leads:
             self._origins.pulled(ticket.owner, ticket.request, header, result.max_offset, self._offsets)
         if result.cold:
-            self._read_cold(ticket, result)
+            self._read_cold(ticket, result, began)
             return None
         if result.damaged >= 0 and not result.count:
             return self._damaged.take(ticket, result.damaged)
@@ -206,6 +211,7 @@ class PullHandlers:
         if code == _NOT_FOUND and may_park and header.sysFlag & _SUSPEND and self._park(ticket, SUSPEND_MS_MAX):
             return None
         self._answer(ticket, code, result)
+        self.times.add(monotonic() - began)
         return None
 
     def _leader_reads(self) -> bool:
@@ -298,15 +304,16 @@ class PullHandlers:
         )
         return Command.response(_MOVED, "OFFSET_RESET", header)
 
-    def _read_cold(self, ticket: PullTicket, result: GetResult) -> None:
+    def _read_cold(self, ticket: PullTicket, result: GetResult, began: float) -> None:
         if self._cold_reads >= COLD_READS_MAX:
             raise CommandError(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
         self._cold_reads += 1
         reading = self._loop.run_in_executor(self._threads, self._store.read_cold, result)
-        reading.add_done_callback(partial(self._cold_read, ticket))
+        reading.add_done_callback(partial(self._cold_read, ticket, began))
 
-    def _cold_read(self, ticket: PullTicket, reading: "asyncio.Future[GetResult]") -> None:
+    def _cold_read(self, ticket: PullTicket, began: float, reading: "asyncio.Future[GetResult]") -> None:
         self._cold_reads -= 1
+        self.times.add(monotonic() - began)
         if reading.cancelled():
             return
         self._guarded(ticket, lambda: self._answer_cold(ticket, reading.result()))

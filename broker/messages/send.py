@@ -5,6 +5,7 @@ becomes a PendingRecord, and its answer is parked as one partial call that the r
 """
 
 import struct
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
@@ -70,6 +71,8 @@ class SendHandlers:
         self._on_failure = on_failure
         self._elsewhere = elsewhere
         self._held = HeldRequests()
+        self.answers: defaultdict[int, int] = defaultdict(int)
+        """How often a send was answered with each code."""
         self._config: BrokerConfig | None = None
         self._suffix = ""
         self._body_bytes_max = 0
@@ -120,6 +123,7 @@ class SendHandlers:
     def _told(self, error: CommandError) -> CommandError:
         """Return a refusal with the fields that every answer to a send has."""
         error.ext = self._ext
+        self.answers[error.code] += 1
         return error
 
     def _send(self, connection: Connection, request: Command, header: SendMessageRequestHeader) -> None:
@@ -186,6 +190,7 @@ class SendHandlers:
         self, connection: Connection, request: Command, queue_id: int, uniq_key: str, result: PutResult, code: int
     ) -> None:
         """Answer one message."""
+        self.answers[code] += 1
         if code and (code == _NOT_LEADER or result.status is not PutStatus.PUT_OK):
             self._not_stored(connection, request, result, code)
         elif request.flag & ONEWAY_FLAG:
@@ -267,6 +272,7 @@ class SendHandlers:
         code: int,
     ) -> None:
         """Answer a batch: all offset ids, and the first queue offset."""
+        self.answers[code] += 1
         first = results[0]
         if code and (code == _NOT_LEADER or first.status is not PutStatus.PUT_OK):
             self._not_stored(connection, request, first, code)

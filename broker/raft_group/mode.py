@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 from typing import Protocol, cast
 
@@ -13,6 +13,7 @@ from broker.raft_group.admin import RaftHandlers
 from broker.raft_group.forward_limits import CLIENT_LIMITS
 from broker.raft_group.forwarder import Forwarder
 from broker.raft_group.ha_status import GroupHaStatus
+from broker.raft_group.measures import GroupMeasures
 from broker.raft_group.member import RaftGroup
 from broker.raft_group.to_classic import GroupConversion
 from broker.role import BrokerRole
@@ -22,6 +23,7 @@ from remoting.admission import comes_from
 from remoting.client import RemotingClient
 from remoting.server import Connection, Handler
 from runtime.clock import SteadyClock
+from runtime.figures import Figure
 from runtime.late import late
 from store.messagestore import MessageStore
 
@@ -142,7 +144,15 @@ class MemberMode(Mode):
         self.came = self._forwarder.came
         self._admin = RaftHandlers(self.group, self.group.role)
         assert store.entries is not None, "the store was opened as a group member's"
+        self._entries = store.entries
         self._ha_status = GroupHaStatus(self.group.status, store.entries, lambda: live.broker.haMaxGapNotInSync)
+        self._measures = GroupMeasures(
+            self.group.status,
+            store.entries,
+            clock,
+            sends=self.group.replication.times,
+            appends=self.group.node.append_times,
+        )
         self._conversion = GroupConversion(live, store, self.group, self._client, restart)
         self.pages = {"/v1/raft": self.group.status}
         self._refused = RefusedLead()
@@ -245,9 +255,15 @@ class MemberMode(Mode):
             "raftRole": "LEADER" if role.leads else "FOLLOWER",
             "raftTerm": str(role.term),
             "raftLeaderAddress": role.leader_address or "",
+            "raftLastIndex": str(self._entries.last.index),
+            "raftCommitIndex": str(self.group.node.commit_index),
             "raftFlushDiskType": self._live.store.flushDiskType,
             "raftClockApart": self.clock_apart(),
         }
+
+    def measures(self) -> Iterable[Figure]:
+        """Return the metrics of a member."""
+        return self._measures.figures()
 
     def clock_apart(self) -> str:
         """Return what the group's clocks say of this member's (R17)."""

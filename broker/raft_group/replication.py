@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from broker.replication import CODES, RECORD_OVERHEAD_BYTES, BatchDone, Done
+from broker.replication import CODES, RECORD_OVERHEAD_BYTES, BatchDone, Done, SendTimes
 from broker.role import BrokerRole
 from raft.protocol.group_node import GroupNode
 from raft.protocol.types import Fate, Refusal
@@ -80,12 +80,13 @@ class TakenRecords(NamedTuple):
 
 
 class _Flight:
-    """An entry on its way: who waits for it, and what each will be told."""
+    """An entry on its way: who waits for it, since when, and what each will be told."""
 
-    __slots__ = ("results", "size", "taken")
+    __slots__ = ("began", "proposed", "results", "size", "taken")
 
-    def __init__(self, taken: list[TakenRecords]) -> None:
+    def __init__(self, taken: list[TakenRecords], began: float, proposed: float) -> None:
         self.taken = taken
+        self.began, self.proposed = began, proposed
         self.size = sum([entry.size for entry in taken])
         self.results: list[Any] = []
 
@@ -124,6 +125,9 @@ class RaftReplication:
         self._turn_bytes = 0
         # The first moment at which something of the turn is too late.
         self._turn_until = _FOREVER
+        # When the first message of the turn came.
+        self._turn_began = 0.0
+        self.times = SendTimes()
         self._ends_soon = False
         self._flights = 0
         self._flight_bytes = 0
@@ -190,6 +194,7 @@ class RaftReplication:
             if self._stopped or self._writable() is not None:
                 taken.refuse(PutStatus.SERVICE_NOT_AVAILABLE)
                 return
+            self._turn_began = self._now()
         if self._turn_bytes + self._flight_bytes > self._pending_bytes_max:
             taken.refuse(PutStatus.OS_PAGE_CACHE_BUSY)
             return
@@ -214,7 +219,9 @@ class RaftReplication:
         if self._turn_until <= self._now():
             self._drop_late()
         while self._turn and self._flights < IN_FLIGHT_ENTRIES:
-            self._propose(_Flight(self._next_entry()))
+            began, now = self._turn_began, self._now()
+            self.times.queue.add(now - began)
+            self._propose(_Flight(self._next_entry(), began, now))
         self._check_empty()
 
     def _drop_late(self) -> None:
@@ -287,6 +294,10 @@ class RaftReplication:
                 taken.refuse(PutStatus.UNKNOWN_ERROR)
         else:
             committed = fate is Fate.COMMITTED
+            if committed:
+                now = self._now()
+                self.times.commit.add(now - flight.proposed)
+                self.times.send.add(now - flight.began, len(flight.taken))
             for taken, result in zip(flight.taken, flight.results, strict=True):
                 status = result[0].status if type(result) is list else result.status
                 if status is not _OK:

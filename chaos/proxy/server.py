@@ -9,6 +9,7 @@ import orjson
 from chaos.proxy.journal import ProxyJournal
 from chaos.proxy.listener import FaultProxy, Refused
 from chaos.proxy.toxics import ToxicError, changed_toxic, parse_toxic
+from runtime.figures import Figure, gauge
 from runtime.http import Act, HttpCall, HttpFace, Reply, Routes
 from runtime.metrics import Metrics
 
@@ -36,17 +37,11 @@ class FaultProxyServer:
         # Changes wait for sockets: one after another, so that each finds the state that the one before left.
         self._changes = asyncio.Lock()
         metrics = Metrics()
-        proxies = metrics.gauge("raftmq_fault_proxies", "Fault proxies.")
-        connections = metrics.gauge("raftmq_fault_proxy_connections", "Connections through all fault proxies.")
-
-        def refresh() -> None:
-            proxies.set(len(self._proxies))
-            connections.set(sum(proxy.counters.open for proxy in self._proxies.values()))
-
+        metrics.show(self._figures)
         pages: Mapping[str, Callable[[], object]] = {
             "/v1/counters": lambda: {name: proxy.counters.json() for name, proxy in self._proxies.items()},
         }
-        self._http = HttpFace(metrics, lambda: None, pages, refresh, self._routes())
+        self._http = HttpFace(metrics, lambda: None, pages, self._routes())
 
     @property
     def port(self) -> int:
@@ -63,6 +58,13 @@ class FaultProxyServer:
         for proxy in self._proxies.values():
             await proxy.disable()
         self._proxies.clear()
+
+    def _figures(self) -> list[Figure]:
+        connections = sum(proxy.counters.open for proxy in self._proxies.values())
+        return [
+            gauge("raftmq_fault_proxies", "Fault proxies", len(self._proxies)),
+            gauge("raftmq_fault_proxy_connections", "Connections through all fault proxies", connections),
+        ]
 
     def _routes(self) -> Routes:
         changing: dict[tuple[str, str], Handler] = {

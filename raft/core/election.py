@@ -13,6 +13,7 @@ from raft.core.clocks import Clocks
 from raft.core.hooks import Hooks
 from raft.core.prevote import Ask, PreVote, Stance, may_grant, may_stand
 from raft.core.pysyncobj import Election
+from raft.core.reasons import counts, reason_of
 from raft.core.votefile import VoteFile
 from raft.protocol.config import GroupConfig
 from raft.protocol.hello import Hello
@@ -75,6 +76,7 @@ class Voting:
         self._durable_seen = (log.durable, self.now())
         self.stood: tuple[float, int, str] | None = None
         """The last time it stood, was elected or found a leader: when, term, why."""
+        self.counts = counts()
         self.held_back = ""
         """Why it does not stand, "" if nothing is against it."""
         if log.last.term > votes.term:
@@ -202,6 +204,7 @@ class Voting:
     def note(self, why: str) -> None:
         """Keep for the status when and why it stood, or was elected."""
         self.stood = (self.now(), self.election.term, why)
+        self.counts[reason_of(why)] += 1
 
     def refuse_to_stand(self) -> str | None:
         """Return why this member must not stand, None when it may."""

@@ -59,6 +59,10 @@ class Lease:
         """Whether a read may be answered now from what is committed here. Ask at each answer, not before."""
         return self._held and self._clock() < self._until(config, self_id)
 
+    def left(self, config: GroupConfig, self_id: str) -> float:
+        """Return for how many seconds it would still be valid, 0 without one."""
+        return max(0.0, self._until(config, self_id) - self._clock()) if self._held else 0.0
+
     def _until(self, config: GroupConfig, self_id: str) -> float:
         """When the newest round that a majority of the voters answered stops counting."""
         now = self._clock()

@@ -76,6 +76,7 @@ class RaftNode:
             self._handover = Handover(self._core)
             self._repair = Repair(self._core, self._ask_reset)
         core, founding, repair = self._core, self._founding, self._repair
+        self.append_times = core.replication.times
         self._handlers: dict[MessageKind, Callable[[str, RaftMessage], object]] = {
             MessageKind.HELLO: self._hello_again,
             MessageKind.APPEND: self._append_or_reset,

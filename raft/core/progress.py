@@ -17,6 +17,7 @@ from raft.core.lease import Lease
 from raft.protocol.messages import ENTRIES_MAX, MessageKind, RaftMessage, append
 from raft.protocol.settings import RaftSettings
 from raft.protocol.types import Log
+from runtime.timings import Timings
 
 _log = logging.getLogger(__name__)
 
@@ -148,6 +149,8 @@ class PeerReplication:
         self.news = False
         """Whether a reply told something that pump(), or the commit rule, must look at."""
         self.peers: dict[str, Progress] = {}
+        self.times = Timings()
+        """From when an append left to the answer that tells its entries to be on the peer's disk; of all terms."""
 
     def begin(self, term: int, members: Iterable[str]) -> None:
         """Start a term as its leader: nothing is known of anybody."""
@@ -226,6 +229,8 @@ class PeerReplication:
         if fields["ok"]:
             # A late or doubled success is true all the same: what was on its disk in this term, is.
             peer.matched(fields["seq"], fields["match"], fields["durable"])
+            if current and peer.match != match:
+                self.times.add(peer.heard_at - peer.asked_at)
         elif current:
             found = newest_not_above(self._log, fields["hint_index"], fields["hint_term"])
             if not peer.differs(min(found, fields["hint_index"]) + 1):

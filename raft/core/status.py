@@ -33,6 +33,8 @@ def describe(core: Core) -> dict[str, Any]:
         "members": _members(core),
         "peers": _peers(core),
         "has_quorum": core.has_quorum(),
+        "lease_s": core.lease.left(core.config, core.self_id) if core.leads and core.config is not None else 0.0,
+        "elections": dict(core.counts),
         "held_back": core.held_back,
         "clock": core.clocks.describe(),
         "last_election": {"ago_ms": _ms(now - stood[0]), "term": stood[1], "why": stood[2]} if stood else None,

@@ -189,7 +189,8 @@ class RaftDriver:
 
     def status(self) -> dict[str, Any]:
         """Return the node's state, and the members that messages can be sent to."""
-        return self.node.status() | {"linked": sorted(self.transport.connected)}
+        transport = self.transport
+        return self.node.status() | {"linked": sorted(transport.connected), "links_refused": transport.refused}
 
     # ---- NodeEvents
 

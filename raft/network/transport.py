@@ -111,6 +111,8 @@ class PeerTransport:
         self._complaints: OrderedDict[str, str] = OrderedDict()
         self._strangers = FewLines(_STRANGER_LINES)
         self._closing = False
+        # Links of others that ended before they had proved whose they are.
+        self.refused = 0
         self.port = 0
 
     @property
@@ -307,6 +309,7 @@ class PeerTransport:
             assert self._copies is not None, "judged"
             self._copies.gone(link)
             return
+        self.refused += not link.opened
         key, text = f"from {peer or host}", f"the link from {peer or 'somebody'} at {host} is closed: {reason}"
         self._complain(key, text, proved=link.opened)
         if self._in.get(peer) is link:

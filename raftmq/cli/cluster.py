@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raftmq.cli import classic, convert, raft
+from raftmq.cli import classic, convert, raft, status
 from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, Json, Namesrv, Settings
-from raftmq.cli.output import emit, fail, parse_settings, print_json, run, time_of, with_admin
+from raftmq.cli.output import emit, fail, parse_settings, print_json, run, with_admin
 
 if TYPE_CHECKING:
     from client.admin.client import AdminClient
 
 app = typer.Typer(no_args_is_help=True, help="Brokers, NameServers, masters and slaves, Raft groups.")
+app.command()(status.status)
 app.command()(raft.raft_status)
 app.command()(raft.transfer_leader)
 app.command()(raft.add_peer)
@@ -25,17 +26,6 @@ app.command()(classic.accept_master)
 app.command()(classic.forget)
 app.command()(convert.to_raft)
 app.command()(convert.to_classic)
-
-# What `status` shows to people, of the figures that a broker gives: RocketMQ's key → column.
-SHOWN = {
-    "brokerVersionDesc": "version",
-    "putTps": "in/s (10, 60, 600 s)",
-    "getTransferredTps": "out/s (10, 60, 600 s)",
-    "msgPutTotalTodayNow": "stored in all",
-    "commitLogMaxOffset": "log ends at",
-    "commitLogDiskRatio": "disk used",
-    "bootTimestamp": "booted",
-}
 
 
 @app.command("list")
@@ -67,22 +57,6 @@ async def _version(admin: "AdminClient", address: str) -> str:
         return ""
     own = info.get("raftmqVersion")
     return f"raftmq {own}" if own else info.get("brokerVersionDesc", "")
-
-
-@app.command()
-def status(
-    namesrv: Namesrv = DEFAULT_NAMESRV, cluster: Cluster = "", broker: Broker = "", as_json: Json = False
-) -> None:
-    """Show what each broker is doing; with --json all figures under RocketMQ's names."""
-
-    async def work() -> dict[str, dict[str, str]]:
-        async with with_admin(namesrv) as admin:
-            addresses = [broker] if broker else [found.address for found in await admin.brokers(cluster or None)]
-            return {address: await admin.runtime_info(address) for address in addresses}
-
-    found = run(work)
-    rows = [(address, *(_shown(key, info.get(key, "")) for key in SHOWN)) for address, info in found.items()]
-    emit(as_json, found, ("broker", *SHOWN.values()), rows, empty="no broker has registered")
 
 
 @app.command()
@@ -128,11 +102,3 @@ def config(
         return
     rows = [(server, name, text) for server, shown in found.items() for name, text in shown.items()]
     emit(False, found, ("server", "key", "value"), rows)
-
-
-def _shown(key: str, value: str) -> str:
-    if key == "bootTimestamp" and value.isdigit():
-        return time_of(int(value))
-    if key == "commitLogDiskRatio" and value:
-        return f"{float(value):.0%}"
-    return value

@@ -9,8 +9,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
 
 from remoting.record import BLANK, BLANK_BYTES, BLANK_MAGIC
+from runtime.timings import Timings
 from store.files.disk import Disk
 from store.files.mappedfile import ZERO_CHUNK_BYTES, LogFile, read_cold
 
@@ -22,6 +25,13 @@ HOT_BYTES = 64 * 1024 * 1024
 AHEAD_BYTES = 16 * 1024 * 1024
 # Files with a descriptor (and perhaps a mapping, which holds another one) besides those being written.
 OPEN_FILES_MAX = 64
+
+
+class LogTimes(NamedTuple):
+    """How long writes took, and syncs, which the flusher counts in its thread."""
+
+    write: Timings
+    sync: Timings
 
 
 class CommitLog:
@@ -53,6 +63,7 @@ class CommitLog:
         self.pieces: list[bytes | memoryview] = []
         self._run_start = end
         self._runs: list[tuple[LogFile, int, bytes | memoryview]] = []
+        self.times = LogTimes(Timings(), Timings())
 
     # -- putting and writing
 
@@ -102,8 +113,10 @@ class CommitLog:
             self._runs.append((self._current, self._run_start, pieces[0] if len(pieces) == 1 else b"".join(pieces)))
             self.pieces = []
             self._run_start = self.end
+        began = monotonic()
         for file, position, data in self._runs:
             file.write(data, position)
+        self.times.write.add(monotonic() - began)
         self._runs.clear()
         self.written = self.end
 
@@ -272,10 +285,11 @@ class CommitLog:
 
     def sync(self, position: int, until: int) -> None:
         """Make what lies between two positions durable. Raises OSError."""
-        start = position - position % self.file_bytes
+        start, began = position - position % self.file_bytes, monotonic()
         while start < until:
             self._files[start].sync()
             start += self.file_bytes
+        self.times.sync.add(monotonic() - began)
 
     # -- reading
 

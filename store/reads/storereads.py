@@ -22,6 +22,7 @@ class StoreReads(QueueReads):
     ) -> None:
         super().__init__(log, queues, Reader(log, queues, index, config, verifier))
         self._verifier = verifier
+        self.times = log.times
 
     def get(
         self,

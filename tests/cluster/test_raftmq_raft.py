@@ -93,6 +93,30 @@ def test_raft_status(terminal: Terminal) -> None:
     assert terminal.json("topic", "route", "TBW102")[0]["id"] == 0
 
 
+def test_status_shows_the_essence_at_eighty_columns(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = leader(terminal)
+    term = str(states(terminal)[first]["term"])
+    for number in range(3):
+        terminal.text("send", "TBW102", str(number))
+    monkeypatch.setitem(ENVIRONMENT, "COLUMNS", "80")
+    table = raftmq("cluster", "status", "-n", terminal.address)
+    assert table.returncode == 0, table.stderr
+    lines = table.stdout.splitlines()
+    assert lines[0].split() == ["broker", "id", "role", "term", "behind", "disk", "in/s", "out/s", "p99", "ms"]
+    assert max(map(len, lines)) <= 80
+    rows = [line.split() for line in lines[1:]]
+    assert [row[0] for row in rows] == [GROUP] * 3
+    assert sorted(row[2] for row in rows) == ["follower", "follower", "leader"]
+    led = next(row for row in rows if row[2] == "leader")
+    assert (led[1], led[3]) == ("0", term)
+    assert all(row[4].isdigit() and row[5].endswith("%") and row[6].isdigit() for row in rows)
+    figures = terminal.json("cluster", "status")
+    assert len(figures) == 3
+    assert {each["raftTerm"] for each in figures.values()} == {term}
+    assert all(int(each["raftCommitIndex"]) > 0 for each in figures.values())
+    assert any(float(each["putLatency99"]) > 0 for each in figures.values())
+
+
 def test_the_lead_is_transferred(terminal: Terminal) -> None:
     first = leader(terminal)
     to = next(member for member in ("n0", "n1", "n2") if member != first)

@@ -9,13 +9,17 @@ import aiohttp
 import orjson
 import pytest
 
-import broker.admin.http
+import broker.admin.metrics
 from broker.admin.http import BrokerHttp
+from broker.admin.metrics import BrokerFigures, Counted
 from broker.admin.runtime_info import Backlog
+from broker.replication import SendTimes
 from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
 from runtime.clock import ManualClock
+from runtime.figures import Figure
 from runtime.gaps import LoopGaps
-from runtime.late import late
+from runtime.metrics import Metrics
+from runtime.timings import Timings
 from runtime.version import RELEASE
 from tests.parts.broker_parts import Parts, Peer, broker_parts
 from tests.parts.raft_parts import SetRole
@@ -44,6 +48,9 @@ class ModeOf:
     def clock_apart(self) -> str:
         return self._face.clock_apart
 
+    def measures(self) -> list[Figure]:
+        return []
+
 
 class Face:
     """The face that is asked, and what makes it not ready."""
@@ -53,18 +60,32 @@ class Face:
         self.reason: str | None = None
         self.clock_apart = ""
         self.unsupported: dict[tuple[str, str], float] = {}
-        self.gaps = LoopGaps(parts.clock, late(lambda: self.pages.gap))
-        self.pages: BrokerHttp = BrokerHttp(
-            parts.context(role),
+        self.answers: dict[int, int] = {}
+        self.sends, self.pulls = SendTimes(), Timings()
+        self.gaps = LoopGaps(parts.clock)
+        context, mode = parts.context(role), ModeOf(self, role)
+        counted = Counted(
+            lambda: Backlog(11, 3),
+            lambda: iter(self.unsupported.items()),
+            self.gaps,
+            list,
+            self.answers,
+            self.sends,
+            self.pulls,
+        )
+        figures, metrics = BrokerFigures(context, parts.tables, mode, counted), Metrics()
+        metrics.show(figures.figures, figures.common)
+        pages = BrokerHttp(
+            context,
             parts.tables,
-            ModeOf(self, role),
+            mode,
             lambda: Backlog(11, 3),
             lambda: self.reason,
             lambda: {"listen": "127.0.0.1:10911"},
-            lambda: iter(self.unsupported.items()),
             self.gaps,
+            metrics,
         )
-        self.http = self.pages.face()
+        self.http = pages.face()
 
     async def get(self, path: str) -> tuple[int, str]:
         url = f"http://127.0.0.1:{self.http.port}{path}"
@@ -188,10 +209,56 @@ async def test_lag_and_its_limit(face: Face, monkeypatch: pytest.MonkeyPatch) ->
     parts.offsets.assign("h", "gone", 0, 3)
     lags = {name: value for name, value in (await face.metrics()).items() if "consumer_lag_messages" in name}
     assert sorted(lags.values()) == [0, 2]
-    monkeypatch.setattr(broker.admin.http, "LAG_SERIES_MAX", 1)
+    monkeypatch.setattr(broker.admin.metrics, "PAIR_SERIES_MAX", 1)
     found = await face.metrics()
     assert len([name for name in found if "consumer_lag_messages" in name]) == 1
-    assert found[series("rocketmq_consumer_lag_series_omitted")] == 1
+    assert found[series("raftmq_series_omitted", of="lag")] == 1
+
+
+async def test_a_thousand_topics_have_no_more_series_than_the_bound(
+    face: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, bound in (("TOPIC", 20), ("PAIR", 30), ("CLIENT", 5)):
+        monkeypatch.setattr(broker.admin.metrics, f"{name}_SERIES_MAX", bound)
+    parts = face.parts
+    for number in range(20):
+        parts.stats.put(f"T{number}", 1, 10)
+    for number in range(30):
+        parts.stats.got("g", f"T{number}", 1, 10)
+    before = await face.metrics()
+    for number in range(1000):
+        parts.stats.put(f"T{number}", 1, 10)
+        parts.stats.got("g", f"T{number}", 1, 10)
+        parts.stats.got("h", f"T{number}", 1, 10)
+        parts.join(Peer(number), f"c{number}", f"g{number}", "T0")
+    found = await face.metrics()
+    clients = [name for name in found.keys() - before.keys() if "_connections" in name]
+    assert len(clients) <= 2 * 5
+    assert found.keys() - set(clients) == before.keys()
+    omitted = {of: found[series("raftmq_series_omitted", of=of)] for of in ("topic", "consumed", "consumers")}
+    assert omitted == {"topic": 980, "consumed": 1970, "consumers": 995}
+    assert found[series("raftmq_messages_in_total")] == 1020
+    assert found[series("raftmq_messages_out_total")] == 2030
+
+
+async def test_answers_are_counted_by_codes_that_are_known(face: Face) -> None:
+    assert (await face.metrics())[series("raftmq_sends_total", code="0")] == 0
+    face.answers.update({0: 7, 14: 2, 4711: 1, 4712: 1})
+    found = {name: value for name, value in (await face.metrics()).items() if name.startswith("raftmq_sends_total")}
+    assert found == {
+        series("raftmq_sends_total", code=code): count for code, count in (("0", 7), ("14", 2), ("other", 2))
+    }
+
+
+async def test_times_are_histograms(face: Face) -> None:
+    face.sends.send.add(0.004, times=12)
+    face.pulls.add(0.0002)
+    face.parts.topics.update(TopicConfig("T", 1, 1))
+    face.parts.put("T", 0)
+    found = await face.metrics()
+    assert found[series("raftmq_send_seconds_bucket", le="0.005")] == found[series("raftmq_send_seconds_count")] == 12
+    assert found[series("raftmq_send_seconds_bucket", le="0.0025")] == 0
+    assert found[series("raftmq_pull_seconds_count")] == found[series("raftmq_append_seconds_count")] == 1
 
 
 async def test_connections_are_counted_by_group_and_language(face: Face) -> None:

@@ -4,6 +4,7 @@ import aiohttp
 import pytest
 import yarl
 
+from runtime.figures import gauge
 from runtime.http import BODY_BYTES_MAX, HttpCall, HttpFace, Reply
 from runtime.metrics import Metrics
 
@@ -11,8 +12,8 @@ from runtime.metrics import Metrics
 @pytest.mark.parametrize(("reason", "status"), [(None, 200), ("recovering", 503)])
 async def test_pages(reason: str | None, status: int) -> None:
     metrics = Metrics()
-    gauge = metrics.gauge("rocketmq_topic_number", "Topics.")
-    face = HttpFace(metrics, lambda: reason, {"/v1/status": lambda: {"queues": {0: 7}}}, lambda: gauge.set(3))
+    metrics.show(lambda: [gauge("rocketmq_topic_number", "Topics", 3)])
+    face = HttpFace(metrics, lambda: reason, {"/v1/status": lambda: {"queues": {0: 7}}})
     await face.start("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{face.port}") as session:

@@ -21,7 +21,7 @@ async def serving(limits: HttpLimits, **options: object) -> AsyncIterator[HttpFa
 
     names = options.get("names", ())
     assert isinstance(names, tuple)
-    face = HttpFace(Metrics(), lambda: None, {}, None, {("POST", "/body"): act}, names=names, limits=limits)
+    face = HttpFace(Metrics(), lambda: None, {}, {("POST", "/body"): act}, names=names, limits=limits)
     await face.start("127.0.0.1", 0)
     try:
         yield face
