@@ -212,7 +212,8 @@ class Broker:
 
     async def _listen(self, config: BrokerConfig) -> None:
         vip = config.vipPortEnable and config.listenPort + VIP_OFFSET > 0
-        limits = server_limits(float(config.serverChannelMaxIdleTimeSeconds), 2 if vip else 1)
+        idle = float(config.serverChannelMaxIdleTimeSeconds)
+        limits = server_limits(idle, 2 if vip else 1, config.connectionsPerAddressMax)
         with named_address("listenPort", config.bindAddress, self.port):
             await self._serve("broker", self._parts.handlers, limits, config.bindAddress, self.port)
         if vip:
