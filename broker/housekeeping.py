@@ -1,16 +1,17 @@
 """What a broker does every now and then, and with each batch of messages that has come into its queues."""
 
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from broker.clients import ClientTable
+from broker.context import Tables
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.pull import SWEEP_SECONDS, PullHandlers
 from broker.queue_locks import LockTable
 from broker.registration.registration import CHASE_SECONDS, Registration
 from broker.settings.config import LiveConfig
-from broker.stats import BrokerStats
 from remoting.server import Connection
+from remoting.topics import retry_topic
 from runtime.tasks import Tasks
 from store.log.dispatch import SCHEDULE_TOPIC
 from store.messagestore import MessageStore
@@ -20,8 +21,36 @@ _log = logging.getLogger(__name__)
 
 # Seconds: how often silent clients are looked for, and locks that have run out.
 CLIENT_SCAN_SECONDS = 10.0
+# How often groups are looked for that nobody uses, and after how long they go: a day, as a job that runs once a day
+# leaves an offset.
+GROUP_SCAN_SECONDS = 600.0
+GROUP_UNUSED_SECONDS = 24 * 3600.0
 # How often the store persists what it buffers of queues and index.
 IDLE_SECONDS = 0.05
+# Names in a line of the log.
+_SHOWN_MAX = 10
+
+
+class UnusedGroups:
+    """Consumer groups that came into being by a request, never committed an offset, and have no members any more."""
+
+    def __init__(self, tables: Tables, store: MessageStore) -> None:
+        self._tables = tables
+        self._store = store
+
+    def collect(self) -> None:
+        """Delete them, with their retry topics where nothing was ever sent to these."""
+        topics, groups, offsets, clients, _stats = self._tables
+        committed = functools.cache(lambda: frozenset(group for _topic, group in offsets.pairs()))
+        gone = groups.collect(
+            GROUP_UNUSED_SECONDS, lambda group: bool(clients.connections(group)) or group in committed()
+        )
+        if not gone:
+            return
+        stored = self._store.topics()
+        retries = [retry_topic(group) for group in gone]
+        topics.delete(*[topic for topic in retries if topic in topics.tables and topic not in stored])
+        _log.info("%d groups deleted that nobody has used for a day: %s", len(gone), ", ".join(gone[:_SHOWN_MAX]))
 
 
 class Upkeep:
@@ -31,17 +60,16 @@ class Upkeep:
         self,
         live: LiveConfig,
         store: MessageStore,
-        stats: BrokerStats,
-        clients: ClientTable,
+        tables: Tables,
         locks: LockTable,
         schedule: ScheduleService,
         pull: PullHandlers,
         registration: Registration,
     ) -> None:
+        self._unused = UnusedGroups(tables, store)
         self._live = live
         self._store = store
-        self._stats = stats
-        self._clients = clients
+        self._stats, self._clients = tables.stats, tables.clients
         self._locks = locks
         self._schedule = schedule
         self._pull = pull
@@ -63,6 +91,7 @@ class Upkeep:
         tasks.every(config.flushConsumerOffsetInterval / 1000, persist, "persist offsets")
         tasks.every(store.flushDelayOffsetInterval / 1000, self._schedule.persist, "persist delay offsets")
         tasks.every(CLIENT_SCAN_SECONDS, self._scan_clients, "scan of silent clients")
+        tasks.every(GROUP_SCAN_SECONDS, self._unused.collect, "scan of unused groups")
         tasks.every(SWEEP_SECONDS, self._pull.sweep, "sweep of parked pulls")
         tasks.every(1.0, self._stats.tick, "statistics")
         tasks.every(IDLE_SECONDS, lambda: self._idle(full), "store idle")

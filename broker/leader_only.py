@@ -131,24 +131,29 @@ def in_clients_name(
 class _Origin:
     """A member's connection, seen by a send as that of the client in whose name it speaks."""
 
-    __slots__ = ("_connection", "peer_host")
+    __slots__ = ("link", "peer_host")
 
     def __init__(self, connection: Connection, peer_host: bytes) -> None:
-        self._connection = connection
+        self.link = connection
         self.peer_host = peer_host
 
     @property
     def closed(self) -> bool:
         """Whether nobody can be answered any more."""
-        return self._connection.closed
+        return self.link.closed
 
     def write(self, *pieces: Body) -> None:
         """Send bytes."""
-        self._connection.write(*pieces)
+        self.link.write(*pieces)
 
     def reply(self, request: Command, response: Command) -> None:
         """Answer a request."""
-        self._connection.reply(request, response)
+        self.link.reply(request, response)
+
+
+def beneath(connection: object) -> object:
+    """Return the connection that a request really came over: of a forwarded one the other member's."""
+    return connection.link if isinstance(connection, _Origin) else connection
 
 
 def refusal(why: str) -> Command:

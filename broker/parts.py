@@ -121,9 +121,7 @@ class Parts:
             master=mode.master,
             origins=self._origins,
         )
-        self.upkeep = Upkeep(
-            live, store, self.stats, self.clients, self.locks, self.schedule, self.pull, self.registration
-        )
+        self.upkeep = Upkeep(live, store, self._tables, self.locks, self.schedule, self.pull, self.registration)
         mode.attach(BrokerParts(self._tables, self.schedule, self._modes, self.pull.wake_all, folder))
         admission = Admission(config.adminAllowFrom, mode.members_hosts)
         self.handlers = audited(mode.gate(self._table(store)), admission)

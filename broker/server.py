@@ -212,7 +212,8 @@ class Broker:
 
     async def _listen(self, config: BrokerConfig) -> None:
         vip = config.vipPortEnable and config.listenPort + VIP_OFFSET > 0
-        limits = server_limits(float(config.serverChannelMaxIdleTimeSeconds), 2 if vip else 1)
+        idle = float(config.serverChannelMaxIdleTimeSeconds)
+        limits = server_limits(idle, 2 if vip else 1, config.connectionsPerAddressMax)
         with named_address("listenPort", config.bindAddress, self.port):
             await self._serve("broker", self._parts.handlers, limits, config.bindAddress, self.port)
         if vip:
@@ -310,7 +311,12 @@ class Broker:
         await self._mode.persist()
 
     def _ready(self) -> str | None:
-        return self._not_ready or self._mode.waits_for()
+        return self._not_ready or self._mode.waits_for() or self._takes_nothing()
+
+    def _takes_nothing(self) -> str | None:
+        """Return why the store takes no messages, of whoever should: a follower sends them on to its leader."""
+        refused = self.store.refused if self.role.leads else None
+        return None if refused is None else f"no messages are taken: {refused}"
 
     def _around(self, context: BrokerContext) -> Around:
         return Around(context, self._ready, self._addresses, lambda: self._servers)

@@ -10,6 +10,7 @@ settings) is kept on disk.
     handlers.py   registration and routes: a request in, the table asked, the answer out
     handlers_admin.py   what administrators ask: lists, permissions, KV and server configuration, epochs
     routes.py     RouteTable: the tables themselves, pure state with an injected clock
+    topic_tables.py     topics by broker name, and the memory that they take
     epochs.py     what outlives the brokers: the highest epoch of each name, and who belonged to it
     lists.py      what can be read from the tables: topic lists, cluster information
     kv.py         the KV configuration and its file
@@ -19,7 +20,8 @@ settings) is kept on disk.
 Tables (RocketMQ's names): topicQueueTable, kept by broker name so that a registration or a lost broker touches one
 dictionary; brokerAddrTable; brokerLiveTable; clusterAddrTable; filterServerTable.
 
-Limits, and what happens there: topics of a broker (topicsPerBrokerMax), brokers (brokersMax), KV entries
-(kvEntriesMax): the request is answered with SYSTEM_ERROR (1), a remark that names the key, and nothing is changed.
+Limits, and what happens there: topics of a broker (topicsPerBrokerMax) and the bytes that they take (brokerBytesMax, of
+all routeBytesMax), brokers, their names and clusters (brokersMax), KV entries (kvEntriesMax, kvCharactersMax): the
+request is answered with SYSTEM_ERROR (1), a remark that names the key, and nothing is changed.
 Names whose epoch is remembered (epochsMax): the one without a broker that was heard of longest ago is forgotten.
 """

@@ -35,6 +35,7 @@ class NamesrvConfig:
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
     httpBindAddress: str = "127.0.0.1"  # ours
     httpEnable: bool = True  # ours
+    httpHostNames: str = ""  # ours: names, separated by ';', that HTTP is asked by besides its addresses
     kvConfigPath: str = ""  # empty: $HOME/namesrv/kvConfig.json
     configStorePath: str = ""  # where remote changes are kept; empty: $HOME/namesrv/namesrv.properties
     configBlackList: str = "configBlackList"  # keys, separated by ';', that no request may change
@@ -53,7 +54,11 @@ class NamesrvConfig:
     # Limits of ours; beyond them a request is answered with SYSTEM_ERROR and changes nothing.
     topicsPerBrokerMax: int = 1_000_000
     brokersMax: int = 10_000
+    brokerBytesMax: int = 256 * 1024 * 1024  # memory for the topics of one broker name: a million of 90 characters
+    routeBytesMax: int = 1024 * 1024 * 1024  # memory for the topics of all
     kvEntriesMax: int = 100_000
+    kvCharactersMax: int = 64 * 1024 * 1024  # namespaces, keys and values together: the file is written whole
+    connectionsPerAddressMax: int = 0  # on a port, of one address; 0: 4,096, of few a quarter; beyond it: closed
     # Broker names whose highest epoch is remembered; 0: twice brokersMax. Beyond it the one without a broker that was
     # heard of longest ago is forgotten, and with it that its old master was deposed.
     epochsMax: int = 0
@@ -70,7 +75,10 @@ class NamesrvConfig:
             "scanNotActiveBrokerInterval",
             "topicsPerBrokerMax",
             "brokersMax",
+            "brokerBytesMax",
+            "routeBytesMax",
             "kvEntriesMax",
+            "kvCharactersMax",
         ):
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
@@ -81,6 +89,10 @@ class NamesrvConfig:
         if self.epochs_max() <= self.brokersMax:
             raise ConfigError(
                 f"epochsMax={self.epochsMax}: it takes 0, or a number above brokersMax ({self.brokersMax})"
+            )
+        if self.connectionsPerAddressMax < 0:
+            raise ConfigError(
+                f"connectionsPerAddressMax={self.connectionsPerAddressMax}: it takes 0, or a number above"
             )
         if self.waitSecondsForService < 0:
             raise ConfigError(f"waitSecondsForService={self.waitSecondsForService}: it takes seconds, 0 or more")
@@ -94,6 +106,11 @@ class NamesrvConfig:
         if self.httpPort:
             return self.httpPort
         return listening + HTTP_PORT_DISTANCE if self.listenPort else 0
+
+    def http_names(self) -> tuple[str, ...]:
+        """Return the names that HTTP answers to, besides addresses and localhost."""
+        named = tuple(name.strip() for name in self.httpHostNames.split(";"))
+        return tuple(filter(None, (*named, self.httpBindAddress, self.bindAddress)))
 
     def kv_config_path(self) -> Path:
         """Return the file of the KV configuration."""

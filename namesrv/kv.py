@@ -22,6 +22,8 @@ from runtime.durable import read_file, replace_file
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 # Characters of a namespace, key and value together: what an administrator types, not a blob store.
 ENTRY_LENGTH_MAX = 64 * 1024
+# Characters of all namespaces, keys and values: each change writes the file, and none is known that is larger.
+CHARACTERS_MAX = 64 * 1024 * 1024
 # Changes that wait for the writing after this one; beyond it SYSTEM_BUSY, for the disk does not keep up.
 WAITING_MAX = 10_000
 
@@ -49,10 +51,11 @@ class _Change(NamedTuple):
 class KVConfig:
     """Texts by namespace and key. A change is durable when the method returns; OSError leaves all as it was."""
 
-    def __init__(self, path: Path, *, entries_max: int) -> None:
+    def __init__(self, path: Path, *, entries_max: int, characters_max: int = CHARACTERS_MAX) -> None:
         """Load the file; raises ConfigError when it cannot be read."""
         self._path = path
         self._entries_max = entries_max
+        self._characters_max = characters_max
         try:
             content = read_file(path)
             self._table: _Table = {} if content is None else KVFile.decode(content).configTable
@@ -60,9 +63,10 @@ class KVConfig:
             raise ConfigError(f"kvConfigPath={path}: {error}; put a good copy there or move it away") from error
         self._waiting: list[_Change] = []
         self._writer: asyncio.Task[None] | None = None
-        # What changes under way make of their keys, and of the number of entries, if all of them succeed.
+        # What changes under way make of their keys, and of the number of entries and characters, if all succeed.
         self._ahead: dict[tuple[str, str], str | None] = {}
         self._coming = len(self)
+        self._coming_characters = self._characters = _characters(self._table)
 
     def __len__(self) -> int:
         return sum(len(entries) for entries in self._table.values())
@@ -84,6 +88,12 @@ class KVConfig:
         if self._will_be(namespace, key) is None and self._coming >= self._entries_max:
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR, f"the KV configuration holds {self._coming} entries already (kvEntriesMax)"
+            )
+        more = _length(namespace, key, value) - _length(namespace, key, self._will_be(namespace, key))
+        if more > 0 and self._coming_characters + more > self._characters_max:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the KV configuration holds {self._coming_characters} characters already (kvCharactersMax)",
             )
         await self._change(namespace, key, value)
 
@@ -118,6 +128,8 @@ class KVConfig:
         before = self._will_be(change.namespace, change.key)
         self._coming += (change.value is not None) - (before is not None)
         self._ahead[change.namespace, change.key] = change.value
+        place = (change.namespace, change.key)
+        self._coming_characters += _length(*place, change.value) - _length(*place, before)
 
     async def _write(self) -> None:
         try:
@@ -126,20 +138,30 @@ class KVConfig:
                 table = _changed(self._table, changes)
                 failure: OSError | None = None
                 try:
-                    await asyncio.to_thread(self._replace, table)
+                    self._characters = await asyncio.to_thread(self._replace, table)
                     self._table = table
                 except OSError as error:
                     failure = error
                 self._ahead.clear()
-                self._coming = len(self)
+                self._coming, self._coming_characters = len(self), self._characters
                 for change in self._waiting:
                     self._expect(change)
                 _answer(changes, failure)
         finally:
             self._writer = None
 
-    def _replace(self, table: _Table) -> None:
+    def _replace(self, table: _Table) -> int:
+        """Write the file, in a thread; returns the characters in it."""
         replace_file(self._path, KVFile(table).encode())
+        return _characters(table)
+
+
+def _length(namespace: str, key: str, value: str | None) -> int:
+    return 0 if value is None else len(namespace) + len(key) + len(value)
+
+
+def _characters(table: _Table) -> int:
+    return sum(_length(name, key, value) for name, entries in table.items() for key, value in entries.items())
 
 
 def _changed(table: _Table, changes: Iterable[_Change]) -> _Table:

@@ -5,11 +5,12 @@ and 10 as RocketMQ 5.x has them; where two brokers claim the same id, the higher
 brokerId 0 the highest that was ever registered (namesrv/epochs.py).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from namesrv.epochs import Epochs
+from namesrv.topic_tables import BROKER_BYTES_MAX, BYTES_MAX, TopicTables
 from remoting.bodies.registry import BrokerData, DataVersion, QueueData, TopicConfig, TopicRouteData
 from remoting.codes import Perm, ResponseCode
 from remoting.errors import CommandError
@@ -21,8 +22,8 @@ MASTER_ID = 0
 SILENCE_SECONDS = 120.0
 # Filter servers of one broker; more is a configuration that nobody runs.
 FILTER_SERVERS_MAX = 64
-# Distinct QueueData kept for sharing; beyond it the pool starts anew.
-_SHARED_MAX = 65_536
+# Characters of a cluster's or broker's name, of a zone and of an address: a DNS name has 253, RocketMQ's names 255.
+NAME_CHARS_MAX = 300
 
 
 class Address(NamedTuple):
@@ -81,19 +82,23 @@ class RouteTable:
         topics_per_broker_max: int,
         brokers_max: int,
         epochs_max: int,
+        broker_bytes_max: int = BROKER_BYTES_MAX,
+        bytes_max: int = BYTES_MAX,
     ) -> None:
         self._clock = clock
-        self._topics_max = topics_per_broker_max
         self._brokers_max = brokers_max
-        self.queues: dict[str, dict[str, QueueData]] = {}
+        self.topics = TopicTables(topics_per_broker_max, broker_bytes_max, bytes_max)
         self.groups: dict[str, BrokerData] = {}
         self.live: dict[Address, LiveBroker] = {}
         self.clusters: dict[str, set[str]] = {}
         self.filter_servers: dict[Address, tuple[str, ...]] = {}
-        self.mappings: dict[str, dict[str, Any]] = {}  # broker name → topic → mapping of a static topic
         # Outlives who is registered.
         self.epochs = Epochs(epochs_max, self.groups.__contains__)
-        self._shared: dict[QueueData, QueueData] = {}
+
+    @property
+    def queues(self) -> Mapping[str, Mapping[str, QueueData]]:
+        """Broker name → topic → its queues."""
+        return self.topics.queues
 
     def register(self, claim: BrokerRegistration, *, delete_missing: bool = False) -> Registered:
         """Take a registration in; `delete_missing` drops the group's topics that it lacks.
@@ -111,6 +116,7 @@ class RouteTable:
                 self.live.pop(who, None)
             master = Registered() if group is None else self._master(claim.cluster, group)
             return master if master.master_address else Registered(self.epochs.of(claim.broker_name).holder)
+        self._renamed(who, claim.broker_name)
         if group is None:
             group = self.groups[claim.broker_name] = BrokerData({}, claim.broker_name, claim.cluster)
         self.clusters.setdefault(claim.cluster, set()).add(claim.broker_name)
@@ -164,7 +170,7 @@ class RouteTable:
         if not group.brokerAddrs:
             self._forget_group(broker_name)
         elif group.enableActingMaster and MASTER_ID not in group.brokerAddrs:
-            self._change_perm(broker_name, lambda perm: perm & ~Perm.WRITE)
+            self.topics.change_perm(broker_name, lambda perm: perm & ~Perm.WRITE)
 
     def disconnect(self, link: Hashable) -> list[Address]:
         """Forget every broker tied to a connection that has closed; returns them."""
@@ -193,7 +199,7 @@ class RouteTable:
             for at in group.brokerAddrs.values()
             if (servers := self.filter_servers.get(Address(group.cluster, at)))
         }
-        mappings = {name: table[topic] for name, table in self.mappings.items() if topic in table}
+        mappings = {name: table[topic] for name, table in self.topics.mappings.items() if topic in table}
         if acting_masters and not topic.startswith(SYNC_BROKER_MEMBER_PREFIX):
             _promote(brokers, queues)
         return TopicRouteData(brokers, filters, None, queues, mappings or None)
@@ -204,15 +210,14 @@ class RouteTable:
         Holds until the broker registers with another data version.
         """
         if writable:
-            return self._change_perm(broker_name, lambda _perm: int(Perm.READ | Perm.WRITE))
-        return self._change_perm(broker_name, lambda perm: perm & ~Perm.WRITE)
+            return self.topics.change_perm(broker_name, lambda _perm: int(Perm.READ | Perm.WRITE))
+        return self.topics.change_perm(broker_name, lambda perm: perm & ~Perm.WRITE)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, everywhere or on the brokers of one cluster."""
         names = set(self.queues) if cluster is None else self.clusters.get(cluster, set())
         for name in names:
-            self.queues.get(name, {}).pop(topic, None)
-            self.mappings.get(name, {}).pop(topic, None)
+            self.topics.drop(name, topic)
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
         """Add a topic's queues on brokers that are registered; ignored as a whole when one of them is not."""
@@ -220,25 +225,33 @@ class RouteTable:
         if any(queue.brokerName not in self.groups for queue in wanted):
             return
         for queue in wanted:
-            table = self.queues.get(queue.brokerName, {})
-            self._check_count(queue.brokerName, len(table) + (topic not in table))
+            self.topics.check(queue.brokerName, (topic,), {})
         for queue in wanted:
-            self.queues.setdefault(queue.brokerName, {})[topic] = self._share(queue)
+            self.topics.put(queue.brokerName, topic, queue)
 
     def _check(self, claim: BrokerRegistration, *, delete_missing: bool) -> None:
         if not (claim.cluster.strip() and claim.broker_name.strip() and claim.address.strip()):
             raise CommandError(ResponseCode.SYSTEM_ERROR, "register broker failed: a name or address is blank")
-        if Address(claim.cluster, claim.address) not in self.live and len(self.live) >= self._brokers_max:
+        texts = (claim.cluster, claim.broker_name, claim.address, claim.ha_address, claim.zone or "")
+        if max(map(len, (*texts, *claim.filter_servers))) > NAME_CHARS_MAX:
             raise CommandError(
-                ResponseCode.SYSTEM_ERROR, f"register broker failed: {len(self.live)} brokers already (brokersMax)"
+                ResponseCode.SYSTEM_ERROR,
+                f"register broker failed: a name or address has more than {NAME_CHARS_MAX} characters",
             )
+        for table, key in (
+            (self.live, Address(claim.cluster, claim.address)),
+            (self.groups, claim.broker_name),
+            (self.clusters, claim.cluster),
+        ):
+            if key not in table and len(table) >= self._brokers_max:
+                raise CommandError(
+                    ResponseCode.SYSTEM_ERROR, f"register broker failed: {len(table)} brokers already (brokersMax)"
+                )
         if len(claim.filter_servers) > FILTER_SERVERS_MAX:
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR, f"register broker failed: more than {FILTER_SERVERS_MAX} filter servers"
             )
-        table = self.queues.get(claim.broker_name, {})
-        kept = 0 if delete_missing else len(table.keys() - claim.topics.keys())
-        self._check_count(claim.broker_name, kept + len(claim.topics))
+        self.topics.check(claim.broker_name, claim.topics, claim.mappings, delete_missing=delete_missing)
         group = self.groups.get(claim.broker_name)
         if len(claim.topics) == 1 and (group is None or claim.broker_id not in group.brokerAddrs):
             # A change of one topic, meant for a table that is not here (any more): taking its version as known would
@@ -248,12 +261,11 @@ class RouteTable:
                 f"register broker failed: one topic of {claim.broker_name}[{claim.broker_id}], which is not registered",
             )
 
-    def _check_count(self, broker_name: str, count: int) -> None:
-        if count > self._topics_max:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                f"register broker failed: {count} topics on {broker_name} are more than topicsPerBrokerMax",
-            )
+    def _renamed(self, who: Address, broker_name: str) -> None:
+        """Forget what a process was called before: it has one name, and the old one would never be forgotten."""
+        before = self.live.get(who)
+        if before is not None and before.broker_name != broker_name:
+            self.unregister(who, before.broker_name)
 
     def _fenced(self, claim: BrokerRegistration, group: BrokerData | None) -> bool:
         version = claim.version.stateVersion
@@ -279,31 +291,18 @@ class RouteTable:
         return claim.acting_master is not None and claim.broker_id == min(group.brokerAddrs)
 
     def _take_topics(self, claim: BrokerRegistration, *, changed: bool, delete: bool) -> None:
-        table = self.queues.setdefault(claim.broker_name, {})
+        name = claim.broker_name
         if delete and not claim.mappings:
-            for topic in table.keys() - claim.topics.keys():
-                del table[topic]
+            self.topics.drop_queues(name, claim.topics)
+        table = self.topics.queues.setdefault(name, {})
         lost = Perm.WRITE if claim.broker_id != MASTER_ID and claim.acting_master else 0
         for topic, config in claim.topics.items():
             # With an unchanged version what was done here since (write permission wiped) stays.
             if changed or topic not in table:
-                table[topic] = self._share(
-                    QueueData(
-                        claim.broker_name,
-                        config.perm & ~lost,
-                        config.readQueueNums,
-                        config.topicSysFlag,
-                        config.writeQueueNums,
-                    )
-                )
+                perm, sizes = config.perm & ~lost, (config.readQueueNums, config.topicSysFlag, config.writeQueueNums)
+                self.topics.put(name, topic, QueueData(name, perm, *sizes))
         if claim.mappings and changed:
-            self.mappings.setdefault(claim.broker_name, {}).update(claim.mappings)
-
-    def _share(self, queue: QueueData) -> QueueData:
-        """Return an equal QueueData that is in use already: 100,000 topics of a broker differ in a few ways only."""
-        if len(self._shared) >= _SHARED_MAX:
-            self._shared.clear()
-        return self._shared.setdefault(queue, queue)
+            self.topics.put_mappings(name, claim.mappings)
 
     def _note_alive(self, who: Address, claim: BrokerRegistration) -> None:
         silence = claim.silence_ms / 1000 if claim.silence_ms and claim.silence_ms > 0 else SILENCE_SECONDS
@@ -331,26 +330,11 @@ class RouteTable:
 
     def _forget_group(self, broker_name: str) -> None:
         del self.groups[broker_name]
-        self.queues.pop(broker_name, None)
-        self.mappings.pop(broker_name, None)
+        self.topics.forget(broker_name)
         for cluster in [cluster for cluster, names in self.clusters.items() if broker_name in names]:
             self.clusters[cluster].discard(broker_name)
             if not self.clusters[cluster]:
                 del self.clusters[cluster]
-
-    def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
-        table = self.queues.get(broker_name, {})
-        for topic, queue in table.items():
-            table[topic] = self._share(
-                QueueData(
-                    queue.brokerName,
-                    int(change(queue.perm)),
-                    queue.readQueueNums,
-                    queue.topicSysFlag,
-                    queue.writeQueueNums,
-                )
-            )
-        return len(table)
 
     @staticmethod
     def _shown(group: BrokerData) -> BrokerData:

@@ -30,12 +30,16 @@ class NameServer:
         """Read the KV configuration; raises ConfigError when its file cannot be read."""
         clock = SystemClock() if clock is None else clock
         self._config = LiveNamesrvConfig(config)
-        self._kv = KVConfig(config.kv_config_path(), entries_max=config.kvEntriesMax)
+        self._kv = KVConfig(
+            config.kv_config_path(), entries_max=config.kvEntriesMax, characters_max=config.kvCharactersMax
+        )
         self.routes = RouteTable(
             clock,
             topics_per_broker_max=config.topicsPerBrokerMax,
             brokers_max=config.brokersMax,
             epochs_max=config.epochs_max(),
+            broker_bytes_max=config.brokerBytesMax,
+            bytes_max=config.routeBytesMax,
         )
         self._route_handlers = RouteHandlers(self.routes, self._kv, self._config, clock)
         topic_handlers = TopicHandlers(self.routes, self._config)
@@ -63,7 +67,8 @@ class NameServer:
     async def start(self) -> None:
         """Listen and watch over the brokers; raises OSError when an address cannot be had, nothing is open then."""
         config = self._config.now
-        limits = server_limits(float(config.serverChannelMaxIdleTimeSeconds))
+        idle = float(config.serverChannelMaxIdleTimeSeconds)
+        limits = server_limits(idle, per_address=config.connectionsPerAddressMax)
         self._server = RemotingServer(self._handlers, name="namesrv", limits=limits, on_close=self._closed)
         try:
             with named_address("listenPort", config.bindAddress, config.listenPort):
@@ -100,6 +105,7 @@ class NameServer:
             self._metrics,
             self._not_ready,
             {"/v1/status": self._pages.status, "/v1/routes": self._pages.routes},
+            names=config.http_names(),
         )
         port = config.http_port(self.port)
         with named_address("httpPort", config.httpBindAddress, port):

@@ -18,6 +18,11 @@ ROCKETMQ = 1
 RESPONSE_FLAG = 1
 ONEWAY_FLAG = 2
 
+# What a custom field takes beside the characters of its name and text (two texts and an entry in a map), and how many
+# of them a request of any known kind has.
+_FIELD_BYTES = 150
+_FIELDS_USUAL = 24
+
 Body = bytes | memoryview
 
 
@@ -69,6 +74,15 @@ class Command(msgspec.Struct, eq=False, gc=False):
     def body_bytes(self) -> int:
         """Length of the body, whichever way it is held."""
         return sum(map(len, self.parts)) if self.parts else len(self.body)
+
+    @property
+    def header_bytes(self) -> int:
+        """What the header takes in memory, about, beside what every request takes."""
+        size = 0 if self.raw_header is None else len(self.raw_header)
+        if (ext := self.raw_ext) is not None:
+            more = max(len(ext) - _FIELDS_USUAL, 0)
+            size += sum(map(len, ext)) + sum(map(len, ext.values())) + more * _FIELD_BYTES
+        return size
 
     def header(self, cls: type[H]) -> H:
         """Return the custom fields as that class; HeaderError when a required one is missing or one does not fit."""

@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol):
                 self._answer(command, result)
         if self._reader.error is not None:
             self._side.bad_frame(self._reader.error)
-            _log.warning("%s: %s closed, it sent %s", self._side.name, self.address, self._reader.error)
+            self._side.warn("frame", self, "closed, it sent %s", self._reader.error)
             self.close()
 
     def pause_writing(self) -> None:
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
         over = self._write_paused and self._transport.get_write_buffer_size() > self._limits.output_bytes_max
         if over and self._side.pauses_reading:
             self._side.refused["unread"] += 1
-            _log.warning("%s: %s closed, it does not read its answers", self._side.name, self.address)
+            self._side.warn("slow", self, "closed, it does not read its answers")
             self.abort()
 
     # ---- inside

@@ -42,23 +42,33 @@ class ServerLimits(ConnectionLimits):
     # Open connections: each costs a descriptor and some KiB. Beyond it new ones are closed at once. Fewer where the
     # system does not allow so many open files, see server_limits().
     connections_max: int = 20_000
+    # Open connections of one address (of IPv6: of its network of 64 bits), loopback not counted: nobody takes them all,
+    # and some thousand clients behind one gateway find room. Beyond it new ones are closed at once. See
+    # connectionsPerAddressMax; where there are few connections it is a quarter of them.
+    connections_per_address_max: int = 4096
     # Bytes kept of frames that are not whole yet, of all connections together, and how long one has to become whole
     # (RocketMQ's clients wait 3 to 30 s for an answer). Beyond it: who has most, or took longer, is closed.
     unfinished_bytes_max: int = 128 * 1024 * 1024
     unfinished_seconds: float = 30.0
 
 
-def server_limits(idle_seconds: float, ports: int = 1) -> ServerLimits:
+# The part of a port's connections that one address may have where nothing is configured.
+_ADDRESS_PART = 4
+
+
+def server_limits(idle_seconds: float, ports: int = 1, per_address: int = 0) -> ServerLimits:
     """Return the bounds of each of a process's servers, with as many connections as it may have descriptors for.
 
-    Raises the soft limit of open files as far as they need it.
+    `per_address` is how many of them one address may have, 0: the usual. Raises the soft limit of open files as far as
+    they need it.
     """
     limits = ServerLimits(idle_seconds=idle_seconds)
     possible = connections_possible(ports * limits.connections_max) // ports
     if possible < limits.connections_max:
         level = logging.WARNING if possible < FEW_CONNECTIONS else logging.INFO
         _log.log(level, "up to %d connections on a port: that is what the limit of open files allows", possible)
-    return replace(limits, connections_max=possible)
+    usual = min(limits.connections_per_address_max, max(possible // _ADDRESS_PART, 1))
+    return replace(limits, connections_max=possible, connections_per_address_max=per_address or usual)
 
 
 @dataclass(frozen=True, slots=True)

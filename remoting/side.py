@@ -8,15 +8,17 @@ from typing import Any, Generic, Protocol, TypeVar
 from remoting.command import Command
 from remoting.errors import FrameError
 from remoting.limits import ConnectionLimits, ServerLimits
+from remoting.per_address import PerAddress
 from remoting.turns import Turns
 from remoting.unfinished import UnfinishedFrames
+from runtime.quiet import QuietLog
 from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
 # The sweep runs this often per idle span, so a silent connection lives at most an eighth longer than it may.
 SWEEPS_PER_IDLE = 8
-# Seconds between two looks for frames that have taken too long.
+# Seconds between two looks for frames that have taken too long, and for warnings that were left out.
 OVERDUE_LOOKS_S = 5.0
 # What a server refuses before a handler sees it: one connection too many; a frame that never became whole; bytes that
 # are no frame (another protocol's, a length out of bounds, a header that cannot be read); answers that nobody takes.
@@ -29,6 +31,11 @@ class OpenConnection(Protocol):
     @property
     def address(self) -> str:
         """The peer, "host:port"."""
+        ...
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """The peer, host and port."""
         ...
 
     @property
@@ -96,13 +103,17 @@ class Side(Generic[C]):
         self.connections: set[C] = set()
         self.tasks = Tasks(name)
         self.tick = 0
+        # What is logged of peers that send what they should not.
+        self.quiet = QuietLog(_log)
         # A server reads as fast as its peers take their answers, and in turns: a client reads what it has asked for.
         self.pauses_reading = isinstance(limits, ServerLimits)
         self._unfinished: UnfinishedFrames[C] | None = None
+        self._per_address: PerAddress | None = None
         self.turns: Turns[C] | None = None
         if isinstance(limits, ServerLimits):
             loop = asyncio.get_running_loop()
             self._unfinished = UnfinishedFrames(limits.unfinished_bytes_max, limits.unfinished_seconds, loop.time)
+            self._per_address = PerAddress(limits.connections_per_address_max)
             self.turns = Turns(loop.call_soon, loop.call_later, loop.time, congested)
         self.refused = dict.fromkeys(REFUSALS, 0)
         self._written: list[C] = []
@@ -145,12 +156,17 @@ class Side(Generic[C]):
 
     def _cut_off(self, connection: C, why: str) -> None:
         self.refused["unfinished"] += 1
-        _log.warning("%s: %s closed: %s", self.name, connection.address, why)
+        self.warn("unfinished", connection, "closed: %s", why)
         connection.abort()
+
+    def warn(self, kind: str, connection: C, text: str, *values: object) -> None:
+        """Log a warning about a peer; of one address and kind one line in ten seconds (runtime/quiet.py)."""
+        self.quiet.warning(kind, connection.peer[0], "%s: %s " + text, self.name, connection.address, *values)
 
     def start_sweeping(self) -> None:
         """Sweep from now on until `close`."""
         self.tasks.every(self.limits.idle_seconds / SWEEPS_PER_IDLE, self.sweep, "idle sweep")
+        self.tasks.every(OVERDUE_LOOKS_S, self.quiet.tell, "warnings left out")
         if self._unfinished is not None:
             # Not with the idle span, which a configuration may make an hour.
             self.tasks.every(OVERDUE_LOOKS_S, self.cut_off_overdue, "frames that are not whole")
@@ -172,7 +188,12 @@ class Side(Generic[C]):
             return False
         if len(self.connections) >= self.connections_max:
             self.refused["connections"] += 1
-            _log.warning("%s: %s refused, %d connections are open", self.name, connection.address, self.connections_max)
+            self.warn("connections", connection, "refused, %d connections are open", self.connections_max)
+            return False
+        if self._per_address is not None and not self._per_address.enter(connection.peer[0]):
+            self.refused["connections"] += 1
+            most = self._per_address.limit
+            self.warn("address", connection, "refused, its address has %d connections", most)
             return False
         self.connections.add(connection)
         if self.on_open is not None:
@@ -184,6 +205,8 @@ class Side(Generic[C]):
         if connection not in self.connections:
             return
         self.connections.discard(connection)
+        if self._per_address is not None:
+            self._per_address.leave(connection.peer[0])
         self.kept(connection, 0, anew=True)
         if self.on_close is not None:
             try:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 # From an accept to the connection at its protocol: one turn of the loop makes the transport, the next calls
 # connection_made.
 _TURNS = 2
+# One customer's share of IPv6, as providers hand it out: its addresses count as one.
+_IPV6_PREFIX = 64
 
 
 async def stop_accepting(server: asyncio.Server) -> None:
@@ -35,6 +37,19 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
+
+
+def origin(host: str) -> str:
+    """Return what an address counts as: itself, an IPv6 one its network of 64 bits; what is none stays as it is."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+    return str(address)
 
 
 def exposed(host: str) -> str | None:

@@ -83,7 +83,7 @@ say "installing $what"
 [ "$locked" = requirements.lock ] || awk 'NR == FNR { named[$1]; next } /^[^ ]/ { split($1, part, "=="); kept = part[1] in named } kept' \
     setup/demo.txt requirements.lock >"$locked"
 "${pip[@]}" install --require-hashes -r setup/pip.lock || die "pip could not be brought up to date: see its words above"
-"${pip[@]}" install --use-pep517 --no-deps --require-hashes -r "$locked" ||
+"${pip[@]}" install --use-pep517 --no-deps --no-build-isolation --require-hashes -r "$locked" ||
     die "the locked packages could not be installed: see pip's words above (no network, or no build for Python $version on this machine)"
 "${pip[@]}" install --no-deps --no-build-isolation -e . || die "RaftMQ itself could not be installed: see pip's words above"
 

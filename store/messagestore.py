@@ -223,7 +223,7 @@ class MessageStore(StoreReads):
                 payloads=payloads or Payloads(),
                 events=events or StoreEvents(),
             )
-            store._health.measure_disk()
+            store._health.begin()
         except BaseException:
             opened.release()
             raise
@@ -251,6 +251,7 @@ class MessageStore(StoreReads):
         if log.end == log.written:
             return log.written
         try:
+            self._health.regain()
             log.write()
         except OSError as error:
             self._health.undo_write(error)
@@ -273,7 +274,7 @@ class MessageStore(StoreReads):
     @property
     def refused(self) -> str | None:
         """Why messages find no place: as writable(), and also while one is let through to see whether there is room."""
-        return self.writable() or self._health.full
+        return self._health.reason
 
     # -- upkeep
 
@@ -293,6 +294,8 @@ class MessageStore(StoreReads):
             latest_timestamp=self._assembler.timestamp,
             disk_ratio=self._health.disk_ratio,
             refused=self.refused,
+            refused_changes=self._health.changes,
+            reserve_bytes=self._health.reserve.size,
         )
 
     def integrity(self) -> Integrity:
@@ -308,6 +311,8 @@ class MessageStore(StoreReads):
                 self._health.look_again()
                 if self.entries is not None:
                     self.entries.look_for_room()
+                else:
+                    self._health.look_for_room()
                 self._keeper.step(self._assembler.timestamp)
                 self._health.derived(self._keeper.full)
             except OSError as error:

@@ -177,6 +177,10 @@ class StoreStats(NamedTuple):
     disk_ratio: float
     refused: str | None
     """Why writes are refused, None when they are not."""
+    refused_changes: int
+    """How often they began to be refused, or to be taken again, since the start."""
+    reserve_bytes: int
+    """Room that is kept for a full disk; 0 while it is given up."""
 
 
 class Integrity(NamedTuple):

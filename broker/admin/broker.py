@@ -49,6 +49,7 @@ _BY_HAND = frozenset(field.name for field in fields(RaftKeys)) | frozenset(
         "haSecretFile",
         "httpBindAddress",
         "httpEnable",
+        "httpHostNames",
         "httpPort",
         "listenPort",
         "vipPortEnable",
@@ -63,6 +64,8 @@ _BY_HAND = frozenset(field.name for field in fields(RaftKeys)) | frozenset(
 # Keys that take effect while the broker runs. All others are written to the configuration file for the next start.
 _AT_RUN_TIME = frozenset(
     {
+        "autoCreateBurst",
+        "autoCreatePerSecond",
         "autoCreateSubscriptionGroup",
         "autoCreateTopicEnable",
         "brokerPermission",

@@ -59,7 +59,7 @@ class ClientHandlers:
         if not data.clientID:
             raise CommandError(ResponseCode.INVALID_PARAMETER, "the heartbeat names no clientID")
         _check_expressions(data)
-        data.consumerDataSet = [consumer for consumer in data.consumerDataSet if self._admit(consumer)]
+        data.consumerDataSet = [consumer for consumer in data.consumerDataSet if self._admit(consumer, connection)]
         data.producerDataSet = [producer for producer in data.producerDataSet if producer.groupName]
         changed = self._clients.heartbeat(connection, data, request.language, request.version)
         # A client of the second kind (with a fingerprint) leaves its subscriptions out until it is asked for them.
@@ -118,13 +118,13 @@ class ClientHandlers:
             self._locks.lead(self._role.term)
         self._led = leads
 
-    def _admit(self, consumer: ConsumerData) -> bool:
+    def _admit(self, consumer: ConsumerData, connection: Connection) -> bool:
         """Tell whether a consumer group may take part; makes its retry topic."""
         if not self._role.leads:
             # Remembered, so that the group is known here at once when this member is elected; only a leader makes
             # groups and topics, and refuses groups.
             return names.check_group(consumer.groupName) is None
-        group = self._groups.find(consumer.groupName) if consumer.groupName else None
+        group = self._groups.find(consumer.groupName, connection) if consumer.groupName else None
         if group is None:
             return False
         retry = names.retry_topic(consumer.groupName)

@@ -113,11 +113,11 @@ class AdminGroups:
         count = PAGE_ROWS_MAX if header.maxGroupNum is None else min(header.maxGroupNum, PAGE_ROWS_MAX)
         return ok(total, self._groups.page(max(0, begin), max(0, count)).encode())
 
-    async def get_one(self, _connection: Connection, request: Command) -> Command:
+    async def get_one(self, connection: Connection, request: Command) -> Command:
         """352: one group; one that does not exist is made, where a consumer's first request would make it."""
         name = request.header(GetSubscriptionGroupConfigRequestHeader).group
         known = self._groups.get(name)
-        group = self._groups.find(name)
+        group = self._groups.find(name, connection)
         if group is None:
             raise no_group(name)
         # One that does not lead shows what the leader would make, and makes nothing.

@@ -67,7 +67,7 @@ class BrokerHttp:
     def face(self) -> HttpFace:
         """Return the server of the pages; the caller starts and closes it."""
         pages = {"/v1/status": self.status, "/v1/topics": self.topics, "/v1/groups": self.groups, **self._mode.pages}
-        return HttpFace(self._metrics, self._ready, pages)
+        return HttpFace(self._metrics, self._ready, pages, names=self._config.broker.http_names())
 
     def status(self) -> dict[str, object]:
         """Return what this broker is and how far it has come."""
@@ -102,6 +102,7 @@ class BrokerHttp:
                 "earliestTimestamp": store.earliest_timestamp,
                 "latestTimestamp": store.latest_timestamp,
                 "writesRefused": store.refused,
+                "reserveBytes": store.reserve_bytes,
             },
             "integrity": {
                 "damagedFound": integrity.found,

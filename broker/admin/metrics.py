@@ -190,6 +190,10 @@ class BrokerFigures:
         yield gauge("raftmq_storage_disk_free_bytes", "Bytes that the file system has left", self._free_bytes())
         text = "1 while the store takes no messages: a full disk, mostly"
         yield gauge("raftmq_storage_writes_refused", text, store.refused is not None)
+        text = "Times that messages began to be refused, or to be taken again"
+        yield counter("raftmq_storage_writability_changes_total", text, store.refused_changes)
+        text = "Kept for a full disk; 0 while it is given up"
+        yield gauge("raftmq_storage_reserve_bytes", text, store.reserve_bytes)
         yield histogram("raftmq_append_seconds", "Writes of the commit log, one per entry or turn", times.write)
         yield histogram("raftmq_fsync_seconds", "Syncs of the commit log", times.sync)
 

@@ -153,11 +153,11 @@ class AdminOffsets:
                 lowest[queue_id] = _NOTHING_TO_CORRECT
         return ok(None, CorrectionOffsets(correctionOffsets=lowest).encode())
 
-    async def clone(self, _connection: Connection, request: Command) -> Command:
+    async def clone(self, connection: Connection, request: Command) -> Command:
         """314: give one group the offsets of another, in one topic or in all of them."""
         header = request.header(CloneGroupOffsetRequestHeader)
         # Made when it is new, as by its first consumer: the groups that there are bound what is kept of offsets.
-        if self._groups.find(header.destGroup) is None:
+        if self._groups.find(header.destGroup, connection) is None:
             raise no_group(header.destGroup)
         wanted = [header.topic] if header.topic else []
         for topic in self._topics_of(header.srcGroup, wanted, offline=header.offline):

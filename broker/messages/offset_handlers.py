@@ -106,7 +106,7 @@ class OffsetHandlers:
         """Take a group's offset (15)."""
         header = request.header(UpdateConsumerOffsetRequestHeader)
         topic, group, queue_id = header.topic, header.consumerGroup, header.queueId
-        if self._groups.find(group) is None:
+        if self._groups.find(group, connection) is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!: create it first")
         config = self._topics.get(topic)
         if config is None:

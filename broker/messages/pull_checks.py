@@ -87,7 +87,8 @@ class PullChecks:
             raise CommandError(ResponseCode.NO_PERMISSION, "lite pull is switched off (litePullMessageEnable)")
         name = header.consumerGroup
         # Only a leader makes groups; a slave reads for one as its master would make it.
-        group = self._groups.find(name) if self._role.leads or not self._forwards else self._groups.get(name)
+        makes = self._role.leads or not self._forwards
+        group = self._groups.find(name, connection) if makes else self._groups.get(name)
         if group is None:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

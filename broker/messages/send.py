@@ -12,6 +12,7 @@ from functools import partial
 import orjson
 
 from broker.messages.delayed_record import waiting
+from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
 from broker.messages.send_checks import (
     CLIENT_SYS_FLAGS,
     MessageChecks,
@@ -69,6 +70,7 @@ class SendHandlers:
         self._new_uniq_key = new_uniq_key
         self._on_failure = on_failure
         self._elsewhere = elsewhere
+        self._held = HeldRequests()
         self.answers: defaultdict[int, int] = defaultdict(int)
         """How often a send was answered with each code."""
         self._config: BrokerConfig | None = None
@@ -130,7 +132,7 @@ class SendHandlers:
         if request.waited > self._wait_seconds_max:
             raise _waited_too_long(connection, request)
         checks = self._checks
-        target = checks.target(header)
+        target = checks.target(header, connection)
         queue_id = header.queueId
         if not 0 <= queue_id < target.queue_limit:
             queue_id = checks.queue(target, queue_id)
@@ -177,6 +179,8 @@ class SendHandlers:
         if level:
             record = waiting(record, level)
         done = partial(self._stored, connection, request, queue_id, uniq_key)
+        if (raw := request.raw_header) is None or len(raw) > len(text) + HEADER_BYTES_FREE:
+            done = self._held.hold(request.header_bytes - len(text), done)
         if request.until:
             self._append(record, done, wait=waits, until=request.until)
         else:
@@ -211,7 +215,7 @@ class SendHandlers:
             self._reload()
         if request.waited > self._wait_seconds_max:
             raise _waited_too_long(connection, request)
-        target = self._checks.target(header)
+        target = self._checks.target(header, connection)
         if target.retry_group is not None:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
         queue_id = self._checks.queue(target, header.queueId)
@@ -225,6 +229,7 @@ class SendHandlers:
         at = outer.find(_UNIQ_KEY)
         uniq_key = outer[at + _UNIQ_KEY_LENGTH :].partition("\x02")[0] if at >= 0 else None
         done = partial(self._batch_stored, connection, request, queue_id, uniq_key)
+        done = self._held.hold(request.header_bytes, done)
         self._append_batch(records, done, wait=waits, until=request.until)
 
     def _records_of(

@@ -11,6 +11,7 @@ import msgspec
 
 from broker.context import BrokerContext, Tables
 from broker.messages.delayed_record import OF_DELAY, pending, waiting, without
+from broker.messages.held import HeldRequests
 from broker.messages.send import Elsewhere
 from broker.messages.send_checks import DLQ_QUEUES, UNIT_TOPIC, remark_of
 from broker.replication import Replication
@@ -75,6 +76,7 @@ class SendBackHandlers:
         self._append = replication.append
         self._random_below = random_below
         self._elsewhere = elsewhere
+        self._held = HeldRequests()
         self._levels = len(parse_delay_levels(context.live.store.messageDelayLevel))
 
     def table(self) -> dict[int, Handler]:
@@ -84,7 +86,7 @@ class SendBackHandlers:
     def send_back(self, connection: Connection, request: Command) -> Command | None:
         """36: store a message to be tried again, or as a dead letter; answers when it is safe."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
-        group = self._find_group(header.group)
+        group = self._find_group(header.group, connection)
         if group is None:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -112,7 +114,10 @@ class SendBackHandlers:
             record.topic, record.queue_id = retry.topicName, self._queue(retry)
             level = header.delayLevel or FIRST_RETRY_LEVEL + stored.reconsume_times
             record = waiting(record, min(level, self._levels))
-        done = partial(self._stored, connection, request, header.group, header.originTopic or stored.topic)
+        done = self._held.hold(
+            len(request.body) + request.header_bytes,
+            partial(self._stored, connection, request, header.group, header.originTopic or stored.topic),
+        )
         self._append(record, done, until=request.until)
         return None
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from broker.leader_only import beneath
 from broker.settings.config import BrokerConfig, LiveConfig
 from remoting import topics as names
 from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
@@ -50,6 +51,10 @@ _TIMERS = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DEL
 _WRITTEN_BY_BROKER = (PROPERTY_POP_CK, PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH, PROPERTY_CLUSTER)
 
 
+# Returns a group, which the connection beside it may have made by that.
+FindGroup = Callable[[str, object | None], SubscriptionGroupConfig | None]
+
+
 class SendTopics(Protocol):
     """What is needed of the topic table."""
 
@@ -58,7 +63,12 @@ class SendTopics(Protocol):
         ...
 
     def create_for_send(
-        self, topic: str, default_topic: str, default_queue_nums: int, topic_sys_flag: int = 0
+        self,
+        topic: str,
+        default_topic: str,
+        default_queue_nums: int,
+        topic_sys_flag: int = 0,
+        creator: object | None = None,
     ) -> TopicConfig | None:
         """Create a topic after a pattern."""
         ...
@@ -96,7 +106,7 @@ class MessageChecks:
         self,
         live: LiveConfig,
         topics: SendTopics,
-        find_group: Callable[[str], SubscriptionGroupConfig | None],
+        find_group: FindGroup,
         clock: Clock,
         random_below: Callable[[int], int],
     ) -> None:
@@ -112,8 +122,8 @@ class MessageChecks:
         # Levels change with the next start only, as the store's due times do.
         self._levels = len(parse_delay_levels(live.store.messageDelayLevel))
 
-    def target(self, header: SendMessageRequestHeader) -> Target:
-        """Return where a message goes, creating the topic when that is allowed."""
+    def target(self, header: SendMessageRequestHeader, creator: object | None = None) -> Target:
+        """Return where a message goes, creating the topic for the connection `creator` when that is allowed."""
         if self._live.broker is not self._config:
             self._reload()
         if self._closed_until_ms:
@@ -122,7 +132,7 @@ class MessageChecks:
         target = self._targets.get(topic)
         if target is not None and target.config is self._topics.get(topic):
             return target
-        return self._admit(header)
+        return self._admit(header, creator)
 
     def queue(self, target: Target, queue_id: int) -> int:
         """Return the queue that a message goes to; a negative id leaves the choice to the broker."""
@@ -200,7 +210,7 @@ class MessageChecks:
             )
         self._closed_until_ms = 0
 
-    def _admit(self, header: SendMessageRequestHeader) -> Target:
+    def _admit(self, header: SendMessageRequestHeader, creator: object | None) -> Target:
         topic = header.topic
         if (wrong := names.check_topic(topic)) is not None:
             raise CommandError(ResponseCode.INVALID_PARAMETER, wrong)
@@ -208,7 +218,7 @@ class MessageChecks:
             raise CommandError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         config = self._topics.get(topic)
         if config is None:
-            config = self._create(header)
+            config = self._create(header, beneath(creator))
         broker = self._live.broker
         if not broker.brokerPermission & Perm.WRITE and config.order:
             raise CommandError(
@@ -228,21 +238,21 @@ class MessageChecks:
         self._targets[topic] = target
         return target
 
-    def _require_group(self, group: str) -> SubscriptionGroupConfig:
-        config = self._find_group(group)
+    def _require_group(self, group: str, creator: object | None = None) -> SubscriptionGroupConfig:
+        config = self._find_group(group, creator)
         if config is None:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}: create it first"
             )
         return config
 
-    def _create(self, header: SendMessageRequestHeader) -> TopicConfig:
+    def _create(self, header: SendMessageRequestHeader, creator: object | None) -> TopicConfig:
         topic = header.topic
         if names.is_retry_topic(topic):
-            self._require_group(topic[len(names.RETRY_PREFIX) :])
+            self._require_group(topic[len(names.RETRY_PREFIX) :], creator)
             return self._topics.create_for_retry(topic, 1)
         config = self._topics.create_for_send(
-            topic, header.defaultTopic, header.defaultTopicQueueNums, UNIT_TOPIC if header.unitMode else 0
+            topic, header.defaultTopic, header.defaultTopicQueueNums, UNIT_TOPIC if header.unitMode else 0, creator
         )
         if config is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")

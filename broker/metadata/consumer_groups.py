@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from broker.metadata.creation_rate import CreationRate
 from broker.metadata.operations import LocalMeta, MetaLog, Operation, Table, Verb
 from broker.metadata.table_file import Chunks, ConfigFile, MetadataError, Stamp, stamp_part, table_text
 from broker.metadata.versions import next_version, packed, unpacked
@@ -109,6 +110,9 @@ class GroupTable:
         self._clock = clock
         self._meta: MetaLog = LocalMeta() if meta is None else meta
         self._applied = GroupState(DataVersion(0, 0, clock.now_ms()))
+        self._rate = CreationRate("group", config, clock.monotonic)
+        # Groups that were made here by being used, and since when nobody is known to have used them.
+        self._made: dict[str, float] = {}
         self._file = ConfigFile(path, self._snapshot)
         self._load()
         self._file.replay(lambda operation: self._applied.apply(operation, _groups_in(operation)))
@@ -144,10 +148,11 @@ class GroupTable:
         """Return a group, or None when this broker has none of that name."""
         return self._table.get(group)
 
-    def find(self, group: str) -> SubscriptionGroupConfig | None:
+    def find(self, group: str, creator: object | None = None) -> SubscriptionGroupConfig | None:
         """Return a group, created with the defaults when the broker creates groups by itself; else None.
 
-        One that does not lead creates nothing: it returns what the leader would create.
+        One that does not lead creates nothing: it returns what the leader would create. Raises CommandError
+        (SYSTEM_BUSY) when the connection that asks, `creator`, makes too many.
         """
         known = self._table.get(group)
         if known is not None:
@@ -165,7 +170,9 @@ class GroupTable:
         created = SubscriptionGroupConfig(groupName=group)
         if not self._meta.leads:
             return created
+        self._rate.take(creator, group)
         self._put(created)
+        self._made[group] = self._clock.monotonic()
         _log.info("group %s created", group)
         return self._table[group]
 
@@ -177,14 +184,35 @@ class GroupTable:
             new += group.groupName not in self._table
         if new and len(self._table) + new > GROUPS_MAX:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"this broker keeps at most {GROUPS_MAX} groups")
+        for group in changed:
+            self._made.pop(group.groupName, None)
         self._put(*changed)
 
     def delete(self, group: str) -> bool:
         """Remove a group and what it is forbidden; tells whether it was there."""
         found = group in self._table
+        self._made.pop(group, None)
         if found or group in self._forbidden:
             self._change(Verb.DELETE, [group])
         return found
+
+    def collect(self, seconds: float, used: Callable[[str], bool]) -> list[str]:
+        """Delete groups that were made by being used, and that nobody has used for so long; returns them.
+
+        `used` tells whether somebody does now, or left an offset. Those that were made by request, or altered, stay, as
+        do those of before a start or a change of the lead.
+        """
+        now = self._clock.monotonic()
+        gone: list[str] = []
+        for group in [name for name, since in self._made.items() if now - since >= seconds]:
+            if not self._meta.leads or self._table.get(group) != SubscriptionGroupConfig(groupName=group):
+                del self._made[group]
+            elif group in self._forbidden or used(group):
+                self._made[group] = now
+            else:
+                gone.append(group)
+                self.delete(group)
+        return gone
 
     def readable(self, group: str, topic: str) -> bool:
         """Tell whether a group may read a topic, as far as code 353 is concerned."""
@@ -269,6 +297,8 @@ class GroupTable:
     def lead(self, *, first: bool) -> None:
         """Propose the system's groups where they are missing, or everything; see MetaTable."""
         missing = self._missing()
+        # Another one led meanwhile: what was made by request since is not known.
+        self._made.clear()
         if first:
             everything = [*self._table.values(), *missing]
             forbidden = [

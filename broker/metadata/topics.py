@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from broker.metadata.creation_rate import CreationRate
 from broker.metadata.operations import LocalMeta, MetaLog, Operation, Table, Verb
 from broker.metadata.system_topics import READ_WRITE, system_topics
 from broker.metadata.table_file import Chunks, ConfigFile, MetadataError, Stamp, stamp_part, table_text
@@ -86,6 +87,7 @@ class TopicTable:
         self._clock = clock
         self._meta: MetaLog = LocalMeta() if meta is None else meta
         self._applied = TopicState(DataVersion(0, 0, clock.now_ms()))
+        self._rate = CreationRate("topic", config, clock.monotonic)
         self._on_change = on_change
         # Of what is shown, for whoever tells the NameServers.
         self.changes = TopicChanges()
@@ -133,12 +135,18 @@ class TopicTable:
         return topic in self._system or names.is_system_topic(topic)
 
     def create_for_send(
-        self, topic: str, default_topic: str, default_queue_nums: int, topic_sys_flag: int = 0
+        self,
+        topic: str,
+        default_topic: str,
+        default_queue_nums: int,
+        topic_sys_flag: int = 0,
+        creator: object | None = None,
     ) -> TopicConfig | None:
         """Return the topic, made after the pattern of `default_topic` when that one lets others inherit.
 
         It gets at most `default_queue_nums` queues (what the client wants) and as many as the pattern has at most.
-        None when there is no such pattern, or no room for another topic.
+        None when there is no such pattern, or no room for another topic. Raises CommandError (SYSTEM_BUSY) when the
+        connection that sends, `creator`, makes too many.
         """
         if (known := self._table.get(topic)) is not None:
             return known
@@ -150,6 +158,7 @@ class TopicTable:
         if len(self._table) >= TOPICS_MAX:
             _log.warning("topic %s is not created: this broker has %d topics, its limit", topic, TOPICS_MAX)
             return None
+        self._rate.take(creator, topic)
         queues = max(0, min(default_queue_nums, pattern.writeQueueNums))
         created = TopicConfig(
             topicName=topic,

@@ -30,7 +30,7 @@ _WORDS = {
     Refusal.TRANSFERRING: "a transfer of the lead is under way, or no other member can take it: try again",
     Refusal.LOG_REFUSES: "the log takes nothing: see the leader's log and disk",
     Refusal.CHANGE_PENDING: "the last change of membership is not committed yet: try again",
-    Refusal.BUSY: "no other member is close enough to take the lead, or too much is under way: try again",
+    Refusal.BUSY: "no other member that has room is close enough to take the lead, or too much is under way: try again",
 }
 
 

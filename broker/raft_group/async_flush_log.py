@@ -93,6 +93,11 @@ class WrittenLog:
         return self._entries.full
 
     @property
+    def refused(self) -> str | None:
+        """See EntryLog.refused."""
+        return self._entries.refused
+
+    @property
     def cutting(self) -> bool:
         """See EntryLog.cutting."""
         return self._entries.cutting

@@ -42,7 +42,7 @@ from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
-# What a waiting request costs beside its body, bytes, about.
+# What a waiting request costs beside its body and header, bytes, about.
 _OVERHEAD_BYTES = 1024
 _BUSY = "[OVERLOAD]system busy, start flow control for a while"
 TOO_LATE = "not done: it came later than its client waits for an answer; try again"
@@ -55,7 +55,7 @@ _LIMITS = ForwardLimits()
 class _Forward:
     """A request on its way. `hold_seconds` is how much longer than the deadline the leader may take to answer."""
 
-    __slots__ = ("connection", "deadline", "hold_seconds", "number", "on_failure", "request")
+    __slots__ = ("bytes", "connection", "deadline", "hold_seconds", "number", "on_failure", "request")
 
     def __init__(
         self,
@@ -72,14 +72,11 @@ class _Forward:
         self.number = number
         self.hold_seconds = hold_seconds
         self.on_failure = on_failure
+        # What it counts towards the bound.
+        self.bytes = len(request.body) + request.header_bytes + _OVERHEAD_BYTES
 
     def __lt__(self, other: "_Forward") -> bool:
         return (self.deadline, self.number) < (other.deadline, other.number)
-
-    @property
-    def bytes(self) -> int:
-        """What it counts towards the bound."""
-        return len(self.request.body) + _OVERHEAD_BYTES
 
     def end(self, code: int, remark: str) -> None:
         """Answer that it failed: in a pull's own way, or with this code."""

@@ -22,7 +22,7 @@ from broker.raft_group.admin import told
 from broker.raft_group.async_flush_log import WrittenLog
 from broker.raft_group.join_intent import putting_aside, what_was_said
 from broker.raft_group.replication import RaftReplication
-from broker.raft_group.retention import GroupRetention, start_events
+from broker.raft_group.retention import GroupRetention, check_config, start_events
 from broker.raft_group.role import GroupRole
 from broker.raft_group.snapshot import MARKER, VOTE, StoreSource
 from broker.settings import decision as override
@@ -48,7 +48,6 @@ from runtime.clock import SteadyClock
 from runtime.late import late
 from runtime.listening import named_address
 from store.config import SYNC_FLUSH
-from store.errors import StoreDamaged
 from store.messagestore import MessageStore
 from store.raftlog.entrylog import EntryLog
 
@@ -79,7 +78,7 @@ class RaftGroup:
         """
         config, entries = live.broker, store.entries
         assert entries is not None, "the store was opened as a group member's"
-        _check_config(entries)
+        check_config(entries)
         self._said = what_was_said(live.store.root, entries)
         self.settings = replace(
             group_settings(config, config.group_name()), founds=self._said.founds, joins=self._said.joins
@@ -104,7 +103,7 @@ class RaftGroup:
             entries,
             self.role,
             loop,
-            writable=store.writable,
+            writable=lambda: store.writable() or self.starved,
             flush_metadata=self.meta.flush,
             pending_bytes_max=config.pendingBytesMax,
             now=clock.monotonic,
@@ -299,7 +298,7 @@ class RaftGroup:
             "brokerAddress": self._address,
             "leaderAddress": self._address if self.role.leads else self.role.leader_address,
             "flushDiskType": self._live.store.flushDiskType,
-            "writesRefused": self._store.refused,
+            "writesRefused": self._store.refused or self.starved,
             "pendingBytes": self.replication.pending_bytes,
             "warnings": [
                 *group_warnings(self.settings, durable=self._sync),
@@ -315,6 +314,11 @@ class RaftGroup:
     def age_seconds(self, member: str, clock_ms: int) -> tuple[float, float]:
         """Return how long ago another member's wall clock showed that, at least and at most."""
         return self.node.clocks.since_s(member, clock_ms)
+
+    @property
+    def starved(self) -> str | None:
+        """Why this member takes no messages though its own disk has room, as a leader; None when it does."""
+        return self.node.starved() if self.role.leads else None
 
     @property
     def clock_apart(self) -> str:
@@ -387,14 +391,4 @@ class RaftGroup:
             base_digest=base[2],
             config_index=node.config_index,
             peer_ids=tuple(peer.id for peer in self.settings.peers),
-        )
-
-
-def _check_config(entries: EntryLog) -> None:
-    """Raise StoreDamaged when the file in which the list of members stood is gone: it looks like retention at work."""
-    at = entries.last_config()
-    if at and at <= entries.base.index:
-        raise StoreDamaged(
-            f"entry {at} of the CommitLog, the list of the group's members, is damaged or missing: put its file back, "
-            f"or remove this member from the group, empty its store and add it again"
         )

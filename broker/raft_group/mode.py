@@ -270,7 +270,9 @@ class MemberMode(Mode):
         return self.group.clock_apart
 
     def waits_for(self) -> str | None:
-        """Return that nobody leads, as far as is known here."""
-        if self.role.leads or self.role.leader_address is not None:
+        """Return that nobody leads, as far as is known here, or that too few have room for what this leader is sent."""
+        if self.role.leads:
+            return self.group.starved
+        if self.role.leader_address is not None:
             return None
         return "no leader of the group is known"

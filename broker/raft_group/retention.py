@@ -20,6 +20,7 @@ from raft.protocol.group_node import GroupNode
 from raft.protocol.types import EntryType, Fate
 from remoting.errors import CommandError
 from runtime.late import late
+from store.errors import StoreDamaged
 from store.messagestore import MessageStore
 from store.raftlog.cleaner import GroupCleaner
 from store.raftlog.entrylog import EntryLog
@@ -184,3 +185,13 @@ class GroupRetention:
         self._renewing = False
         if fate is not Fate.COMMITTED:
             _log.info("raft: the list of members was not written anew: %s", fate.name)
+
+
+def check_config(entries: EntryLog) -> None:
+    """Raise StoreDamaged when the file in which the list of members stood is gone: it looks like retention at work."""
+    at = entries.last_config()
+    if at and at <= entries.base.index:
+        raise StoreDamaged(
+            f"entry {at} of the CommitLog, the list of the group's members, is damaged or missing: put its file back, "
+            f"or remove this member from the group, empty its store and add it again"
+        )

@@ -50,6 +50,7 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
     httpBindAddress: str = "127.0.0.1"  # ours
     httpEnable: bool = True  # ours
+    httpHostNames: str = ""  # ours: names, separated by ';', that HTTP is asked by besides its addresses
     namesrvAddr: str = ""  # "host:port;host:port"; empty: registered nowhere
     brokerConfigPath: str = ""
     configBlackList: str = "configBlackList"
@@ -99,6 +100,12 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     brokerFastFailureEnable: bool = True
     waitTimeMillsInSendQueue: int = 2500
     pullThreadPoolQueueCapacity: int = 100_000  # parked pulls; beyond it a pull is answered at once
+    # Topics, and groups, that one connection (another member's, of what is forwarded) has made by using them: so many
+    # at once, then so many a second (0: without a bound); beyond it SYSTEM_BUSY. A client with a hundred new ones is at
+    # work at once; one that never ends has filled the broker's 200,000 after five hours, not after twenty seconds.
+    autoCreateBurst: int = 100
+    autoCreatePerSecond: int = 10
+    connectionsPerAddressMax: int = 0  # on a port, of one address; 0: 4,096, of few a quarter; beyond it: closed
     coldReadThreads: int = 4  # threads that read pages which are not in memory
 
     def validate(self) -> None:
@@ -113,6 +120,9 @@ class BrokerConfig(RaftKeys, ClassicKeys):
         for key in _POSITIVE:
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
+        for key in ("connectionsPerAddressMax", "autoCreatePerSecond"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"{key}={getattr(self, key)}: it takes 0, or a number above")
         try:
             check_networks(self.adminAllowFrom)
         except ValueError as error:
@@ -126,7 +136,7 @@ class BrokerConfig(RaftKeys, ClassicKeys):
 
     def namesrv_addresses(self) -> tuple[str, ...]:
         """Return the NameServers, each once, in the order of the file."""
-        return tuple(dict.fromkeys(part.strip() for part in self.namesrvAddr.split(";") if part.strip()))
+        return tuple(dict.fromkeys(_names(self.namesrvAddr)))
 
     def name(self) -> str:
         """Return the broker's name: brokerName, or the host's name."""
@@ -147,9 +157,23 @@ class BrokerConfig(RaftKeys, ClassicKeys):
             return self.bindAddress
         return outgoing_ip()
 
+    def http_names(self) -> tuple[str, ...]:
+        """Return the names that HTTP answers to, besides addresses and localhost."""
+        return tuple(
+            filter(None, (*_names(self.httpHostNames), self.httpBindAddress, self.bindAddress, self.brokerIP1))
+        )
+
+    def auto_create_bounds(self) -> tuple[int, int]:
+        """Return how many topics or groups a connection may have made at once, and how many more a second."""
+        return self.autoCreateBurst, self.autoCreatePerSecond
+
     def register_period(self) -> float:
         """Return the seconds between two registrations."""
         return min(max(self.registerNameServerPeriod, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX) / 1000
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip())
 
 
 _POSITIVE = (
@@ -163,6 +187,7 @@ _POSITIVE = (
     "pendingBytesMax",
     "waitTimeMillsInSendQueue",
     "pullThreadPoolQueueCapacity",
+    "autoCreateBurst",
     "coldReadThreads",
     "reviveQueueNum",
     "shutdownForwardMs",

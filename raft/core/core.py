@@ -147,12 +147,23 @@ class Core(Voting):
         answering = [peer.member for peer in self.replication.peers.values() if peer.answered_at > since]
         return self.config.majority([*answering, self.self_id])
 
+    def starved(self) -> str | None:
+        """Return why messages would not be committed though they were appended here: most voters have no room."""
+        if not self.room.scarce or self.config is None:
+            return None
+        roomy = [voter for voter in self.voters if voter == self.self_id or self.room.has(voter)]
+        if self.config.majority(roomy):
+            return None
+        without = ", ".join(voter for voter in self.voters if voter not in roomy)
+        return f"no majority of the group has room on its disks: {without} have none"
+
     # -- links and time --
 
     def linked_to(self, peer: str, hello: Hello) -> None:
         """Note that a link came: what was under way may not have arrived, and what had may be gone."""
         self.replication.linked(peer, hello.last_index)
         self.joined(peer, hello)
+        self.room.met()
 
     def unlinked(self, peer: str) -> None:
         """Note that a link went: what was under way may not have arrived."""
@@ -175,6 +186,7 @@ class Core(Voting):
             self.step_aside("its disk takes nothing")
             leads = self.leads
         if leads:
+            self._led_at = now
             self._count()
         else:
             self.gate(now)
@@ -265,6 +277,9 @@ class Core(Voting):
         if self.log.durable < self.log.last.index:
             self.log.sync_soon()
         self.advance()
+        if answer is None and self.log.full:
+            # Of the room that it lacks the leader hears at once.
+            answer = self.follower.unready(fields["seq"])
         if answer is not None and not self._will_acknowledge(answer, fields["entries"]):
             self.send(peer, answer)
 

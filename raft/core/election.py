@@ -14,6 +14,7 @@ from raft.core.hooks import Hooks
 from raft.core.prevote import Ask, PreVote, Stance, may_grant, may_stand
 from raft.core.pysyncobj import Election
 from raft.core.reasons import counts, reason_of
+from raft.core.room import STAND_BACK_TIMEOUTS, Room
 from raft.core.votefile import VoteFile
 from raft.protocol.config import GroupConfig
 from raft.protocol.hello import Hello
@@ -66,6 +67,9 @@ class Voting:
         self.hellos: dict[str, Hello] = {}
         self._trusted: dict[str, bool] = {}
         self.clocks = self.clocks_class(outside.steady, settings.self_id)
+        self.room = Room(self.now, log)
+        # When somebody led last, this member or another, as far as it knows.
+        self._led_at = self.now()
         self.prevote = PreVote()
         self._by_transfer = False
         self._voted_for_us: tuple[int, set[str]] = (0, set())
@@ -126,6 +130,7 @@ class Voting:
         self.hellos[peer] = hello
         self._trusted.clear()
         self.clocks.met(peer, hello)
+        self.room.heard(peer, hello)
         self.election.joined(peer, connected=True)
 
     def left(self, peer: str) -> None:
@@ -161,7 +166,8 @@ class Voting:
         election = self.election
         if election.deadline >= now:
             return
-        self.held_back = self.refuse_to_stand() or ""
+        # A leader that asks knows who has room.
+        self.held_back = self.refuse_to_stand() or (not election.asked_to_stand and self.stand_back()) or ""
         if self.held_back:
             election.decline_to_stand()
             election.deadline = self.now() + self.election_timeout()
@@ -217,11 +223,27 @@ class Voting:
             return "CONFIG names another disk for this member (R6)"
         if self.disk_stuck():
             return "its disk takes nothing"
-        if self.log.full:
-            # It may have room for a no-op, but whoever has room for messages should lead, and has it now.
-            return "its disk is full"
         self.clocks.look(self.config, now=True)
         return self.clocks.apart or None
+
+    def stand_back(self) -> str | None:
+        """Return why this member leaves it to others to stand, for a while; None when it does not.
+
+        It has room for a no-op, but whoever has room for messages should lead.
+        """
+        why = self.log.refused
+        others = self.voters_with_room() if why is not None else []
+        if not others:
+            return None
+        waited = self.now() - max(self._appended_at, self._led_at)
+        if waited >= STAND_BACK_TIMEOUTS * self.settings.election_ms_max / 1000:
+            return None
+        return f"its log takes nothing ({why}); with room: {', '.join(others)}"
+
+    def voters_with_room(self) -> list[str]:
+        """Return the other voters that can be reached, and whose logs take messages as far as is known."""
+        voters = self.config.voters if self.config is not None else ()
+        return [voter for voter in voters if voter in self.linked and self.trusts(voter) and self.room.has(voter)]
 
     def refuse_vote(self, peer: str, ask: Ask) -> str | None:
         """Return why a peer gets neither vote nor pre-vote, None when nothing is against it."""

@@ -79,7 +79,8 @@ class Follower:
                 self._refused = str(error)
                 _log.warning("entries %s.. of %s are refused: %s", fields["prev_index"] + 1, self._leader, error)
             return None
-        self._refused = ""
+        if entries:
+            self._refused = ""
         verified = max(prev, entries[-1].index if entries else prev)
         self.verified = max(self.verified, verified)
         self._leader_commit = max(self._leader_commit, fields["commit"])

@@ -3,6 +3,7 @@
 import logging
 
 from raft.core.core import Core
+from raft.core.room import SEEK_AGAIN_SECONDS, SEEK_SECONDS
 from raft.protocol.types import Refusal
 
 _log = logging.getLogger(__name__)
@@ -20,6 +21,7 @@ class Handover:
         self._term = 0
         self._until = 0.0
         self._preferred_at = 0.0
+        self._seek_at = 0.0
         self._fled: int | None = None
 
     @property
@@ -30,25 +32,30 @@ class Handover:
     def begin(self, to: str | None, *, odd: bool = False) -> Refusal | None:
         """Start handing over to a voter, or to the one that is furthest; BUSY when none can be reached.
 
-        One whose clock is far from this member's may not stand anyway; with `odd` it is this member's that is wrong.
+        One without room on its disk only when nobody that is close has any; one that is named when nobody has. One
+        whose clock is far from this member's may not stand anyway; with `odd` it is this member's that is wrong.
         """
         core = self._core
         if not core.leads or core.config is None:
             return Refusal.NOT_LEADER
         if self.target is not None:
             return Refusal.TRANSFERRING
+        near = core.log.last.index - core.settings.catch_up_entries
         ready = [
-            (peer.match, voter)
+            (peer.match >= near, core.room.has(voter), peer.match, voter)
             for voter, peer in core.replication.peers.items()
             if voter in core.linked
             and core.config.is_voter(voter)
             and core.trusts(voter)
             and (odd or not core.clocks.is_odd(voter))
-            and to in {None, voter}
         ]
-        if not ready:
+        best = max((each for each in ready if to in {None, each[-1]}), default=None)
+        if best is None:
             return Refusal.BUSY
-        self.target, self.told, self._term = max(ready)[1], False, core.election.term
+        if to is not None and not best[1] and (core.log.refused is None or any(each[1] for each in ready)):
+            # It would hand the lead on at once.
+            return Refusal.BUSY
+        self.target, self.told, self._term = best[-1], False, core.election.term
         self._until = core.now() + core.settings.transfer_ms / 1000
         _log.info("handing over the lead to %s", self.target)
         return None
@@ -82,7 +89,30 @@ class Handover:
             core.step_aside(why)
         self._fled = term
 
-    def prefer(self) -> None:
+    def seek(self) -> None:
+        """Hand over when another member should lead: one that has room, or the preferred one."""
+        self._seek_room()
+        self._prefer()
+
+    def _seek_room(self) -> None:
+        """Hand over to a member that has room, once this one's log has taken nothing for SEEK_SECONDS.
+
+        It must have caught up, or nearly: a transfer is given up soon. While nobody has room the lead stays.
+        """
+        core = self._core
+        if core.room.lacking_s < SEEK_SECONDS or self.target is not None or core.now() < self._seek_at:
+            return
+        peers, last = core.replication.peers, core.log.last.index
+        near = [
+            (peers[voter].match, voter)
+            for voter in core.voters_with_room()
+            if voter in peers and last - peers[voter].match <= core.settings.catch_up_entries
+        ]
+        if near and self.begin(max(near)[1]) is None:
+            self._seek_at = core.now() + SEEK_AGAIN_SECONDS
+            _log.warning("this member's log takes nothing (%s): another one is to lead", core.log.refused)
+
+    def _prefer(self) -> None:
         """Hand over to the preferred leader whenever it has caught up, looked at every preferred_check_ms."""
         core, wanted = self._core, self._core.settings.preferred_leader
         if not wanted or wanted == core.self_id or self.target is not None or core.now() < self._preferred_at:

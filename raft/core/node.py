@@ -58,8 +58,7 @@ class RaftNode:
         self.steady = clock if isinstance(clock, SteadyClock) else SteadyClock(clock)
         self.monotonic = clock.monotonic
         self.send = send
-        self.ended = True
-        self._started = False
+        self.ended, self._started = True, False
         self._log = log
         self._hello = hello
         self._events = events
@@ -76,7 +75,7 @@ class RaftNode:
             self._handover = Handover(self._core)
             self._repair = Repair(self._core, self._ask_reset)
         core, founding, repair = self._core, self._founding, self._repair
-        self.append_times = core.replication.times
+        self.append_times, self.starved = core.replication.times, core.starved
         self._handlers: dict[MessageKind, Callable[[str, RaftMessage], object]] = {
             MessageKind.HELLO: self._hello_again,
             MessageKind.APPEND: self._append_or_reset,
@@ -136,16 +135,18 @@ class RaftNode:
         self._founding.step()
         self._repair.step()
         core.clocks.look(core.config)
+        if core.room.look():
+            self._say_hello()
         if core.leads:
             if core.clocks.apart:
                 self._handover.flee(core.clocks.apart)
             else:
                 self._membership.promote_ready()
-                self._handover.prefer()
+                self._handover.seek()
         self._handover.step()
         core.tick()
         self._handover.step()
-        due = min(core.next_at(), self._handover.next_at, self._repair.next_at)
+        due = min(core.next_at(), self._handover.next_at, self._repair.next_at, core.room.say_at)
         if core.config is None or core.linked:
             due = min(due, max(self._founding.next_at, core.now()))
         return max(0.0, due - core.now())
@@ -387,8 +388,8 @@ class RaftNode:
             self._events.reset_wanted(leader)
 
     def _say_hello(self) -> None:
-        """Let the peers know of this member's group and CONFIG, which their trust depends on."""
-        hello = self._hello().encode()
+        """Let the peers know of this member's group and CONFIG, which their trust depends on, and of its room."""
+        hello = self._core.room.marked(self._hello()).encode()
         for peer in sorted(self._core.linked):
             self.send(peer, RaftMessage(MessageKind.HELLO, {"hello": hello}))
 

@@ -26,6 +26,7 @@ def describe(core: Core) -> dict[str, Any]:
         "durable": log.durable,
         "floor": log.floor,
         "full": log.full,
+        "refused": log.refused,
         "whole": log.whole,
         "damaged": list(log.damaged) if log.damaged is not None else None,
         "config_index": core.config_index,
@@ -59,6 +60,7 @@ def _peers(core: Core) -> dict[str, dict[str, Any]]:
             "lag": max(0, last - peer.match),
             "probing": peer.probing,
             "bytes_open": peer.bytes_open,
+            "room": core.room.has(peer.member),
             "last_ack_ms": _ms(now - peer.answered_at),
         }
         for peer in core.replication.peers.values()

@@ -20,6 +20,7 @@ from raft.network.link import Link, LinkLimits, LinkOwner
 from raft.protocol.hello import Hello, HelloError
 from raft.protocol.messages import RaftMessage
 from runtime.listening import is_loopback, stop_accepting
+from runtime.quiet import FewLines
 from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ _log = logging.getLogger(__name__)
 _BACKLOG = 64
 # Reasons remembered so that the same one is not logged at every attempt; the oldest is forgotten beyond it.
 _COMPLAINTS_MAX = 256
+# Lines in ten seconds about links that never got through the handshake.
+_STRANGER_LINES = 32
 # A link must have lived this long before the next dialling starts with the shortest wait again.
 _STEADY_SECONDS = 1.0
 # How long close() waits for what is still to be sent.
@@ -106,6 +109,7 @@ class PeerTransport:
         self._tasks = Tasks(f"raft-{self_id}")
         self._server: asyncio.Server | None = None
         self._complaints: OrderedDict[str, str] = OrderedDict()
+        self._strangers = FewLines(_STRANGER_LINES)
         self._closing = False
         # Links of others that ended before they had proved whose they are.
         self.refused = 0
@@ -306,7 +310,8 @@ class PeerTransport:
             self._copies.gone(link)
             return
         self.refused += not link.opened
-        self._complain(f"from {peer}", f"the link from {peer or 'somebody'} at {host} is closed: {reason}")
+        key, text = f"from {peer or host}", f"the link from {peer or 'somebody'} at {host} is closed: {reason}"
+        self._complain(key, text, proved=link.opened)
         if self._in.get(peer) is link:
             del self._in[peer]
 
@@ -314,9 +319,13 @@ class PeerTransport:
         for link in list(self._links):
             link.beat()
 
-    def _complain(self, key: str, text: str) -> None:
-        """Log a reason once, not at each attempt that fails for it."""
+    def _complain(self, key: str, text: str, *, proved: bool = True) -> None:
+        """Log a reason once, not at each attempt that fails for it.
+
+        Who has not `proved` to be somebody may give a new name and a new reason each time, and gets few lines.
+        """
         known = self._closing or self._complaints.get(key) == text
+        known = known or not (proved or self._strangers.let())
         self._complaints[key] = text
         self._complaints.move_to_end(key)
         if len(self._complaints) > _COMPLAINTS_MAX:

@@ -22,6 +22,9 @@ CLOCKS = "clocks"
 # REPAIR_READ is answered (raft/core/repair.py).
 REPAIR_BY_BYTES = "repair-by-bytes"
 FEATURES: tuple[str, ...] = (CLOCKS, REPAIR_BY_BYTES)
+# Said beside them as long as it is so: the member's log takes no messages (raft/core/room.py). A word, for members of
+# older programs pass over those that they do not know.
+NO_ROOM = "no-room"
 FEATURES_MAX = 64
 FEATURE_CHARS_MAX = 32
 GROUP_CHARS_MAX = 127

@@ -199,6 +199,11 @@ class Log(Protocol):
         ...
 
     @property
+    def refused(self) -> str | None:
+        """Why it takes no messages, None when it does: without room for them a member should not lead."""
+        ...
+
+    @property
     def cutting(self) -> bool:
         """Whether the disk has yet to follow a cut: until it has, accept() refuses and append() waits (R11)."""
         ...

@@ -98,6 +98,17 @@ class Disk:
         """Keep room for replace() to write a file of so many bytes on a full disk, if there is any."""
         reserve(path, size)
 
+    def keep_room(self, path: Path, size: int) -> None:
+        """Have a file hold so many bytes of the disk; after an error it is not there."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(fd)
+
     def unlink(self, path: Path) -> None:
         """Remove a file; one that is not there is no error."""
         with contextlib.suppress(FileNotFoundError):
@@ -110,6 +121,11 @@ class Disk:
     def map(self, fd: int, size: int) -> mmap.mmap:
         """Map a file for reading; its pages are those that pwrite fills."""
         return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+
+    def free_bytes(self, folder: Path) -> int:
+        """Return the bytes that can still be had on a file system (without the superuser's)."""
+        facts = os.statvfs(folder)
+        return facts.f_bavail * facts.f_frsize
 
     def used_ratio(self, folder: Path) -> float:
         """Return the used part of the file system, 0 to 1, as `df` counts it (without the superuser's reserve)."""

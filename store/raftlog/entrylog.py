@@ -14,7 +14,7 @@ from store.controlrecord import CLASSIC_FROM_HERE, Control
 from store.errors import is_full
 from store.files.beginning import config_before
 from store.raftlog.entrybuild import EntryBuilder, Place, Records
-from store.raftlog.entrycheck import check_entries
+from store.raftlog.entrycheck import Checked, check_entries
 from store.raftlog.entryparts import EntryParts
 from store.raftlog.entryrepair import Mender
 from store.raftlog.entryview import EntryView
@@ -154,8 +154,8 @@ class EntryLog(EntryView):
     def accept(self, entries: Sequence[Entry]) -> None:
         """Append a leader's entries verbatim behind `last`, all checked first.
 
-        Raises EntryRefused, also while `cutting` and when there is no room: nothing was written;
-        OSError.
+        Raises EntryRefused, also while `cutting` and when there is no room: nothing was written, or on a full disk what
+        stands before the first messages; OSError.
         """
         self._check_writable()
         if self.cutting:
@@ -164,6 +164,16 @@ class EntryLog(EntryView):
             # Not answered, a leader sends them again: that is how fast this member is until there is room.
             raise EntryRefused("too many queue entries wait for room on the disk")
         checked = check_entries(entries, self.last, self._last_config, self._file_bytes)
+        if self._parts.health.full is not None:
+            # For those there may be room: what messages leave (R12).
+            kinds = [each.control.kind for each in checked]
+            first = kinds.index(EntryType.MESSAGES) if EntryType.MESSAGES in kinds else 0
+            self._take(checked[:first])
+            checked = checked[first:]
+        self._take(checked)
+
+    def _take(self, checked: Sequence[Checked]) -> None:
+        """Write entries of another member that fit."""
         log = self._log
         try:
             for control, data in checked:
@@ -238,6 +248,8 @@ class EntryLog(EntryView):
         parts = self._parts
         kinds = {control.kind for control, _ in entries}
         try:
+            if EntryType.MESSAGES in kinds:
+                parts.health.regain()
             self._log.secure(self._leaves(kinds))
             self._log.write()
         except OSError as error:
@@ -275,6 +287,7 @@ class EntryLog(EntryView):
         if health.waits or self.cutting or self._log.pending_bytes:
             return
         try:
+            health.regain()
             self._log.secure(self._leaves({EntryType.MESSAGES}))
         except OSError as error:
             if not is_full(error):
@@ -286,7 +299,12 @@ class EntryLog(EntryView):
     @property
     def full(self) -> bool:
         """Whether the disk had no room for an entry a moment ago: until it is asked again nothing is accepted."""
-        return self._parts.health.waits
+        return self._parts.health.closed
+
+    @property
+    def refused(self) -> str | None:
+        """Why it takes no messages, None when it does; also while it is found out whether there is room again."""
+        return self._parts.health.reason
 
     # -- durable and committed
 

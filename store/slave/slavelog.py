@@ -190,6 +190,7 @@ class SlaveLog:
     def _write(self, data: bytes) -> None:
         log, parts = self._log, self._parts
         try:
+            parts.health.regain()
             log.take_over(data)
             log.write()
             parts.health.wrote()

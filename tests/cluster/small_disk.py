@@ -1,4 +1,4 @@
-"""A small file system in memory that real processes keep their stores on, and that can really be full.
+"""A small file system, in memory or an ext4 in a file, that real processes keep their stores on and that can be full.
 
 It is mounted in a mount namespace of its own, which a process holds that ends with its standard input: whatever ends
 this one, nothing is left. Servers are brought into it by nsenter; from here it is reached through /proc.
@@ -8,10 +8,16 @@ import os
 import subprocess
 from pathlib import Path
 
+from chaos.host.loopdisk import MAKE
 from chaos.host.namespaces import tool
 from chaos.host.processes import ServerProcess
 
 _HOLD = 'mount -t tmpfs -o "size=$1" tmpfs "$2" && echo mounted && exec cat'
+# The loop device goes with the mount.
+_HOLD_EXT4 = (
+    f'truncate -s "$1" "$2.ext4" && mkfs.ext4 {" ".join(MAKE)} "$2.ext4" && mount -t ext4 -o loop "$2.ext4" "$2"'
+    " && echo mounted && exec cat"
+)
 BALLAST = "ballast"
 _PIECE = bytes(4096)
 
@@ -23,7 +29,8 @@ class NoNamespace(Exception):
 class SmallDisk:
     """Mounted at `path` for those who run in it."""
 
-    def __init__(self, path: Path, size_bytes: int) -> None:
+    def __init__(self, path: Path, size_bytes: int, *, ext4: bool = False) -> None:
+        """An ext4 keeps 4 MiB of it for its journal, and takes root."""
         unshare, nsenter, mount = tool("unshare"), tool("nsenter"), tool("mount")
         if unshare is None or nsenter is None or mount is None:
             raise NoNamespace("unshare, nsenter or mount is not installed")
@@ -31,7 +38,7 @@ class SmallDisk:
         root = os.geteuid() == 0
         self._holder = subprocess.Popen(
             [unshare, *([] if root else ["--user", "--map-root-user"]), "--mount", "--",
-             "sh", "-c", _HOLD, "sh", str(size_bytes), str(path)],
+             "sh", "-c", _HOLD_EXT4 if ext4 else _HOLD, "sh", str(size_bytes), str(path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         pipes = self._holder.stdin, self._holder.stdout, self._holder.stderr

@@ -134,6 +134,26 @@ async def test_an_unknown_topic_without_auto_creation(tmp_path: Path, client: Re
         assert (await ask(client, broker, RequestCode.PULL_MESSAGE, pull_header(topic="New"))).code == 17
 
 
+async def test_one_connection_makes_so_many_topics_and_groups_at_once(tmp_path: Path, client: RemotingClient) -> None:
+    slow = {"autoCreateBurst": "5", "autoCreatePerSecond": "1", "namesrvAddr": ""}
+    async with running(tmp_path, slow) as broker:
+        for prefix in ("New-", "%RETRY%New-"):
+            codes = []
+            for number in range(40):
+                header = v2(topic=f"{prefix}{number}")
+                codes.append((await ask(client, broker, RequestCode.SEND_MESSAGE_V2, header, b"x")).code)
+            assert codes[:5] == [0] * 5
+            assert set(codes) == {0, ResponseCode.SYSTEM_BUSY}
+        # Who has come by another connection is let.
+        other = RemotingClient()
+        try:
+            assert (await ask(other, broker, RequestCode.SEND_MESSAGE_V2, v2(topic="Other"), b"x")).code == 0
+        finally:
+            await other.close()
+        # What is there is served as before.
+        assert (await ask(client, broker, RequestCode.SEND_MESSAGE_V2, v2(topic="New-0"), b"x")).code == 0
+
+
 async def test_a_negative_queue_is_chosen_by_the_broker(broker: Broker, client: RemotingClient) -> None:
     answer = await ask(client, broker, RequestCode.SEND_MESSAGE_V2, v2(queue_id=-1))
     assert answer.code == ResponseCode.SUCCESS

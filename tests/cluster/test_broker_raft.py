@@ -13,6 +13,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.headers.registry import GetRouteInfoRequestHeader
+from tests.cluster.broker_peer import ask, v2
 from tests.cluster.raft_cluster import RaftCluster, read_all
 
 
@@ -171,3 +172,26 @@ async def test_the_preferred_leader_gets_the_lead_back_after_its_restart(tmp_pat
         await led_by("n1")
     finally:
         await group.close()
+
+
+async def test_whether_topics_are_made_by_sends_is_for_the_leader_to_say(group: RaftCluster) -> None:
+    client = RemotingClient()
+
+    async def codes(topic: str) -> set[int]:
+        """What the members answer to a send; who does not lead hands it on."""
+        found = [
+            await ask(client, each, RequestCode.SEND_MESSAGE_V2, v2(topic), b"x") for each in group.brokers.values()
+        ]
+        return {answer.code for answer in found}
+
+    try:
+        leader = group.brokers[await group.leader()]
+        assert await codes("Made") == {0}
+        answer = await ask(client, leader, RequestCode.UPDATE_BROKER_CONFIG, body=b"autoCreateTopicEnable=false")
+        assert answer.code == 0, answer
+        assert await codes("Refused") == {int(ResponseCode.TOPIC_NOT_EXIST)}
+        assert await leader.hand_over()
+        await group.leader()
+        assert await codes("Allowed") == {0}
+    finally:
+        await client.close()

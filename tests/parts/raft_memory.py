@@ -57,6 +57,7 @@ class MemoryLog:
         self.damaged: tuple[int, int] | None = None
         self.fail_settling: Exception | None = None
         self.full = self.cutting = False
+        self.refused: str | None = None
         self.mending = NothingToMend()
 
     @property

@@ -36,6 +36,8 @@ class MemoryLog:
         self.cuts: list[int] = []
         self.failing: OSError | None = None
         self.full = False
+        # No room for messages, but what they leave for no-ops and META.
+        self.lacking = False
         self.cutting = False
         self.mending = MemoryMending(self)
 
@@ -72,6 +74,10 @@ class MemoryLog:
         assert commit <= last.index
         self._put(Entry(last.index + 1, term, last.end, bytes([kind]) + payload))
         return last.index + 1
+
+    @property
+    def refused(self) -> str | None:
+        return "the disk is full" if self.full or self.lacking else None
 
     def _put(self, entry: Entry) -> None:
         last = self.last

@@ -45,14 +45,21 @@ class Log:
 
 class Topics:
     def __init__(self) -> None:
+        self.creator: object | None = None
         self.table = {"T": TopicConfig("T", 4, 4), "Pattern": TopicConfig("Pattern", 8, 8, 7)}
 
     def get(self, topic: str) -> TopicConfig | None:
         return self.table.get(topic)
 
     def create_for_send(
-        self, topic: str, default_topic: str, default_queue_nums: int, topic_sys_flag: int = 0
+        self,
+        topic: str,
+        default_topic: str,
+        default_queue_nums: int,
+        topic_sys_flag: int = 0,
+        creator: object | None = None,
     ) -> TopicConfig | None:
+        self.creator = creator
         pattern = self.table.get(default_topic)
         if pattern is None:
             return None
@@ -91,7 +98,9 @@ class Setting:
         self.groups = {"G": SubscriptionGroupConfig(groupName="G", retryMaxTimes=2)}
         self.failures = 0
         self.elsewhere: list[Command] = []
-        checks = MessageChecks(self.live, self.topics, self.groups.get, self.clock, lambda below: below - 1)
+        checks = MessageChecks(
+            self.live, self.topics, lambda name, _: self.groups.get(name), self.clock, lambda below: below - 1
+        )
         host = pack_host("192.0.2.1", 10911)
         self.send = SendHandlers(
             self.live,

@@ -241,7 +241,10 @@ class Storm:
             self.world.say(lambda: f"the power of {member.name} goes in {operations} operations")
 
     def _fill_disk(self) -> None:
-        """Fill the disk of one, or of all but a new one: a member cannot begin without any room."""
+        """Fill the disk of one, or of all but a new one: a member cannot begin without any room.
+
+        For so long now and then that the lead moves, and others are elected meanwhile.
+        """
         member = self._pick()
         if member is None:
             return
@@ -250,7 +253,8 @@ class Storm:
         for each in members:
             self.world.say(lambda each=each: f"the disk of {each.name} is full")  # type: ignore[misc]  # a bound default
             each.disk.full = True
-            self.world.after(0.1 + self.rng.random() * 3, lambda each=each: self._drain(each))  # type: ignore[misc]
+            seconds = 0.1 + self.rng.random() * self.rng.choice((1, 3, 6))
+            self.world.after(seconds, lambda each=each: self._drain(each))  # type: ignore[misc]
 
     def _drain(self, member: Member) -> None:
         self.world.say(lambda: f"the disk of {member.name} has room")

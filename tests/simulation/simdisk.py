@@ -164,6 +164,9 @@ class SimDisk(Disk):
     def used_ratio(self, _folder: Path) -> float:
         return 0.1
 
+    def free_bytes(self, _folder: Path) -> int:
+        return 0 if self.full else 1 << 40
+
     def reserve(self, path: Path, size: int) -> None:
         if not self.full:
             super().reserve(path, size)

@@ -1,5 +1,6 @@
 """Files and queues that are gone, and starts that are killed: the planted bugs that forget about it are caught."""
 
+import errno
 import logging
 import re
 from collections.abc import Iterator
@@ -178,13 +179,16 @@ def all_disks_are_full(script: Script) -> None:
         member.disk.full = True
     leader = script.member("n0")
     sent = 0
-    for body in (BIG, b""):
-        while not leader.log.full:
-            sent += 1
-            script.send("n0", b"%d " % sent + body)
-            script.run(0.05)
-        # Until its disk is asked again.
-        script.run(1.5)
+    while leader.log.refused is None:
+        sent += 1
+        # Small ones at last, which leave as little as can be.
+        script.send("n0", b"%d " % sent + (BIG if leader.log.last.end < FILE_BYTES else b""))
+        script.run(0.05)
+    for member in members:
+        # The others, whose logs are as long, find it out at the same moment, and say so.
+        full = OSError(errno.ENOSPC, "the disk is full")
+        script.world.run_on(member, lambda member=member, full=full: member.store._health.no_room(full))  # type: ignore[misc]  # bound defaults
+    script.run(3)
     for name in ("n1", "n2", "n0") * 2:
         script.lead(name)
         script.run(1.5)

@@ -108,6 +108,7 @@ async def test_the_black_list_can_be_longer(tmp_path: Path) -> None:
         "bindAddress=10.9.9.9",
         "listenPort=10999",
         "httpBindAddress=0.0.0.0",
+        "httpHostNames=evil.example",
         "brokerIP1=10.9.9.9",
         "haMasterAddress=10.9.9.9:10912",
         "raftSecretFile=/tmp/mine",

@@ -283,6 +283,9 @@ async def test_the_bounds_are_answered_with_busy() -> None:
         assert (await client.invoke(member.address, send(), 5.0)).code == ResponseCode.SYSTEM_BUSY
         assert {(await answer).code for answer in two} == {ResponseCode.SERVICE_NOT_AVAILABLE}
         assert (await client.invoke(member.address, send(b"x" * 4096), 5.0)).code == ResponseCode.SYSTEM_BUSY
+        many = send()
+        many.raw_ext = {**many.ext, "x": "y" * 4096}
+        assert (await client.invoke(member.address, many, 5.0)).code == ResponseCode.SYSTEM_BUSY
         assert member.forwarder.pending == 0
     finally:
         await client.close()

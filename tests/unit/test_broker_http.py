@@ -195,8 +195,15 @@ async def test_how_long_the_loop_was_held_up_is_shown(face: Face) -> None:
 async def test_a_full_disk_is_counted(face: Face) -> None:
     name = series("raftmq_storage_writes_refused")
     assert (await face.metrics())[name] == 0
+    changes, reserve = series("raftmq_storage_writability_changes_total"), series("raftmq_storage_reserve_bytes")
+    assert (await face.metrics())[reserve] > 0
     face.parts.store.tables_full(OSError(errno.ENOSPC, "No space left on device"))
-    assert (await face.metrics())[name] == 1
+    found = await face.metrics()
+    assert (found[name], found[changes], found[reserve]) == (1, 1, 0)
+    face.parts.store.tables_full(None)
+    found = await face.metrics()
+    assert (found[name], found[changes]) == (0, 2)
+    assert found[reserve] > 0
 
 
 async def test_lag_and_its_limit(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,25 @@ async def test_the_limits(tmp_path: Path) -> None:
     assert table.namespace("ns") == {"a": "1", "b": "2"}
 
 
+async def test_all_together_have_a_length(tmp_path: Path) -> None:
+    path = tmp_path / "kv.json"
+    table = KVConfig(path, entries_max=100, characters_max=30)
+    await table.put("ns", "a", "x" * 10)
+    await table.put("ns", "b", "x" * 10)
+    with pytest.raises(CommandError, match=r"holds 26 characters already \(kvCharactersMax") as full:
+        await table.put("ns", "c", "xx")
+    assert full.value.code == 1
+    await table.put("ns", "c", "x")
+    await table.put("ns", "a", "y" * 10)
+    with pytest.raises(CommandError, match="kvCharactersMax"):
+        await table.put("ns", "a", "y" * 11)
+    await table.delete("ns", "b")
+    again = KVConfig(path, entries_max=100, characters_max=30)
+    await again.put("ns", "a", "y" * 20)
+    with pytest.raises(CommandError, match="kvCharactersMax"):
+        await again.put("ns", "b", "y")
+
+
 class SlowDisk:
     """Writes when it is let to, and counts."""
 

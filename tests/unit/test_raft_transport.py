@@ -174,6 +174,22 @@ async def test_who_is_no_member_or_refused_is_told_so(caplog: pytest.LogCaptureF
     assert "this member refuses: another disk" in text
 
 
+async def test_strangers_get_few_lines_whatever_they_send(caplog: pytest.LogCaptureFixture) -> None:
+    a = Party("n0")
+    async with started(a):
+        for number in range(100):
+            reader, writer = await asyncio.open_connection(*a.address)
+            writer.write(struct.pack(">I", 0x7F000000 + number))
+            async with asyncio.timeout(20):
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+    lines = {record.message for record in caplog.records if "from somebody" in record.message}
+    assert 16 <= len(lines) <= 64
+
+
 @pytest.mark.parametrize(
     ("hello", "said"), [(hello_of("n5").encode(), "n1 calls itself n5"), (b"junk", "a hello that cannot be read")]
 )

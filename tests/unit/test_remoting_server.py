@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 import uvloop
 
+from remoting import per_address
 from remoting.codec import encode
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ROCKETMQ, Command
@@ -227,6 +228,52 @@ async def test_connections_beyond_the_limit_are_refused(caplog: pytest.LogCaptur
         assert len(server.connections) == 1
         assert closed == []
     assert "refused, 1 connections are open" in caplog.text
+
+
+async def test_a_flood_of_refused_frames_and_connections_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving({ECHO: echo}, ServerLimits(connections_max=2)) as (server, _peer):
+        for _ in range(30):
+            other = await connect(server)
+            other.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert await other.ended()
+            await other.close()
+            while len(server.connections) > 1:
+                await asyncio.sleep(0)
+        other = await connect(server)
+        other.ask(ECHO)
+        await other.receive()
+        for _ in range(30):
+            refused = await connect(server)
+            assert await refused.ended()
+            await refused.close()
+        await other.close()
+    kinds = [record.getMessage().partition(" ")[2].partition(" ")[2] for record in caplog.records]
+    assert kinds == [
+        "closed, it sent no frame but HTTP; the HTTP port is another one",
+        "refused, 2 connections are open",
+    ]
+
+
+async def test_connections_of_one_address_are_limited(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # All that a test can come from is loopback, which is not limited.
+    monkeypatch.setattr(per_address, "is_loopback", lambda _: False)
+    async with serving({ECHO: echo}, ServerLimits(connections_per_address_max=2)) as (server, peer):
+        second, third = await connect(server), await connect(server)
+        assert await third.ended()
+        await third.close()
+        for allowed in (peer, second):
+            allowed.ask(ECHO)
+            await allowed.receive()
+        assert "refused, its address has 2 connections" in caplog.text
+        await second.close()
+        while len(server.connections) > 1:
+            await asyncio.sleep(0)
+        fourth = await connect(server)
+        fourth.ask(ECHO)
+        await fourth.receive()
+        await fourth.close()
 
 
 async def test_opening_and_closing_are_told_once_each() -> None:

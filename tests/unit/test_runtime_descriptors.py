@@ -42,3 +42,10 @@ def test_fewer_connections_than_usual_are_said(
     assert limits.idle_seconds == 7.0
     assert limits.connections_max == (soft - min(1024, soft // 2)) // 2
     assert [record.levelname for record in caplog.records] == [level]
+    assert limits.connections_per_address_max == limits.connections_max // 4
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0, 4096), (7, 7), (19_000, 19_000)])
+def test_an_address_has_its_part(monkeypatch: pytest.MonkeyPatch, asked: int, given: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (ENDLESS, ENDLESS))
+    assert server_limits(7.0, per_address=asked).connections_per_address_max == given

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from runtime import loop as uv
-from runtime.listening import exposed, is_loopback, stop_accepting
+from runtime.listening import exposed, is_loopback, origin, stop_accepting
 
 Runner = Callable[[Coroutine[None, None, None]], None]
 
@@ -65,3 +65,17 @@ def test_what_only_this_machine_reaches_is_exposed_to_nobody(host: str) -> None:
 def test_an_address_that_others_reach_is_said_to_have_no_access_control(host: str) -> None:
     assert not is_loopback(host)
     assert f"no access control: whoever reaches {host} may" in (exposed(host) or "")
+
+
+@pytest.mark.parametrize(
+    ("host", "counted"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_what_an_address_counts_as(host: str, counted: str) -> None:
+    assert origin(host) == counted

@@ -9,7 +9,7 @@ import pytest
 from raft.protocol.types import EntryRefused, EntryType
 from runtime.clock import ManualClock
 from store.files.disk import Disk
-from store.log.health import FULL_DISK_RETRY_SECONDS
+from store.log.health import CLOSED_SECONDS, FULL_DISK_RETRY_SECONDS, RELAPSE_SECONDS
 from store.types import PutStatus
 from tests.parts.entry_tools import Node, lead, open_node, sent
 from tests.parts.store_tools import FILE_BYTES, record
@@ -33,6 +33,9 @@ class SmallDisk(Disk):
                 raise OSError(errno.ENOSPC, "No space left on device", path)
             self.room -= new
         self.given[path] = max(self.given.get(path, 0), offset + length)
+
+    def free_bytes(self, folder: Path) -> int:
+        return super().free_bytes(folder) if self.room is None else self.room
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> None:
         path = str(Path(f"/proc/self/fd/{fd}").readlink())
@@ -76,6 +79,7 @@ def test_R12_room_stays_for_metadata_and_some_of_it_for_no_ops_and_configs(
     assert until_full(node) > 5
     last, log = node.log.last, node.log
     assert log.full
+    assert log.refused == "the disk is full"
     assert node.store.writable() == node.store.stats().refused == "the disk is full"
     assert log.append_records([record()], 1, 0)[1][0].status is PutStatus.SERVICE_NOT_AVAILABLE
     # What goes on without messages does, far beyond what they were refused for.
@@ -86,7 +90,7 @@ def test_R12_room_stays_for_metadata_and_some_of_it_for_no_ops_and_configs(
         log.append(kind, 2, b"", 0)
     # And when there is room all is as before, without a restart.
     disk.room = None
-    clock.advance(FULL_DISK_RETRY_SECONDS)
+    clock.advance(CLOSED_SECONDS)
     assert not log.full
     node.store.idle()
     assert node.store.stats().refused is None
@@ -103,6 +107,7 @@ def test_what_a_full_disk_refused_is_not_there_at_the_next_start(
         disk.room = None
         clock.advance(FULL_DISK_RETRY_SECONDS)
         assert node.records(BODY) == node.log.last.index
+        clock.advance(RELAPSE_SECONDS)
     node.sync()
     expected, content = node.log.last, node.content
     node.kill()
@@ -129,7 +134,7 @@ def test_a_follower_on_a_full_disk_takes_nothing_and_goes_on_when_there_is_room(
     assert node.content == leader.content[: node.log.last.end], "nothing of it is there"
     assert node.log.full
     disk.room = None
-    clock.advance(FULL_DISK_RETRY_SECONDS)
+    clock.advance(CLOSED_SECONDS)
     assert not node.log.full
     node.log.accept(sent(leader, 5))
     node.sync()
@@ -180,7 +185,7 @@ def test_a_write_that_fails_in_spite_of_its_room_is_undone(tmp_path: Path, clock
         assert node.log.last == before
         (first,) = (tmp_path / "store" / "commitlog").glob("0" * 20)
         assert not any(first.read_bytes()[before.end :]), "the half that was written is zeros again"
-        clock.advance(FULL_DISK_RETRY_SECONDS)
+        clock.advance(RELAPSE_SECONDS)
     assert node.records(BODY) == before.index + 1
     node.store.close()
 

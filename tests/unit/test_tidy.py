@@ -342,14 +342,6 @@ def test_nothing_of_one_machine_is_written_down() -> None:
     assert offences(text_files(), rule) == []
 
 
-def test_the_lock_has_hashes_and_no_address() -> None:
-    lock = (ROOT / "requirements.lock").read_text()
-    assert "://" not in lock
-    requirements = [entry for entry in re.split(r"\n(?=\S)", lock.strip()) if not entry.startswith("#")]
-    assert len(requirements) > 20
-    assert [entry.split()[0] for entry in requirements if "==" not in entry or "--hash=sha256:" not in entry] == []
-
-
 @pytest.mark.parametrize(
     ("rule", "bad"),
     [

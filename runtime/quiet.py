@@ -1,0 +1,86 @@
+"""Warnings about strangers, which no stranger may make a flood of: a line per address and kind in ten seconds.
+
+What is left out is counted, and told with the last of it once the ten seconds are over. The table is bounded: while it
+is full of addresses that were heard of lately, all others of a kind count as one.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtime.listening import origin
+
+# Seconds in which an address has one line of a kind.
+EVERY_S = 10.0
+# Addresses and kinds that are told apart; some 100 KiB, and what a log takes of lines in ten seconds.
+ENTRIES_MAX = 256
+# Characters kept of a line until it is told.
+_LINE_CHARS_MAX = 500
+_OTHERS = "other addresses"
+
+
+@dataclass(slots=True)
+class _Told:
+    until: float
+    left_out: int = 0
+    last: str = ""
+
+
+class QuietLog:
+    """Takes warnings, and logs no more of them than may be; `tell` is called every few seconds."""
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives seconds that only grow."""
+        self._log = log
+        self._clock = clock
+        # By kind and address, in the order in which their time is over.
+        self._table: dict[tuple[str, str], _Told] = {}
+
+    def warning(self, kind: str, host: str, text: str, *values: object) -> None:
+        """Log a warning of a kind about an address, or count it."""
+        self.tell()
+        key = (kind, origin(host))
+        if key not in self._table and len(self._table) >= ENTRIES_MAX:
+            key = (kind, _OTHERS)
+        told = self._table.get(key)
+        if told is None:
+            self._table[key] = _Told(self._clock() + EVERY_S)
+            self._log.warning(text, *values)
+        else:
+            told.left_out += 1
+            told.last = (text % values)[:_LINE_CHARS_MAX]
+
+    def tell(self) -> None:
+        """Tell what was left out and is due, and forget of whom nothing was."""
+        now = self._clock()
+        due = []
+        for key, told in self._table.items():
+            if told.until > now:
+                break
+            due.append(key)
+        for key in due:
+            told = self._table.pop(key)
+            if told.left_out:
+                self._log.warning("%s (one of %d of %s in %g s)", told.last, told.left_out, key[1], EVERY_S)
+                # A flood that goes on has a line in ten seconds.
+                self._table[key] = _Told(now + EVERY_S)
+
+
+class FewLines:
+    """So many lines in ten seconds, whoever they are about: for a log that tells each reason once, by other means."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives seconds that only grow."""
+        self._most = most
+        self._clock = clock
+        self._begun = float("-inf")
+        self._lines = 0
+
+    def let(self) -> bool:
+        """Tell whether one more line may be written, and count it if so."""
+        now = self._clock()
+        if now - self._begun >= EVERY_S:
+            self._begun, self._lines = now, 0
+        self._lines += 1
+        return self._lines <= self._most
