@@ -152,7 +152,7 @@ def _orders() -> list[Target]:
 
 def _checks() -> MessageChecks:
     live = LiveConfig(BrokerConfig(), StoreConfig())
-    return MessageChecks(live, cast(Any, None), lambda _group: None, ManualClock(), lambda below: below - 1)
+    return MessageChecks(live, cast(Any, None), lambda _group, _by: None, ManualClock(), lambda below: below - 1)
 
 
 def _texts() -> list[Target]:

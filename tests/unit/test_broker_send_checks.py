@@ -14,7 +14,7 @@ from store.config import StoreConfig
 
 def checks() -> MessageChecks:
     live = LiveConfig(BrokerConfig(), StoreConfig())
-    return MessageChecks(live, cast(Any, None), lambda _group: None, ManualClock(), lambda below: below - 1)
+    return MessageChecks(live, cast(Any, None), lambda _group, _by: None, ManualClock(), lambda below: below - 1)
 
 
 def test_what_the_broker_writes_itself_is_left_out() -> None:
