@@ -106,8 +106,9 @@ class Parts:
         self._send_back = SendBackHandlers(context, self._tables, replication, random.randrange, mode.elsewhere)
         levels_ms = parse_delay_levels(live.store.messageDelayLevel)
         self.schedule = ScheduleService(
-            folder / "delayOffset.json", store, replication, clock, loop.call_later, levels_ms, meta
-        )
+            folder / "delayOffset.json", store, replication, clock, loop.call_later, levels_ms, meta,
+            self.topics.adopt_awaited,
+        )  # fmt: skip
         self._origins = Origins(self.clients, mode.came, mode.from_member)
         pull_checks = PullChecks(
             live, self.topics, self.groups, self.clients, role, forwards=mode.forward_pull is not None

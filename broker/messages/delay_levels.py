@@ -11,12 +11,12 @@ In a Raft group only the leader delivers, from the progress on that the group ag
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from broker.messages.delay_queue import Cancellable, DelayedDelivery, DelayLevel, wait_ms
 from broker.messages.delayed_record import real_at
 from broker.metadata.delay_progress import DelayProgress
 from broker.metadata.operations import LocalMeta, MetaLog
@@ -29,7 +29,7 @@ from remoting.server import Connection, Handler
 from remoting.topics import SCHEDULE_TOPIC
 from runtime.clock import Clock
 from store.errors import RecordDamaged
-from store.types import Dispatched, PendingRecord, PutResult, PutStatus, QueueEntry
+from store.types import Dispatched, PutResult, PutStatus, QueueEntry
 
 _log = logging.getLogger(__name__)
 
@@ -47,14 +47,6 @@ FLUSH_SECONDS_MAX = 5.0
 FLUSH_POLL_SECONDS = 0.01
 # Refusals that will not change: the message stays where it is and the level goes on.
 _HOPELESS = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
-
-
-class Cancellable(Protocol):
-    """A timer."""
-
-    def cancel(self) -> None:
-        """Let it never fire."""
-        ...
 
 
 Later = Callable[[float, Callable[[], None]], Cancellable]
@@ -98,52 +90,6 @@ class ScheduleStore(Protocol):
         ...
 
 
-def wait_ms(due_ms: int, now_ms: int, delay_ms: int) -> int:
-    """Return how long the head of a level still waits; 0 or less: its time has come.
-
-    Never longer than the level's delay, however far a clock that was set back has left the due time ahead.
-    """
-    return min(due_ms - now_ms, delay_ms)
-
-
-class _Delivery:
-    """A message on its way to its real queue; `record` is kept only as long as it may have to be stored again."""
-
-    __slots__ = ("done", "offset", "record")
-
-    def __init__(self, offset: int, record: PendingRecord | None) -> None:
-        self.offset = offset
-        self.record = record
-        self.done = record is None
-
-
-class _Level:
-    """One level's queue: where it is, and what is on its way."""
-
-    __slots__ = ("delay_ms", "flight", "next", "progress", "queue_id", "refused", "timer", "woken")
-
-    def __init__(self, queue_id: int, delay_ms: int, progress: int) -> None:
-        self.queue_id = queue_id
-        self.delay_ms = delay_ms
-        # Everything before it has been delivered for good.
-        self.progress = progress
-        # The next offset to look at; between the two stands what is in flight.
-        self.next = progress
-        self.flight: deque[_Delivery] = deque()
-        self.refused: list[_Delivery] = []
-        self.timer: Cancellable | None = None
-        self.woken = False
-
-    def settle(self) -> bool:
-        """Move progress behind the deliveries that are done, in their order; tells whether it moved."""
-        before = self.progress
-        while self.flight and self.flight[0].done:
-            self.progress = self.flight.popleft().offset + 1
-        if not self.flight:
-            self.progress = self.next
-        return self.progress != before
-
-
 class ScheduleService:
     """Delivers the delayed messages of one broker. Everything happens in the event loop."""
 
@@ -156,14 +102,19 @@ class ScheduleService:
         later: Later,
         levels_ms: Sequence[int],
         meta: MetaLog | None = None,
+        comes_to: Callable[[str, int, int], None] = lambda _topic, _queue_id, _stored_ms: None,
     ) -> None:
-        """Read delayOffset.json at `path`; `later(seconds, call)` sets a timer. Raises MetadataError, OSError."""
+        """Read delayOffset.json at `path`; `later(seconds, call)` sets a timer. Raises MetadataError, OSError.
+
+        `comes_to` is told of each message's topic and queue, and when it was stored, before it is delivered there.
+        """
+        self._comes_to = comes_to
         self._store = store
         self._append = replication.append
         self._clock = clock
         self._later = later
         self._levels_ms = levels_ms
-        self._levels: list[_Level] = []
+        self._levels: list[DelayLevel] = []
         self._agreed = DelayProgress(path, clock, LocalMeta() if meta is None else meta, self._reached)
         self._stopped = True
         # The progress is the master's: levels are only made of it when this broker begins to deliver.
@@ -295,27 +246,27 @@ class ScheduleService:
         queues = max([len(levels_ms), *[queue_id + 1 for queue_id in self._store.topics().get(SCHEDULE_TOPIC, [])]])
         longest = max(levels_ms, default=0)
         self._levels = [
-            _Level(n, levels_ms[n] if n < len(levels_ms) else longest, self._place(n)) for n in range(queues)
+            DelayLevel(n, levels_ms[n] if n < len(levels_ms) else longest, self._place(n)) for n in range(queues)
         ]
 
     def _reached(self) -> dict[int, int]:
         return {level.queue_id + 1: level.progress for level in self._levels}
 
-    def _is_past(self, level: _Level) -> bool:
+    def _is_past(self, level: DelayLevel) -> bool:
         """Tell whether a level belongs to an earlier time as leader: what is still told of it counts no more."""
         return self._levels[level.queue_id] is not level
 
-    def _wake(self, level: _Level) -> None:
+    def _wake(self, level: DelayLevel) -> None:
         """Have a level looked at soon; never at once, for this may be called from within an append."""
         if not self._stopped and not level.woken:
             level.woken = True
             self._later(0, partial(self._look, level))
 
-    def _look(self, level: _Level) -> None:
+    def _look(self, level: DelayLevel) -> None:
         level.woken = False
         self._advance(level)
 
-    def _ring(self, level: _Level) -> None:
+    def _ring(self, level: DelayLevel) -> None:
         level.timer = None
         if self._is_past(level):
             return
@@ -324,11 +275,11 @@ class ScheduleService:
             self._store_real(level, delivery)
         self._advance(level)
 
-    def _set_timer(self, level: _Level, seconds: float) -> None:
+    def _set_timer(self, level: DelayLevel, seconds: float) -> None:
         if not self._stopped and not self._is_past(level):
             level.timer = self._later(seconds, partial(self._ring, level))
 
-    def _advance(self, level: _Level) -> None:
+    def _advance(self, level: DelayLevel) -> None:
         """Deliver what is due, and set the timer for what is not."""
         if self._stopped or level.timer is not None or self._is_past(level):
             return
@@ -352,7 +303,7 @@ class ScheduleService:
         if entries:
             self._wake(level)
 
-    def _deliver(self, level: _Level, entry: QueueEntry) -> None:
+    def _deliver(self, level: DelayLevel, entry: QueueEntry) -> None:
         offset = level.next
         try:
             record, reason = real_at(self._store.record_at, entry.physical_offset, mends=self._agreed.shared)
@@ -362,18 +313,20 @@ class ScheduleService:
             return
         if record is None:
             _log.error("delay level %d: message %d cannot be delivered: %s", level.queue_id + 1, offset, reason)
-        delivery = _Delivery(offset, record)
+        else:
+            self._comes_to(record.topic, record.queue_id, entry.tags_code - level.delay_ms)
+        delivery = DelayedDelivery(offset, record)
         level.next = offset + 1
         level.flight.append(delivery)
         self._store_real(level, delivery)
 
-    def _store_real(self, level: _Level, delivery: _Delivery) -> None:
+    def _store_real(self, level: DelayLevel, delivery: DelayedDelivery) -> None:
         if delivery.record is None:
             self._settle(level)
         else:
             self._append(delivery.record, partial(self._stored, level, delivery))
 
-    def _stored(self, level: _Level, delivery: _Delivery, result: PutResult, _code: int) -> None:
+    def _stored(self, level: DelayLevel, delivery: DelayedDelivery, result: PutResult, _code: int) -> None:
         """Take the acknowledgement; may come from within the append, when that is refused."""
         if result.status is not PutStatus.PUT_OK and result.status not in _HOPELESS:
             level.refused.append(delivery)
@@ -393,7 +346,7 @@ class ScheduleService:
         self._settle(level)
         self._wake(level)
 
-    def _settle(self, level: _Level) -> None:
+    def _settle(self, level: DelayLevel) -> None:
         if level.settle() and not self._is_past(level):
             self._dirty = True
             self._agreed.note()

@@ -93,8 +93,10 @@ class TopicTable:
         self.changes = TopicChanges()
         self._delete_queues = delete_queues
         self._file = ConfigFile(path, self._snapshot)
+        new = self._applied.version
         self._load()
         self._file.replay(lambda operation: self._applied.apply(operation, _topics_in(operation)))
+        self._kept_ms = 0 if self._applied.version is new else self._applied.version.timestamp
         # What is shown: in a group of its own, for it may run ahead.
         self._view = self._applied
         if self._meta.shared:
@@ -231,6 +233,11 @@ class TopicTable:
         elif adopted:
             self._add_now(adopted)
         return [topic.topicName for topic in adopted]
+
+    def adopt_awaited(self, topic: str, queue_id: int, stored_ms: int) -> None:
+        """Adopt a topic that a delayed message comes to; if that is older than the file's last change, it was deleted."""
+        if topic not in self._table and not self._meta.shared and stored_ms >= self._kept_ms:
+            self.adopt({topic: (queue_id,)})
 
     def take_over(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
         """Become equal to the master's table, on a slave; returns the topics that are no more."""

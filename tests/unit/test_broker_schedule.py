@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.messages.delay_levels import IN_FLIGHT_MAX, RETRY_SECONDS, TIMER_SECONDS_MAX, ScheduleService, wait_ms
+from broker.messages.delay_levels import IN_FLIGHT_MAX, RETRY_SECONDS, TIMER_SECONDS_MAX, ScheduleService
+from broker.messages.delay_queue import wait_ms
 from broker.messages.delayed_record import pending, waiting, without
 from broker.metadata.table_file import MetadataError
 from broker.replication import Done
@@ -37,7 +38,15 @@ class Setting:
 
     def make(self) -> ScheduleService:
         self.timers.clear()
-        self.service = ScheduleService(self.path, self.parts.store, self, self.parts.clock, self.later, DELAY_LEVELS_MS)
+        self.service = ScheduleService(
+            self.path,
+            self.parts.store,
+            self,
+            self.parts.clock,
+            self.later,
+            DELAY_LEVELS_MS,
+            comes_to=self.parts.topics.adopt_awaited,
+        )
         self.parts.told.dispatched = self.service.arrived
         return self.service
 
@@ -96,6 +105,17 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
         made.service.start()
         yield made
         made.parts.told.dispatched = nobody
+
+
+def test_a_topic_that_a_crash_took_is_there_when_its_delayed_message_comes(setting: Setting) -> None:
+    """Of a plain message its queue tells at the start; here nothing but the message does."""
+    setting.send(1)
+    assert setting.parts.topics.get("T") is None
+    setting.pass_time(1)
+    found = setting.parts.topics.get("T")
+    assert found is not None
+    assert found.readQueueNums == 3
+    assert setting.bodies() == [b"body"]
 
 
 @pytest.mark.parametrize(

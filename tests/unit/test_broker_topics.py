@@ -256,6 +256,28 @@ async def test_queues_without_a_topic_are_adopted(tmp_path: Path) -> None:
     assert topics.adopt({"lost": [0, 9]}) == []
 
 
+async def test_only_what_was_stored_since_the_last_change_that_was_kept_gives_a_delayed_message_its_topic(
+    tmp_path: Path,
+) -> None:
+    """A topic that was deleted while messages waited for it stays deleted."""
+    clock = ManualClock()
+    first = TopicTable(tmp_path / "topics.json", live(), clock)
+    clock.advance(5)
+    first.update(TopicConfig("deleted"))
+    first.delete("deleted")
+    await first.close()
+    kept_ms = clock.now_ms()
+    clock.advance(60)
+    second = TopicTable(tmp_path / "topics.json", live(), clock)
+    second.adopt_awaited("deleted", 0, kept_ms - 1)
+    assert second.get("deleted") is None
+    second.adopt_awaited("lost", 1, kept_ms)
+    found = second.get("lost")
+    assert found is not None
+    assert (found.writeQueueNums, found.readQueueNums) == (2, 2)
+    await second.close()
+
+
 async def test_pages_cover_the_table_once(tmp_path: Path) -> None:
     topics = table(tmp_path)
     names: list[str] = []

@@ -1,0 +1,60 @@
+"""One level of delayed messages: its queue, what is on its way from there, and how long its head waits."""
+
+from collections import deque
+from typing import Protocol
+
+from store.types import PendingRecord
+
+
+class Cancellable(Protocol):
+    """A timer."""
+
+    def cancel(self) -> None:
+        """Let it never fire."""
+        ...
+
+
+def wait_ms(due_ms: int, now_ms: int, delay_ms: int) -> int:
+    """Return how long the head of a level still waits; 0 or less: its time has come.
+
+    Never longer than the level's delay, however far a clock that was set back has left the due time ahead.
+    """
+    return min(due_ms - now_ms, delay_ms)
+
+
+class DelayedDelivery:
+    """A message on its way to its real queue; `record` is kept only as long as it may have to be stored again."""
+
+    __slots__ = ("done", "offset", "record")
+
+    def __init__(self, offset: int, record: PendingRecord | None) -> None:
+        self.offset = offset
+        self.record = record
+        self.done = record is None
+
+
+class DelayLevel:
+    """One level's queue: where it is, and what is on its way."""
+
+    __slots__ = ("delay_ms", "flight", "next", "progress", "queue_id", "refused", "timer", "woken")
+
+    def __init__(self, queue_id: int, delay_ms: int, progress: int) -> None:
+        self.queue_id = queue_id
+        self.delay_ms = delay_ms
+        # Everything before it has been delivered for good.
+        self.progress = progress
+        # The next offset to look at; between the two stands what is in flight.
+        self.next = progress
+        self.flight: deque[DelayedDelivery] = deque()
+        self.refused: list[DelayedDelivery] = []
+        self.timer: Cancellable | None = None
+        self.woken = False
+
+    def settle(self) -> bool:
+        """Move progress behind the deliveries that are done, in their order; tells whether it moved."""
+        before = self.progress
+        while self.flight and self.flight[0].done:
+            self.progress = self.flight.popleft().offset + 1
+        if not self.flight:
+            self.progress = self.next
+        return self.progress != before
