@@ -172,8 +172,9 @@ class Founding:
 
     def _take(self, entries: list[Entry], group_id: bytes) -> str | None:
         core, base = self._core, self._core.log.last
-        if len(entries) != 1 or (entries[0].index, entries[0].position) != (base.index + 1, base.end):
-            return f"it does not stand behind what is here, which ends at {base.end}"
+        if len(entries) != 1 or entries[0].index != base.index + 1:
+            return f"it does not come next behind entry {base.index}, the last one here"
+        # Where it may stand the log knows: at its end, or in the next file where it does not fit into this one (R11).
         try:
             core.log.accept(entries)
         except EntryRefused as error:

@@ -14,8 +14,9 @@ from client.errors import ClientError
 from client.message import Message, SendStatus
 from client.produce.producer import Producer
 from raftmq.cli.main import app
+from remoting.bodies.registry import MessageQueue
 from remoting.errors import RemotingError
-from tests.cluster.raft_site import NAME, SETTINGS, TOPIC, Site, log_of, said, stop, stop_equal
+from tests.cluster.raft_site import LOG_FILE_BYTES, NAME, SETTINGS, TOPIC, Site, log_of, said, stop, stop_equal
 from tests.cluster.test_client_producer import everything
 
 NODES = 3
@@ -128,6 +129,36 @@ async def test_R16_a_pair_becomes_a_group_and_a_pair_and_a_group_again(pair: Pai
     for number in range(NODES):
         assert not (pair.store(f"n{number}") / "cut").exists(), "nothing was put aside or cut"
     assert not any("MiB from" in broker.log.read_text() for broker in brokers), "nothing was copied"
+
+
+@pytest.mark.timeout(120)
+async def test_R11_a_pair_whose_log_ends_close_to_its_file_becomes_a_group(pair: Pair) -> None:
+    """The group's first entry does not fit behind it: it begins the next file, on those who join too."""
+    brokers = pair.classic()
+    await pair.following(brokers)
+    await pair.create()
+    async with Producer("close-to-the-end", pair.namesrv.address) as producer:
+
+        async def room_after(size: int) -> int:
+            """Send a body, too short to be compressed, to the first queue; return how much of its file is left."""
+            message = Message(TOPIC, b"x" * size)
+            assert (await producer.send(message, queue=MessageQueue(TOPIC, NAME, 0))).status is SendStatus.SEND_OK
+            return LOG_FILE_BYTES - await pair.following(brokers) % LOG_FILE_BYTES
+
+        room = await room_after(3000)
+        overhead = room - await room_after(3000) - 3000
+        while (room := await room_after(3000)) > 4000:
+            pass
+        room = await room_after(room - overhead - 100)
+    assert 0 < room < 200, "no CONFIG entry fits"
+    await pair.to_raft()
+    await pair.until_voting(brokers)
+    await stop_equal(pair, brokers)
+    for broker in brokers:
+        broker.launch()
+    await pair.until_voting(brokers)
+    await pair.send()
+    await stop_equal(pair, brokers)
 
 
 async def killed_when(process: ServerProcess, words: str) -> None:
