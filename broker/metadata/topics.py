@@ -235,7 +235,7 @@ class TopicTable:
         return [topic.topicName for topic in adopted]
 
     def adopt_awaited(self, topic: str, queue_id: int, stored_ms: int) -> None:
-        """Adopt a topic that a delayed message comes to; if that is older than the file's last change, it was deleted."""
+        """Adopt a topic that a delayed message comes to; one older than the file's last change is of a deleted one."""
         if topic not in self._table and not self._meta.shared and stored_ms >= self._kept_ms:
             self.adopt({topic: (queue_id,)})
 
