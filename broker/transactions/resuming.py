@@ -6,7 +6,10 @@ What is over stays over.
 
 from collections.abc import Iterator
 
+import orjson
+
 from broker.context import BrokerContext
+from broker.reply import ok
 from broker.transactions.checker import Checker
 from broker.transactions.ending import EndHandler
 from broker.transactions.halves import Half, HalfTable
@@ -75,6 +78,10 @@ class ResumeHandler:
         return half
 
     # ---- the page
+
+    def status(self, _connection: Connection, _request: Command) -> Command:
+        """9131: the page."""
+        return ok(body=orjson.dumps(self.page()))
 
     def page(self) -> dict[str, object]:
         """Return what is undecided and what was given up, the first ROWS_MAX of each; for /v1/transactions."""

@@ -15,7 +15,7 @@ from broker.transactions.halves import Half
 from broker.transactions.loading import GROUP, load
 from broker.transactions.records import HalfView, half, view_of
 from broker.transactions.resuming import ResumeHandler
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode, ResponseCode, TransactionCode
 from remoting.server import Handler
 from runtime.figures import Figure
 from runtime.tasks import Tasks
@@ -68,6 +68,7 @@ class Transactions:
         return {
             RequestCode.END_TRANSACTION: self.ending.end,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self._resuming.resume,
+            TransactionCode.STATUS: self._resuming.status,
         }
 
     def figures(self) -> Iterator[Figure]:
