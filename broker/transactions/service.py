@@ -16,6 +16,7 @@ from broker.transactions.loading import GROUP, load
 from broker.transactions.records import HalfView, half, view_of
 from broker.transactions.resuming import ResumeHandler
 from remoting.codes import RequestCode, ResponseCode, TransactionCode
+from remoting.properties import PROPERTIES_BYTES_MAX
 from remoting.server import Handler
 from runtime.figures import Figure
 from runtime.tasks import Tasks
@@ -25,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 # Seconds after which a changed interval counts.
 LOOK_SECONDS = 1.0
+# What a copy of a half names beside the properties of the half: room for it must be left.
+COPY_BYTES = 128
 # Undecided transactions at which prepared messages are refused with SYSTEM_BUSY: some 80 MB of memory.
 PENDING_MAX = 200_000
 
@@ -104,6 +107,9 @@ class Transactions:
             done(PutResult(PutStatus.OS_PAGE_CACHE_BUSY), ResponseCode.SYSTEM_BUSY)
             return
         made = half(record)
+        if len(made.properties) > PROPERTIES_BYTES_MAX - COPY_BYTES:
+            done(PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED), ResponseCode.MESSAGE_ILLEGAL)
+            return
         self._append(made, partial(self._prepared, made, done), wait=wait, until=until)
 
     def ended(self, half: Half, now_ms: int, *, committed: bool) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.host.processes import ServerProcess, broker_process
+from chaos.host.processes import ServerProcess, broker_process, classic_processes, namesrv_process
+from client.admin.client import AdminClient
 from remoting.bodies.registry import HeartbeatData, ProducerData
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
@@ -163,6 +164,43 @@ async def test_a_group_whose_leader_is_killed(tmp_path: Path) -> None:
                     await sender.beat()
             check(await sender.settled(), sender)
             assert len(sender.acknowledged) >= COUNT - 1
+
+
+@pytest.mark.timeout(240)
+async def test_a_slave_that_is_promoted_goes_on(tmp_path: Path) -> None:
+    settings = {**QUICK, "haSendHeartbeatInterval": 200}
+    namesrv = namesrv_process(tmp_path / "namesrv")
+    pair = classic_processes(tmp_path, 1, role="SYNC_MASTER", namesrv=namesrv.address, settings=settings)
+    try:
+        await asyncio.to_thread(namesrv.start)
+        for process in pair:
+            process.launch()
+        for process in pair:
+            await asyncio.to_thread(process.wait_ready)
+        await asyncio.to_thread(until, "the slave follows", lambda: _followed(pair[0]))
+        async with transactor(pair) as sender:
+            await sender.beat()
+            for number in range(COUNT):
+                await sender.transact(number)
+                if number == COUNT // 2:
+                    await asyncio.to_thread(pair[0].kill)
+                    async with AdminClient(namesrv.address) as admin:
+                        await admin.promote(pair[1].address, force=True, role="ASYNC_MASTER")
+                    await asyncio.to_thread(until, "it is the master", lambda: _read(pair[1]))
+                    await sender.beat()
+            check(await sender.settled(), sender)
+            assert len(sender.acknowledged) >= COUNT - 1
+    finally:
+        for process in (*pair, namesrv):
+            process.kill()
+
+
+def _followed(master: ServerProcess) -> bool:
+    return bool((master.state("/v1/ha") or {}).get("slaves"))
+
+
+def _read(broker: ServerProcess) -> bool:
+    return bool((broker.state("/v1/transactions") or {}).get("read"))
 
 
 def _leads(members: Sequence[ServerProcess]) -> bool:

@@ -266,3 +266,10 @@ async def test_too_many_undecided_are_refused(site: TransactionSite, monkeypatch
     site.prepare()
     assert site.prepare()["queueOffset"] == "-1"
     assert len(site.pending) == 1
+
+
+async def test_a_half_leaves_room_for_what_its_copies_name(site: TransactionSite) -> None:
+    assert site.prepare(more=f"x\x01{'y' * 32_600}\x02")["queueOffset"] == "-1"
+    assert site.prepare(more=f"x\x01{'y' * 32_300}\x02")["queueOffset"] == "0"
+    site.connect()
+    assert len(await site.round()) == 1
