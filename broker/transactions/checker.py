@@ -40,6 +40,8 @@ ROUND_SECONDS = 60.0
 # Messages of the half queue behind one that must not be asked about yet, at which it is written anew all the same:
 # whoever begins to lead reads from the first undecided one on.
 BEHIND_MAX = 1000
+# Lines that a round logs at most; the metrics count all.
+LINES_MAX = 100
 HOUR_MS = 3_600_000
 
 
@@ -64,6 +66,9 @@ class Checker:
         self._ending = ending
         self._asked = ProducersInTurn(tables.clients)
         self._progress: CheckedUpTo | None = None
+        # Of the present round: lines that may still be logged, groups of which it is said that nobody is there.
+        self._lines = LINES_MAX
+        self._unasked: set[str] = set()
         self.checks = 0
         """How often a producer was asked."""
         self.given_up = 0
@@ -78,6 +83,7 @@ class Checker:
         if table is None:
             return
         self._commit_progress()
+        self._lines, self._unasked = LINES_MAX, set()
         until = self._clock.monotonic() + ROUND_SECONDS
         halves = sorted(table.pending.values(), key=lambda half: half.offset)
         for at in range(0, len(halves), PER_TURN):
@@ -178,15 +184,16 @@ class Checker:
             table.named(results[-1].queue_offset, half.offsets())
             table.pending.pop(half.root, None)
             self.given_up += 1
-            _log.warning(
-                "transaction %s of group %s (topic %s) is given up after %d checks: it stands in %s, at %d",
-                half.key,
-                half.group,
-                half.topic,
-                half.checks,
-                TRANS_CHECK_MAX_TIME_TOPIC,
-                results[0].queue_offset,
-            )
+            if self._may_tell():
+                _log.warning(
+                    "transaction %s of group %s (topic %s) is given up after %d checks: it stands in %s, at %d",
+                    half.key,
+                    half.group,
+                    half.topic,
+                    half.checks,
+                    TRANS_CHECK_MAX_TIME_TOPIC,
+                    results[0].queue_offset,
+                )
         self._ending.settle(half)
         _finish(done, _stored(results[0], code))
 
@@ -204,19 +211,32 @@ class Checker:
         name = self._live.broker.name()
         if self._asked.ask(half.group, lambda: _check(header, record, name)):
             self.checks += 1
-        else:
-            _log.warning("transaction %s: nobody of producer group %s is connected to be asked", half.key, half.group)
+        elif half.group not in self._unasked and self._may_tell():
+            self._unasked.add(half.group)
+            _log.warning("transaction %s: nobody of producer group %s is there to be asked", half.key, half.group)
+
+    def _may_tell(self) -> bool:
+        self._lines -= 1
+        return self._lines >= 0
 
     # ---- progress
+
+    def keep(self) -> None:
+        """Commit what there is, before a stop in good order: the whole log goes to the disk then."""
+        if (table := self._ending.table) is not None:
+            self._commit(*table.progress())
 
     def _commit_progress(self) -> None:
         """Commit what the last round has come to, when a crash takes nothing of it back."""
         found, self._progress = self._progress, None
         if found is None or (not self._shared and self._store.flushed < found.written):
             return
+        self._commit(found.halves, found.ops)
+
+    def _commit(self, halves: int, ops: int) -> None:
         offsets = self._tables.offsets
         # The half queue's first: as long as only that one counts, op messages are read that say nothing new.
-        for topic, offset in ((TRANS_HALF_TOPIC, found.halves), (TRANS_OP_HALF_TOPIC, found.ops)):
+        for topic, offset in ((TRANS_HALF_TOPIC, halves), (TRANS_OP_HALF_TOPIC, ops)):
             if offset > offsets.query(GROUP, topic, 0):
                 try:
                     end = self._store.max_offset(topic, 0)

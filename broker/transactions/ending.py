@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from broker.context import BrokerContext
 from broker.messages.delay_queue import Cancellable
-from broker.messages.held import HeldRequests
+from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
 from broker.messages.send import Elsewhere
 from broker.messages.send_checks import remark_of
 from broker.replication import Replication
@@ -137,8 +137,9 @@ class EndHandler:
     ) -> None:
         if self.waits >= WAITING_MAX:
             raise CommandError(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many ends of transactions wait: try again")
+        again = partial(self._again, connection, request, header)
+        queue.append(self._held.hold(len(request.body) + request.header_bytes, again))
         self.waits += 1
-        queue.append(partial(self._again, connection, request, header))
 
     def _again(self, connection: Connection, request: Command, header: EndTransactionRequestHeader) -> None:
         """Serve what had to wait."""
@@ -186,7 +187,7 @@ class EndHandler:
             return _answer(committed=committed, was=True)
         records = self._real(half) if committed else []
         half.waiting = []
-        if not committed and request.is_oneway:
+        if not committed and request.is_oneway and request.header_bytes + len(request.body) <= HEADER_BYTES_FREE:
             self._gather(_Rollback(half, view.offset, connection, request))
             return None
         done = partial(self._stored, table, half, committed, connection, request)

@@ -4,6 +4,7 @@ A discarded half comes back into the half queue with no checks counted, one that
 What is over stays over.
 """
 
+import heapq
 from collections.abc import Iterator
 
 import orjson
@@ -86,12 +87,13 @@ class ResumeHandler:
     def page(self) -> dict[str, object]:
         """Return what is undecided and what was given up, the first ROWS_MAX of each; for /v1/transactions."""
         table = self._ending.table
-        pending = [] if table is None else sorted(table.pending.values(), key=lambda half: half.since_ms)
+        pending = {} if table is None else table.pending
+        oldest = heapq.nsmallest(ROWS_MAX, pending.values(), key=lambda half: half.since_ms)
         return {
             "read": table is not None,
             "pending": len(pending),
-            "oldestMs": max(0, self._clock.now_ms() - pending[0].since_ms) if pending else 0,
-            "halves": [self._row(half) for half in pending[:ROWS_MAX]],
+            "oldestMs": max(0, self._clock.now_ms() - oldest[0].since_ms) if oldest else 0,
+            "halves": [self._row(half) for half in oldest],
             "discarded": self._store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0)
             - self._store.min_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0),
             "discardedHalves": list(self._discarded(table)),

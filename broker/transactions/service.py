@@ -24,7 +24,7 @@ from store.types import PendingRecord, PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
 
-# Seconds after which a changed interval counts.
+# Seconds after which a changed interval counts, and a read that failed is tried again.
 LOOK_SECONDS = 1.0
 # What a copy of a half names beside the properties of the half: room for it must be left.
 COPY_BYTES = 128
@@ -80,7 +80,8 @@ class Transactions:
 
     def start(self) -> None:
         """Begin, as who leads: read what is undecided."""
-        self.stop()
+        if self._working is not None:
+            self.stop()
         self._working = self._tasks.spawn(self._work(), "check half messages")
 
     def stop(self) -> None:
@@ -92,8 +93,9 @@ class Transactions:
         self.ending.began(None)
 
     def retire(self) -> None:
-        """Begin to stop: what is gathered is written now."""
+        """Begin to stop, or come to the end of that: what is gathered is written, and progress is committed now."""
         self.ending.flush()
+        self.checker.keep()
 
     async def close(self) -> None:
         """End all that is under way."""
@@ -138,7 +140,12 @@ class Transactions:
         self.ending.began(table)
 
     async def _work(self) -> None:
-        await self.read()
+        while self.ending.table is None:
+            try:
+                await self.read()
+            except Exception:
+                _log.exception("the half messages cannot be read; it is tried again in %s s", LOOK_SECONDS)
+                await asyncio.sleep(LOOK_SECONDS)
         while True:
             await self._interval()
             try:

@@ -101,7 +101,7 @@ def in_log(folder: Path, topic: str) -> list[MessageExt]:
     found = []
     for file in sorted((folder / "commitlog").iterdir()):
         content, at = memoryview(file.read_bytes()), 0
-        while at + 8 <= len(content) and content[at + 4 : at + 7] == b"\xda\xa3\x20":
+        while at + 8 <= len(content) and bytes(content[at + 4 : at + 7]) == b"\xda\xa3\x20":
             message = decode_record(content, at)
             at += message.size
             found += [message] if message.topic == topic else []
