@@ -10,7 +10,7 @@ from typing import Protocol
 
 from broker.transactions.halves import HalfTable
 from broker.transactions.records import commit_of, over, read_half
-from remoting.record import RecordError
+from remoting.record import RecordError, decode_record
 from remoting.topics import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from store.errors import RecordDamaged
 from store.types import QueryResult, QueueEntry
@@ -22,6 +22,8 @@ GROUP = "CID_RMQ_SYS_TRANS"
 PER_TURN = 100
 # Records with one key that are looked at: a producer that sends a half again gives it the same one.
 QUERY_MAX = 64
+# Op messages that are looked through for the end of one half: some 20 ms.
+OPS_MAX = 2000
 QUERY_END_MS = 1 << 62
 # Seconds before a record is asked for again that another member of the group is to give back.
 MEND_SECONDS = 1.0
@@ -145,6 +147,25 @@ def committed_real(store: TransactionStore, topics: tuple[str, ...], key: str, r
             if found is not None and (found[0] == position if found[1] < 0 else found[1] == root):
                 return True
     return False
+
+
+def ended_since(store: TransactionStore, root: int, since_ms: int) -> bool:
+    """Tell whether a half that was discarded then has ended later, as far as the newest OPS_MAX op messages say.
+
+    One op message names it for having been discarded, with the same store time; a second one for its end.
+    """
+    end = store.max_offset(TRANS_OP_HALF_TOPIC, 0)
+    start = max(store.min_offset(TRANS_OP_HALF_TOPIC, 0), end - OPS_MAX)
+    times = 0
+    for entry in reversed(store.queue_entries(TRANS_OP_HALF_TOPIC, 0, start, end - start)):
+        try:
+            view = store.record_at(entry.physical_offset)
+            if view is None or decode_record(view).store_timestamp < since_ms:
+                break
+        except (RecordDamaged, RecordError):
+            continue
+        times += root in _named(view)
+    return times > 1
 
 
 def _named(view: memoryview) -> list[int]:

@@ -71,7 +71,8 @@ class ResumeHandler:
         root = view.root if given_up else table.root_of(view)
         half = table.pending.get(root) if root >= 0 else _same(table, view)
         if half is None and given_up:
-            half = self._ending.given_up(table, view, root)
+            newest = self._ending.discarded(root, view.key) or view
+            half = self._ending.given_up(table, view, root, newest.stored_ms)
         if half is None:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the transaction is over: nobody is asked about it any more")
         if half.busy:
@@ -114,14 +115,16 @@ class ResumeHandler:
         """Yield the newest that were discarded, newest first, but those that are asked about again or are over."""
         end = self._store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0)
         start = max(self._store.min_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0), end - ROWS_MAX)
+        shown = set[int]()
         for entry in reversed(self._store.queue_entries(TRANS_CHECK_MAX_TIME_TOPIC, 0, start, end - start)):
             try:
                 record = self._store.record_at(entry.physical_offset)
                 view = read_half(record, TRANS_CHECK_MAX_TIME_TOPIC) if record is not None else None
             except (RecordDamaged, RecordError):
                 continue
-            if view is None:
+            if view is None or view.root in shown:
                 continue
+            shown.add(view.root if view.root >= 0 else -1 - view.position)
             if table is not None and (view.root in table.pending or table.outcome(view.root) is not None):
                 continue
             yield {

@@ -1,0 +1,129 @@
+"""Transactions under any order of ends, checks and restarts: each ends once, as its first answer said."""
+
+import asyncio
+import random
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.errors import CommandError
+from remoting.headers.registry import ResumeCheckHalfMessageRequestHeader
+from remoting.topics import TRANS_CHECK_MAX_TIME_TOPIC
+from tests.parts.transaction_parts import COMMIT, ROLLBACK, TransactionSite, transaction_site
+
+OK = ResponseCode.SUCCESS
+STEPS = 60
+
+
+class Twin:
+    """What must hold, by key: how each transaction ended, and every place at which it was ever seen."""
+
+    def __init__(self, site: TransactionSite, chance: random.Random) -> None:
+        self.site, self.chance = site, chance
+        self.places: dict[str, list[dict[str, str]]] = {}
+        self.ended: dict[str, int] = {}
+
+    def prepare(self) -> None:
+        immune = self.chance.choice(("", "", "", "CHECK_IMMUNITY_TIME_IN_SECONDS\x01100000\x02"))
+        stored = self.site.prepare(more=immune)
+        self.places[stored["transactionId"]] = [stored]
+
+    def end(self) -> None:
+        """End any transaction by any of its copies; only the first end counts."""
+        if not self.places:
+            return
+        key = self.chance.choice(list(self.places))
+        how = self.chance.choice((COMMIT, ROLLBACK))
+        place = self.chance.choice(self.places[key])
+        code = self.site.end(place, how, oneway=False, checked=self.chance.random() < 0.5)
+        if key in self.ended:
+            assert (code == OK) == (self.ended[key] == how), (key, code, how)
+        else:
+            assert code == OK, (key, code)
+            self.ended[key] = how
+
+    async def round(self) -> None:
+        for question in await self.site.round(self.chance.choice((1.0, 30.0))):
+            said = {"queueOffset": question.ext["tranStateTableOffset"], "msgId": question.ext["offsetMsgId"]}
+            key = question.ext["transactionId"]
+            assert key not in self.ended, "nobody is asked about what is over"
+            self.places[key].append({**said, "transactionId": key})
+
+    async def lead(self) -> None:
+        """Be the next who leads: nothing is known but what the queues and the offsets say."""
+        if self.chance.random() < 0.5:
+            await self.site.flushed()
+        if self.chance.random() < 0.3:
+            self.site.service.retire()
+        await self.site.lead()
+
+    async def torn(self) -> None:
+        """Tear the log between a real message and its op message, and start again."""
+        undecided = [half for half in self.site.pending.values() if half.key not in self.ended]
+        if not undecided:
+            return
+        half = self.chance.choice(undecided)
+        self.site.log.append_batch(self.site.service.ending._real(half), lambda _results, _code: None)
+        self.ended[half.key] = COMMIT
+        await self.site.lead()
+
+    async def resume(self) -> None:
+        """Ask for a discarded one, or any other, to be checked again."""
+        discarded = self.site.records(TRANS_CHECK_MAX_TIME_TOPIC)
+        if not discarded:
+            return
+        message = self.chance.choice(discarded)
+        header = ResumeCheckHalfMessageRequestHeader(msgId=message.offset_msg_id)
+        answer = self.site.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+        assert not isinstance(answer, Command)
+        try:
+            await answer  # type: ignore[misc] # a coroutine
+        except CommandError:
+            assert self.ended.get(message.msg_id) is not None
+
+    def check(self) -> None:
+        delivered = Counter(self.site.delivered())
+        assert delivered == Counter(key for key, how in self.ended.items() if how == COMMIT)
+
+    async def check_pending(self) -> None:
+        """What is neither over nor given up is pending, for the next leader too."""
+        await self.site.lead()
+        given_up = {message.msg_id for message in self.site.records(TRANS_CHECK_MAX_TIME_TOPIC)}
+        torn = {half.key for half in self.site.pending.values() if self.ended.get(half.key) == COMMIT}
+        pending = {half.key for half in self.site.pending.values()} - torn
+        undecided = self.places.keys() - self.ended.keys()
+        assert undecided - given_up <= pending <= undecided
+
+
+async def scenario(seed: int, folder: Path) -> None:
+    chance = random.Random(seed)
+    async with transaction_site(folder, transactionCheckMax=3) as site:
+        site.connect()
+        twin = Twin(site, chance)
+        for _ in range(STEPS):
+            match chance.choices(("prepare", "end", "round", "lead", "torn", "resume"), (6, 6, 4, 2, 1, 1))[0]:
+                case "prepare":
+                    twin.prepare()
+                case "end":
+                    twin.end()
+                case "round":
+                    await twin.round()
+                case "lead":
+                    await twin.lead()
+                case "torn":
+                    await twin.torn()
+                case "resume":
+                    await twin.resume()
+            twin.check()
+        await twin.check_pending()
+
+
+@given(st.integers(0, 2**32))
+def test_a_transaction_ends_once(seed: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="transactions-") as folder:
+        asyncio.run(scenario(seed, Path(folder)))
