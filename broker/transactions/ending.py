@@ -188,6 +188,8 @@ class EndHandler:
             return _answer(committed=committed, was=True)
         records = self._real(half) if committed else []
         half.waiting = []
+        # One that was given up stands among the others again until it is over: whoever ends it too finds it there.
+        table.pending[root] = half
         if not committed and request.is_oneway and request.header_bytes + len(request.body) <= HEADER_BYTES_FREE:
             self._gather(_Rollback(half, view.offset, connection, request))
             return None

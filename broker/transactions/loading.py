@@ -80,15 +80,15 @@ class QueueReader:
         self.offset = start
         self.ended = False
 
-    async def some(self) -> list[tuple[int, memoryview]]:
-        """Return the next records with their offsets; sets `ended` when there are no more."""
+    async def some(self) -> list[tuple[int, int, memoryview]]:
+        """Return the next records with their offsets and positions; sets `ended` when there are no more."""
         entries = self._store.queue_entries(self._topic, 0, self.offset, PER_TURN)
         self.ended = not entries
         found = []
         for entry in entries:
             view = await self._record(entry.physical_offset)
             if view is not None:
-                found.append((self.offset, view))
+                found.append((self.offset, entry.physical_offset, view))
             self.offset += 1
         return found
 
@@ -114,15 +114,15 @@ async def load(store: TransactionStore, committed: Committed, *, mends: bool) ->
     ops = QueueReader(store, TRANS_OP_HALF_TOPIC, start_of(store, committed, TRANS_OP_HALF_TOPIC), mends=mends)
     halves = QueueReader(store, TRANS_HALF_TOPIC, start_of(store, committed, TRANS_HALF_TOPIC), mends=mends)
     table = HalfTable(halves.offset, ops.offset)
-    done: set[int] = set()
+    done: dict[int, int] = {}
     while not ops.ended:
-        for offset, view in await ops.some():
-            named = list(_named(view))
+        for offset, position, view in await ops.some():
+            named = _named(view)
             table.named(offset, named)
-            done.update(named)
+            done.update(dict.fromkeys(named, position))
         await asyncio.sleep(0)
     while not halves.ended:
-        for offset, view in await halves.some():
+        for offset, _position, view in await halves.some():
             try:
                 table.stored(read_half(view), fresh=False)
             except RecordError as error:

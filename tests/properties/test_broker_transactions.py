@@ -18,6 +18,7 @@ from tests.parts.transaction_parts import COMMIT, ROLLBACK, TransactionSite, tra
 
 OK = ResponseCode.SUCCESS
 STEPS = 60
+WEIGHTS = {"prepare": 6, "end": 5, "round": 4, "lead": 2, "torn": 1, "resume": 1, "unanswered": 2, "at once": 2}
 
 
 class Twin:
@@ -46,6 +47,34 @@ class Twin:
         else:
             assert code == OK, (key, code)
             self.ended[key] = how
+
+    async def roll_back_unanswered(self) -> None:
+        """Roll back without an answer: it counts when it is written, and a restart may come first."""
+        undecided = [key for key in self.places if key not in self.ended]
+        if not undecided:
+            return
+        key = self.chance.choice(undecided)
+        assert self.site.end(self.chance.choice(self.places[key]), ROLLBACK, oneway=True, checked=True) is None
+        if self.chance.random() < 0.3:
+            await self.site.lead()
+            return
+        assert self.site.end(self.chance.choice(self.places[key]), COMMIT, checked=True) == ResponseCode.SYSTEM_ERROR
+        self.ended[key] = ROLLBACK
+
+    def end_twice_at_once(self) -> None:
+        """End one several times before the first write is acknowledged."""
+        undecided = [key for key in self.places if key not in self.ended]
+        if not undecided:
+            return
+        key, hows = self.chance.choice(undecided), [self.chance.choice((COMMIT, ROLLBACK)) for _ in range(3)]
+        self.site.log.held = []
+        before = len(self.site.client.answers)
+        for how in hows:
+            assert self.site.end(self.chance.choice(self.places[key]), how, checked=True) is None
+        self.site.log.release()
+        codes = [answer.code for answer in self.site.client.answers[before:]]
+        assert codes == [OK if how == hows[0] else ResponseCode.SYSTEM_ERROR for how in hows]
+        self.ended[key] = hows[0]
 
     async def round(self) -> None:
         for question in await self.site.round(self.chance.choice((1.0, 30.0))):
@@ -106,7 +135,7 @@ async def scenario(seed: int, folder: Path) -> None:
         site.connect()
         twin = Twin(site, chance)
         for _ in range(STEPS):
-            match chance.choices(("prepare", "end", "round", "lead", "torn", "resume"), (6, 6, 4, 2, 1, 1))[0]:
+            match chance.choices(*zip(*WEIGHTS.items(), strict=True))[0]:
                 case "prepare":
                     twin.prepare()
                 case "end":
@@ -117,6 +146,10 @@ async def scenario(seed: int, folder: Path) -> None:
                     await twin.lead()
                 case "torn":
                     await twin.torn()
+                case "unanswered":
+                    await twin.roll_back_unanswered()
+                case "at once":
+                    twin.end_twice_at_once()
                 case "resume":
                     await twin.resume()
             twin.check()
