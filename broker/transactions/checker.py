@@ -87,7 +87,7 @@ class Checker:
         until = self._clock.monotonic() + ROUND_SECONDS
         halves = sorted(table.pending.values(), key=lambda half: half.offset)
         for at in range(0, len(halves), PER_TURN):
-            writes = [write for half in halves[at : at + PER_TURN] for write in self._look(table, half)]
+            writes = [write for half in halves[at : at + PER_TURN] for write in self._looked(table, half)]
             await asyncio.gather(*writes)
             await asyncio.sleep(0)
             if self._ending.table is not table or self._clock.monotonic() >= until:
@@ -96,6 +96,15 @@ class Checker:
             self._progress = CheckedUpTo(*table.progress(), self._store.written)
             if not self._shared:
                 self._store.flush_soon(self._progress.written)
+
+    def _looked(self, table: HalfTable, half: Half) -> Iterable["asyncio.Future[bool]"]:
+        """Do what _look() does; what goes wrong with one must not keep the round from the others."""
+        try:
+            return self._look(table, half)
+        except Exception:
+            if self._may_tell():
+                _log.exception("half message %d of group %s cannot be looked at", half.offset, half.group)
+            return ()
 
     def _look(self, table: HalfTable, half: Half) -> Iterable["asyncio.Future[bool]"]:
         """Begin what is due about a half; yields what to wait for."""
@@ -137,8 +146,8 @@ class Checker:
         """Write a half anew, and ask its producer; the future tells whether it is stored."""
         copy = again(view, half.root, checks)
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        half.waiting = []
         record = bytes(view)
+        half.waiting = []
         self._append(copy, partial(self._renewed, table, half, record, copy, ask, done))
         return done
 
@@ -172,8 +181,8 @@ class Checker:
             _log.error("%s cannot be made: %s", TRANS_CHECK_MAX_TIME_TOPIC, error)
             _finish(done, False)
             return done
-        half.waiting = []
         records = [discarded(view, half.root), self._ending.op(half)]
+        half.waiting = []
         self._append_batch(records, partial(self._gave_up, table, half, done))
         return done
 

@@ -187,15 +187,16 @@ class EndHandler:
             self._write(table, half, [], committed=True)
             return _answer(committed=committed, was=True)
         records = self._real(half) if committed else []
+        size = len(request.body) + request.header_bytes
+        done = partial(self._stored, table, half, committed, connection, request)
+        done = self._held.hold(size, done)
         half.waiting = []
         # One that was given up stands among the others again until it is over: whoever ends it too finds it there.
         table.pending[root] = half
-        if not committed and request.is_oneway and request.header_bytes + len(request.body) <= HEADER_BYTES_FREE:
+        if not committed and request.is_oneway and size <= HEADER_BYTES_FREE:
             self._gather(_Rollback(half, view.offset, connection, request))
-            return None
-        done = partial(self._stored, table, half, committed, connection, request)
-        done = self._held.hold(len(request.body) + request.header_bytes, done)
-        self._append_batch([*records, self.op(half, view.offset)], done, until=request.until)
+        else:
+            self._append_batch([*records, self.op(half, view.offset)], done, until=request.until)
         return None
 
     def _view(self, header: EndTransactionRequestHeader) -> HalfView:
