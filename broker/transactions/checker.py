@@ -122,6 +122,9 @@ class Checker:
             return ()
         view = self._read(table, half)
         if view is None:
+            if age > reserved_ms:
+                # It stays damaged, and must not hold up the offset for good.
+                table.pending.pop(half.root, None)
             return ()
         if given_up:
             return (self._give_up(table, half, view),)
@@ -131,10 +134,12 @@ class Checker:
         try:
             view = self._store.record_at(half.position)
         except RecordDamaged as error:
-            _log.error("half message %d cannot be read: %s", half.offset, error)
+            if self._may_tell():
+                _log.error("half message %d cannot be read: %s", half.offset, error)
             return None
         if view is None:
-            _log.error("half message %d of group %s is gone with the log: nobody ended it", half.offset, half.group)
+            if self._may_tell():
+                _log.error("half message %d of group %s is gone with the log: nobody ended it", half.offset, half.group)
             table.pending.pop(half.root, None)
         return view
 

@@ -11,6 +11,7 @@ from remoting.command import Command
 from remoting.headers.registry import ResumeCheckHalfMessageRequestHeader
 from remoting.record import decode_record
 from remoting.topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from store.errors import RecordDamaged
 from store.types import PutStatus
 from tests.parts.transaction_parts import COMMIT, GROUP, ROLLBACK, UNKNOWN, Client, TransactionSite, transaction_site
 
@@ -348,3 +349,18 @@ async def test_what_is_wrong_with_one_keeps_a_round_from_no_other(
     assert "half message 1 of group TxGroup cannot be looked at" in caplog.text
     monkeypatch.setattr(site.store, "record_at", read)
     assert [question.ext["msgId"] for question in await site.round()] == ["K2", "K1", "K3"]
+
+
+async def test_a_half_that_stays_damaged_holds_up_the_offset_until_it_would_be_given_up(
+    site: TransactionSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.prepare()
+
+    def record_at(position: int) -> memoryview | None:
+        raise RecordDamaged(position, "another CRC")
+
+    monkeypatch.setattr(site.store, "record_at", record_at)
+    assert await site.round() == []
+    assert list(site.pending) == [0]
+    await site.round(72 * 3600 + 1)
+    assert site.pending == {}
