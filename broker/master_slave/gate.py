@@ -2,8 +2,9 @@
 
 A slave's log is the master's, byte for byte, and its tables are copies: whatever would change either is refused, with
 words that name the master. Sends and what belongs to them get 14, which clients take as "try elsewhere" (an end of a
-transaction 11 from a slave); what an administrator asks for gets 1, RocketMQ's code for it. A fenced master refuses the same, and commits of offsets too:
-they would be lost with it, while a client that is refused commits again where the route leads by then.
+transaction gets 11 from a slave); what an administrator asks for gets 1, RocketMQ's code for it. A fenced master
+refuses the same, and commits of offsets too: they would be lost with it, while a client that is refused commits again
+where the route leads by then.
 
 Everything else is served: heartbeats, pulls, positions, queries, and on a slave offsets, for consumers go on there
 while the master is away.
