@@ -69,6 +69,9 @@ class Checker:
         # Of the present round: lines that may still be logged, groups of which it is said that nobody is there.
         self._lines = LINES_MAX
         self._unasked: set[str] = set()
+        # The last offset of the round that is due: what stands before it is written anew with it. So no older copies
+        # stand behind the committed offset, which RocketMQ would take for transactions of their own.
+        self._last_due = -1
         self.checks = 0
         """How often a producer was asked."""
         self.given_up = 0
@@ -86,6 +89,7 @@ class Checker:
         self._lines, self._unasked = LINES_MAX, set()
         until = self._clock.monotonic() + ROUND_SECONDS
         halves = sorted(table.pending.values(), key=lambda half: half.offset)
+        self._last_due = max([half.offset for half in halves if self._is_due(half)], default=-1)
         for at in range(0, len(halves), PER_TURN):
             writes = [write for half in halves[at : at + PER_TURN] for write in self._looked(table, half)]
             await asyncio.gather(*writes)
@@ -110,14 +114,15 @@ class Checker:
         """Begin what is due about a half; yields what to wait for."""
         if half.busy or table.pending.get(half.root) is not half:
             return ()
-        now_ms, config = self._clock.now_ms(), self._live.broker
+        now_ms = self._clock.now_ms()
         reserved_ms = self._live.store.fileReservedTime * HOUR_MS
-        age = now_ms - half.since_ms
-        immune = age < (half.immunity_ms if half.immunity_ms >= 0 else config.transactionTimeOut)
-        # A clock that was set back must not keep anybody waiting.
-        due = not immune or age < -config.transactionTimeOut
-        given_up = age > reserved_ms or (due and half.checks >= config.transactionCheckMax)
-        moves = now_ms - half.stored_ms > reserved_ms // 2 or table.halves.end - half.offset > BEHIND_MAX
+        age, due = now_ms - half.since_ms, self._is_due(half)
+        given_up = age > reserved_ms or (due and half.checks >= self._live.broker.transactionCheckMax)
+        moves = (
+            half.offset < self._last_due
+            or table.halves.end - half.offset > BEHIND_MAX
+            or now_ms - half.stored_ms > reserved_ms // 2
+        )
         if not (due or given_up or moves) or self._ending.was_committed(half):
             return ()
         view = self._read(table, half)
@@ -129,6 +134,12 @@ class Checker:
         if given_up:
             return (self._give_up(table, half, view),)
         return (self.renew(table, half, view, half.checks + due, ask=due),)
+
+    def _is_due(self, half: Half) -> bool:
+        """Tell whether a producer may be asked; a clock that was set back must not keep anybody waiting."""
+        timeout_ms = self._live.broker.transactionTimeOut
+        age = self._clock.now_ms() - half.since_ms
+        return age >= (half.immunity_ms if half.immunity_ms >= 0 else timeout_ms) or age < -timeout_ms
 
     def _read(self, table: HalfTable, half: Half) -> bytes | memoryview | None:
         try:

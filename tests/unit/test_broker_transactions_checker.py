@@ -179,6 +179,17 @@ async def test_a_half_with_a_long_immunity_moves_when_many_come_after_it(
     assert await site.round(3600) != []
 
 
+async def test_what_stands_before_one_that_is_asked_about_moves_with_it(site: TransactionSite) -> None:
+    """Else RocketMQ, opening the folder, would take the older copy of the other one for a transaction of its own."""
+    site.prepare("first", more="CHECK_IMMUNITY_TIME_IN_SECONDS\x013600\x02")
+    site.prepare("second")
+    assert len(await site.round()) == 1
+    assert {half.key: (half.offset, half.checks) for half in site.pending.values()} == {
+        "first": (2, 0),
+        "second": (3, 1),
+    }
+
+
 async def test_a_refused_copy_changes_nothing(site: TransactionSite) -> None:
     one = site.prepare("one")
     site.log.refuses = (PutStatus.SERVICE_NOT_AVAILABLE, ResponseCode.SERVICE_NOT_AVAILABLE)
