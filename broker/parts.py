@@ -31,6 +31,7 @@ from broker.messages.delay_levels import ScheduleService
 from broker.messages.offset_handlers import OffsetHandlers
 from broker.messages.pull import PullHandlers
 from broker.messages.pull_checks import PullChecks
+from broker.messages.replies import ReplyHandlers
 from broker.messages.send import SendHandlers
 from broker.messages.send_back import SendBackHandlers
 from broker.messages.send_checks import MessageChecks
@@ -102,6 +103,7 @@ class Parts:
             live, checks, replication, store_host, UniqKeys(unpack_host(store_host)[0]).next, self.stats.put_failed,
             mode.elsewhere,
         )  # fmt: skip
+        self._replies = ReplyHandlers(live, checks, replication, store_host, self.clients, clock, mode.elsewhere)
         self._tables = Tables(self.topics, self.groups, self.offsets, self.clients, self.stats)
         self._send_back = SendBackHandlers(context, self._tables, replication, random.randrange, mode.elsewhere)
         levels_ms = parse_delay_levels(live.store.messageDelayLevel)
@@ -178,6 +180,7 @@ class Parts:
         self.http = BrokerHttp(context, tables, mode, self.backlog, around.ready, around.addresses, self._gaps, metrics)
         return merged(
             self._send.table(),
+            self._replies.table(),
             self._send_back.table(),
             self.schedule.table(),
             self.pull.table(),

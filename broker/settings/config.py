@@ -73,6 +73,7 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     litePullMessageEnable: bool = True
     startAcceptSendRequestTimeStamp: int = 0
     traceOn: bool = True
+    storeReplyMessageEnable: bool = True
 
     # Consumption.
     longPollingEnable: bool = True
