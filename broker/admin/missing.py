@@ -1,7 +1,7 @@
 """Requests for what this broker does not have: answered with 3, named in the log, counted.
 
-A client without an answer that it understands may wait for its whole timeout, and what it says then misleads. So whoever
-runs the broker must be able to see it here.
+A client without an answer that it understands may wait for its whole timeout, and what it says then misleads. So
+whoever runs the broker must be able to see it here.
 """
 
 import logging

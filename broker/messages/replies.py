@@ -8,7 +8,6 @@ only pushed.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol, cast
 

@@ -1,7 +1,7 @@
-"""Replies that a client of RocketMQ 5.5.0 sent, put to our broker byte for byte: what is pushed and answered is RocketMQ's.
+"""Replies that a client of RocketMQ 5.5.0 sent, put to our broker byte for byte: pushes and answers are RocketMQ's.
 
-Pushed (326) is what REPLY_TO_CLIENT names, with the same fields and properties; answers have the same codes, remarks and
-fields, also when the client is not there.
+Pushed (326) is what REPLY_TO_CLIENT names, with the same fields and properties; answers have the same codes, remarks
+and fields, also when the client is not there.
 """
 
 import asyncio
