@@ -103,7 +103,9 @@ class Parts:
             live, checks, replication, store_host, UniqKeys(unpack_host(store_host)[0]).next, self.stats.put_failed,
             mode.elsewhere,
         )  # fmt: skip
-        self._replies = ReplyHandlers(live, checks, replication, store_host, self.clients, clock, mode.elsewhere)
+        self._replies = ReplyHandlers(
+            live, checks, replication, store_host, self.clients, clock, mode.elsewhere, mode.relay
+        )
         self._tables = Tables(self.topics, self.groups, self.offsets, self.clients, self.stats)
         self._send_back = SendBackHandlers(context, self._tables, replication, random.randrange, mode.elsewhere)
         levels_ms = parse_delay_levels(live.store.messageDelayLevel)

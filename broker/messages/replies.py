@@ -8,6 +8,7 @@ only pushed.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol, cast
 
@@ -50,6 +51,10 @@ PUSHING_BYTES_PER_CLIENT_MAX = 12 * 1024 * 1024
 OVERHEAD_BYTES = 1024
 
 
+# Asks other brokers to push a reply; gives their client's answer, None when the client is nowhere.
+Relay = Callable[[Command], "asyncio.Future[Command | None]"]
+
+
 class ReplyClients(Protocol):
     """What is needed of the clients' table."""
 
@@ -88,6 +93,7 @@ class ReplyHandlers:
         clients: ReplyClients,
         clock: Clock,
         elsewhere: Elsewhere | None = None,
+        relay: Relay | None = None,
     ) -> None:
         """`elsewhere` takes a reply that is neither in this log nor with its client: see SendHandlers."""
         self._live = live
@@ -98,6 +104,7 @@ class ReplyHandlers:
         self._clients = clients
         self._clock = clock
         self._elsewhere = elsewhere
+        self._relay = relay
         self._bytes = 0
         self._bytes_of: dict[str, int] = {}
 
@@ -182,20 +189,29 @@ class ReplyHandlers:
             self._pushed(reply, f"reply message properties[{PROPERTY_REPLY_TO_CLIENT}] is null")
             return
         client = self._clients.reach(client_id)
-        if client is None:
-            self._pushed(reply, f"push reply message fail, channel of <{client_id}> not found.")
+        if client is None and self._relay is None:
+            self._absent(reply)
             return
         waits = self._bytes_of.get(client_id, 0) + reply.size
         if waits > PUSHING_BYTES_PER_CLIENT_MAX:
             self._pushed(reply, f"push reply message to {client_id}fail. It has {waits} bytes of replies to answer.")
             return
         try:
-            answer = cast(Connection, client).submit(self._request(reply, header, properties), PUSH_SECONDS)
+            answer = self._submit(client, self._request(reply, header, properties))
         except RemotingError as error:
             self._not_taken(reply, error)
             return
         self._bytes_of[client_id] = waits
         answer.add_done_callback(partial(self._answered, reply))
+
+    def _submit(self, client: object | None, request: Command) -> "asyncio.Future[Command | None]":
+        """Send a reply to its client, or to where that may be; gives its answer, None when it is nowhere."""
+        if client is None and self._relay is not None:
+            return self._relay(request)
+        return cast("asyncio.Future[Command | None]", cast(Connection, client).submit(request, PUSH_SECONDS))
+
+    def _absent(self, reply: _Reply) -> None:
+        self._pushed(reply, f"push reply message fail, channel of <{reply.client_id}> not found.")
 
     def _request(self, reply: _Reply, header: SendMessageRequestHeader, properties: dict[str, str]) -> Command:
         now_ms = self._clock.now_ms()
@@ -217,7 +233,7 @@ class ReplyHandlers:
         )
         return Command.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, reply.request.body)
 
-    def _answered(self, reply: _Reply, answer: "asyncio.Future[Command]") -> None:
+    def _answered(self, reply: _Reply, answer: "asyncio.Future[Command | None]") -> None:
         left = self._bytes_of[reply.client_id] - reply.size
         if left:
             self._bytes_of[reply.client_id] = left
@@ -227,7 +243,9 @@ class ReplyHandlers:
             self._not_taken(reply, InvokeError("this broker stops"))
         elif (error := answer.exception()) is not None:
             self._not_taken(reply, error)
-        elif (told := answer.result()).code != ResponseCode.SUCCESS:
+        elif (told := answer.result()) is None:
+            self._absent(reply)
+        elif told.code != ResponseCode.SUCCESS:
             self._not_taken(reply, InvokeError(f"it answered {told.code}: {told.remark}"))
         else:
             self._pushed(reply, "")
