@@ -1,4 +1,4 @@
-"""Request-reply in a Raft group: the reply finds who asked, whoever leads by then and whichever member knows the client."""
+"""Request-reply in a Raft group: the reply finds who asked, whoever leads by then and whichever member knows it."""
 
 import asyncio
 from collections.abc import AsyncIterator
