@@ -13,6 +13,7 @@ import orjson
 
 from broker.messages.delayed_record import waiting
 from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
+from broker.messages.priorities import by_priority
 from broker.messages.send_checks import (
     CLIENT_SYS_FLAGS,
     MessageChecks,
@@ -145,6 +146,8 @@ class SendHandlers:
         marked = "\x02" + text
         waits, level = True, 0
         if special(marked) is not None:
+            if not dead:
+                text, queue_id = by_priority(text, queue_id, target.write_queues)
             text, waits, level = checks.properties(text, dead_letter=dead)
             marked = "\x02" + text
         at = marked.find(_UNIQ_KEY)
