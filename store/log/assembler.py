@@ -233,7 +233,8 @@ class Assembler:
         if not log.fits(size):
             return PutStatus.MESSAGE_ILLEGAL
         if self.entry_limit is not None:
-            return PutStatus.OS_PAGE_CACHE_BUSY if size <= self._entry_bytes_max else PutStatus.MESSAGE_ILLEGAL
+            too_long = self.entry_limit and size > self._entry_bytes_max
+            return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.OS_PAGE_CACHE_BUSY
         if log.pending_bytes + size > PENDING_BYTES_MAX:
             return PutStatus.OS_PAGE_CACHE_BUSY
         if log.end + size + BLANK_BYTES > log.file_end:
