@@ -1,11 +1,13 @@
 """Requests and replies between clients of ours, with a real broker: every request has its reply, or one clear error."""
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from typer.testing import CliRunner
 
 import raftmq
 import raftmq.sync
@@ -14,6 +16,7 @@ from client.errors import ClientClosed, MessageRefused, RequestTimedOut, SendBac
 from client.message import ConsumeFrom, Message
 from client.produce.producer import Producer
 from client.replies import Answer, answering, reply_to
+from raftmq.cli.main import app
 from remoting.message import MessageExt
 from tests.cluster.conftest import Cluster
 from tests.cluster.test_client_producer import everything
@@ -184,6 +187,41 @@ async def test_who_reconnected_is_found(cluster: Cluster) -> None:
         await cluster.stop_broker()
         await cluster.start_broker()
         assert bytes((await producer.request(Message("T", b"x"), timeout=20)).body) == b"X"
+
+
+async def test_the_command(cluster: Cluster) -> None:
+    async def typed(*arguments: str) -> tuple[int, str]:
+        done = await asyncio.to_thread(CliRunner().invoke, app, ["request", *arguments, "-n", cluster.namesrv])
+        return done.exit_code, done.output
+
+    async with replier(cluster.namesrv):
+        assert await typed("T", "hello", "--timeout", "20") == (0, "HELLO\n")
+        code, output = await typed("T", "hello", "--json")
+        assert (code, json.loads(output)["body"]) == (0, "HELLO")
+        code, output = await typed("T", "silence", "--timeout", "0.5")
+        assert code == 1
+        assert output.count("\n") == 1
+        assert "no reply to the request to topic T came within 0.5 s" in output
+        code, output = await typed("T", "hello", "--timeout", "0")
+        assert (code, output.count("\n")) == (1, 1)
+
+
+async def test_a_priority_chooses_the_queue(cluster: Cluster) -> None:
+    async with Producer("senders", cluster.namesrv) as producer:
+        for priority, queue in ((0, 0), (3, 3), (1, 1), (7, 3)):
+            result = await producer.send(Message("P", b"x", priority=priority))
+            assert result.queue.queueId == queue
+        typed = ["send", "P", "x", "--priority", "2", "--json", "-n", cluster.namesrv]
+        done = await asyncio.to_thread(CliRunner().invoke, app, typed)
+        assert (done.exit_code, json.loads(done.output)["queue"]) == (0, 2)
+        found = await everything(cluster.namesrv, "P", 5)
+        assert sorted((message.properties["_SYS_MSG_PRIORITY_"], message.queue_id) for message in found) == [
+            ("0", 0),
+            ("1", 1),
+            ("2", 2),
+            ("3", 3),
+            ("7", 3),
+        ]
 
 
 def test_without_asyncio(tmp_path_factory: pytest.TempPathFactory) -> None:
