@@ -5,6 +5,7 @@ reply goes to the reply topic of the cluster; the broker that takes it pushes it
 """
 
 import asyncio
+import inspect
 import logging
 import time
 import uuid
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from client.compression import CompressionError, decompress
-from client.errors import ClientClosed, ClientError, MessageRefused, SendBacklogFull
+from client.errors import ArgumentRefused, ClientClosed, ClientError, MessageRefused, SendBacklogFull
 from client.message import Message
 from remoting.address import parse_address
 from remoting.client import ClientHandler
@@ -174,8 +175,11 @@ def answering(producer: Any, answer: Answer) -> Callable[[list[MessageExt]], Cor
 
     `answer` is a coroutine function: it gets each message, and returns the reply's body, or None for no reply. What it
     raises counts as not consumed: the message comes again. A reply that cannot be sent is logged and the request
-    counts as consumed: who asked has given up by the time that it would come again.
+    counts as consumed: who asked has given up by the time that it would come again. Raises ArgumentRefused for a
+    plain function.
     """
+    if not inspect.iscoroutinefunction(answer) and not inspect.iscoroutinefunction(type(answer).__call__):
+        raise ArgumentRefused(f"answering() takes a coroutine function (async def), not {answer!r}")
     send: Send = producer.send
 
     async def callback(messages: list[MessageExt]) -> None:

@@ -18,6 +18,8 @@ from remoting.properties import PROPERTY_CORRELATION_ID, PROPERTY_REPLY_TO_CLIEN
 
 # A request is never longer under way: what waits in the table, waits for somebody.
 REQUEST_S_MAX = 24 * 3600.0
+# A send that fails says at its deadline, or a moment later, whether somebody may have the message: that is waited for.
+VERDICT_S = 0.25
 
 
 class Requester(Lifecycle):
@@ -108,18 +110,20 @@ class _Asking:
         """Send, and return the reply; TimeoutError at the deadline."""
         async with asyncio.timeout_at(self._deadline):
             await self._by.instance.introduce(self._message.topic, self._default_queues)
-            left = max(self._deadline - asyncio.get_running_loop().time(), 0.001)
-            self._may_be_sent = True
-            sending = asyncio.ensure_future(self._by.send(self._message, timeout=left, **choice))
-            try:
+        left = max(self._deadline - asyncio.get_running_loop().time(), 0.001)
+        self._may_be_sent = True
+        sending = asyncio.ensure_future(self._by.send(self._message, timeout=left, **choice))
+        try:
+            async with asyncio.timeout_at(self._deadline + VERDICT_S):
                 # The reply may come before the acknowledgement.
                 await asyncio.wait((sending, self._reply), return_when=asyncio.FIRST_COMPLETED)
-                if not self._reply.done():
-                    self._note(sending)
+            if not self._reply.done():
+                self._note(sending)
+            async with asyncio.timeout_at(self._deadline):
                 return await self._reply
-            finally:
-                sending.add_done_callback(_ended)
-                sending.cancel()
+        finally:
+            sending.add_done_callback(_ended)
+            sending.cancel()
 
     def timed_out(self, bound: float) -> RequestTimedOut:
         """Return what is raised when no reply came."""

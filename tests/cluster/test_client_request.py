@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,15 @@ from typer.testing import CliRunner
 import raftmq
 import raftmq.sync
 from client.consume.push import PushConsumer
-from client.errors import ClientClosed, MessageRefused, RequestTimedOut, SendBacklogFull, SendFailed
+from client.errors import (
+    ClientClosed,
+    ClientError,
+    MessageRefused,
+    RequestTimedOut,
+    RouteError,
+    SendBacklogFull,
+    SendFailed,
+)
 from client.message import ConsumeFrom, Message
 from client.produce.producer import Producer
 from client.replies import Answer, answering, reply_to
@@ -187,6 +196,25 @@ async def test_who_reconnected_is_found(cluster: Cluster) -> None:
         await cluster.stop_broker()
         await cluster.start_broker()
         assert bytes((await producer.request(Message("T", b"x"), timeout=20)).body) == b"X"
+
+
+@pytest.mark.parametrize("timeout", [0.3, 1.0])
+async def test_nobody_there_is_one_error_in_time(cluster: Cluster, timeout: float) -> None:
+    async with Producer("askers", cluster.namesrv) as producer:
+        await producer.send(Message("T", b"x"))
+        await cluster.stop_broker()
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(ClientError) as failed:
+                await producer.request(Message("T", b"x"), timeout=timeout)
+            assert time.monotonic() - began < timeout + 5
+            # Nobody can have it, and that is said.
+            assert isinstance(failed.value, SendFailed | RouteError | RequestTimedOut)
+            assert not getattr(failed.value, "sent", False), failed.value
+            assert not producer.instance.replies
+        await cluster.start_broker()
+        with pytest.raises(RequestTimedOut, match="it was stored"):
+            await producer.request(Message("T", b"x"), timeout=3)
 
 
 async def test_the_command(cluster: Cluster) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from client.compression import Codec, compress, compressed_flag
-from client.errors import ClientClosed, MessageRefused, SendBacklogFull
+from client.errors import ArgumentRefused, ClientClosed, MessageRefused, SendBacklogFull
 from client.message import Message
 from client.produce.outgoing import Packer
 from client.replies import Replies, ReplyMessage, answering, is_request, reply_to
@@ -197,3 +197,5 @@ async def test_a_callback_that_answers_replies_to_requests_only() -> None:
     assert seen == messages
     assert [message.body for message in producer.sent] == [b"yes", b"lost"]
     assert all(isinstance(message, ReplyMessage) for message in producer.sent)
+    with pytest.raises(ArgumentRefused, match="coroutine function"):
+        answering(producer, lambda message: message.body)
