@@ -58,18 +58,6 @@ def test_acknowledging_before_a_quorum_is_caught() -> None:
     catch(a_leader_alone, planted.ack_before_quorum, "AcknowledgedIsOnAMajoritysDisk")
 
 
-def batches(script: Script) -> None:
-    script.begin()
-    for _ in range(2):
-        # One of them is a batch.
-        attempt = script.send("n0", records=3)
-        script.until("acknowledged", lambda a=attempt: a.fate is Fate.COMMITTED)  # type: ignore[misc]  # a bound default
-
-
-def test_a_batch_in_two_entries_is_caught() -> None:
-    catch(batches, planted.split_batches, "AcknowledgedIsOnAMajoritysDisk")
-
-
 def a_deposed_leader_comes_back(script: Script) -> None:
     script.begin()
     script.isolate("n0")
