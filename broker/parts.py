@@ -176,6 +176,7 @@ class Parts:
             self._send.answers,
             mode.replication.times,
             self.pull.times,
+            self._replies.outcomes,
         )
         figures, metrics = BrokerFigures(context, tables, mode, counted), Metrics()
         metrics.show(figures.figures, figures.common)

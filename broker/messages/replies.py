@@ -66,7 +66,7 @@ class ReplyClients(Protocol):
 class _Reply:
     """A reply on its way: to its client, and into the log."""
 
-    __slots__ = ("client_id", "connection", "failed", "pushed", "queue_id", "request", "size", "stored")
+    __slots__ = ("absent", "client_id", "connection", "failed", "pushed", "queue_id", "request", "size", "stored")
 
     def __init__(self, connection: Connection, request: Command, queue_id: int, client_id: str) -> None:
         self.connection = connection
@@ -74,7 +74,7 @@ class _Reply:
         self.queue_id = queue_id
         self.client_id = client_id
         self.size = len(request.body) + request.header_bytes + OVERHEAD_BYTES
-        self.pushed = False
+        self.pushed = self.absent = False
         # Why it is not with its client, "" when it is.
         self.failed = ""
         # What became of the record, None until that is known.
@@ -105,6 +105,8 @@ class ReplyHandlers:
         self._clock = clock
         self._elsewhere = elsewhere
         self._relay = relay
+        self.outcomes = dict.fromkeys(("pushed", "absent", "failed"), 0)
+        """How often a reply was pushed, its client was not here, or did not take it."""
         self._bytes = 0
         self._bytes_of: dict[str, int] = {}
 
@@ -211,6 +213,7 @@ class ReplyHandlers:
         return cast("asyncio.Future[Command | None]", cast(Connection, client).submit(request, PUSH_SECONDS))
 
     def _absent(self, reply: _Reply) -> None:
+        reply.absent = True
         self._pushed(reply, f"push reply message fail, channel of <{reply.client_id}> not found.")
 
     def _request(self, reply: _Reply, header: SendMessageRequestHeader, properties: dict[str, str]) -> Command:
@@ -258,6 +261,7 @@ class ReplyHandlers:
 
     def _pushed(self, reply: _Reply, failed: str) -> None:
         reply.pushed, reply.failed = True, failed
+        self.outcomes["absent" if reply.absent else "failed" if failed else "pushed"] += 1
         self._end(reply)
 
     def _stored(self, reply: _Reply, result: PutResult, code: int) -> None:

@@ -277,14 +277,14 @@ def test_without_asyncio(tmp_path_factory: pytest.TempPathFactory) -> None:
             consumer = raftmq.sync.PushConsumer("answering", address, from_where=FIRST)
             consumer.subscribe("T")
 
-            def answer(messages: list[MessageExt]) -> None:
-                for message in messages:
-                    if "CORRELATION_ID" in message.properties:
-                        producer.send(raftmq.reply_to(message, bytes(message.body).upper()))
+            def answer(message: MessageExt) -> bytes | None:
+                return None if bytes(message.body) == b"silence" else bytes(message.body).upper()
 
-            consumer.on_message(answer)
+            consumer.on_message(raftmq.sync.answering(producer, answer))
             with consumer:
                 assert bytes(producer.request(Message("T", b"hello"), timeout=20).body) == b"HELLO"
+                with pytest.raises(raftmq.RequestTimedOut):
+                    producer.request(Message("T", b"silence"), timeout=0.3)
             with pytest.raises(raftmq.RequestTimedOut):
                 producer.request(Message("T", b"hello"), timeout=0.3)
     finally:

@@ -171,6 +171,7 @@ async def test_without_storeReplyMessageEnable_it_is_only_pushed() -> None:
     setting.do()
     remark = f"push reply message fail, channel of <{FOR}> not found."
     assert setting.answered() == (ResponseCode.SYSTEM_ERROR, remark, NOT_STORED)
+    assert setting.replies.outcomes == {"pushed": 1, "absent": 1, "failed": 0}
 
 
 async def test_who_is_not_there_or_does_not_take_it_is_told() -> None:
@@ -202,6 +203,7 @@ async def test_who_is_not_there_or_does_not_take_it_is_told() -> None:
     setting.do()
     setting.log.answers[-1](ResponseCode.SUCCESS)
     assert setting.answered()[:2] == (ResponseCode.SYSTEM_ERROR, remark)
+    assert setting.replies.outcomes == {"pushed": 0, "absent": 0, "failed": 5}
 
 
 async def test_a_one_way_reply_is_pushed_and_not_answered() -> None:

@@ -1,4 +1,4 @@
-"""A batch in a group is stored whole or not at all: one entry, in one file, whatever tears the log (docs/raft.md)."""
+"""A batch in a group is stored whole or not at all: one entry, in one file, whatever tears the log (docs/rocketmq.md)."""
 
 from collections.abc import Iterator
 from pathlib import Path
