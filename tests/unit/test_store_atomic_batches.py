@@ -1,4 +1,4 @@
-"""A batch in a group is stored whole or not at all: one entry, in one file, whatever tears the log (docs/rocketmq.md)."""
+"""A batch in a group is stored whole or not at all: one entry, in one file, whatever tears the log."""
 
 from collections.abc import Iterator
 from pathlib import Path
