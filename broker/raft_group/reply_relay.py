@@ -71,7 +71,10 @@ class ReplyRelay:
         if client is None:
             return Command.response(ResponseCode.QUERY_NOT_FOUND)
         onwards = Command.request(request.code, None, request.body, ext=dict(request.ext))
-        answer = cast(Connection, client).submit(onwards, RELAY_SECONDS)
+        try:
+            answer = cast(Connection, client).submit(onwards, RELAY_SECONDS)
+        except RemotingError as error:
+            return Command.response(ResponseCode.SYSTEM_ERROR, str(error))
         answer.add_done_callback(lambda done: _pass_back(connection, request, done))
         return None
 

@@ -81,7 +81,9 @@ class Requester(Lifecycle):
 
     async def close(self) -> None:
         """Give up the requests that wait for a reply, and end as every client does; see Lifecycle."""
-        self.instance.replies.close(self)
+        if self._starting is not None:
+            self._check_home()
+            self.instance.replies.close(self)
         await super().close()
 
 
