@@ -90,6 +90,9 @@ class ClientTable:
         self._producers: dict[str, dict[Any, GroupClient]] = {}
         # Groups by connection: (consumer groups, producer groups).
         self._joined: dict[Any, tuple[set[str], set[str]]] = {}
+        # Connections of producers by client id, the newest last: where replies go.
+        self._reached: dict[str, dict[Any, None]] = {}
+        self._reached_as: dict[Any, str] = {}
         self._changed: set[str] = set()
 
     def heartbeat(self, connection: Channel, data: HeartbeatData, language: int, version: int) -> bool:
@@ -107,6 +110,8 @@ class ClientTable:
         changed = False
         for consumer in data.consumerDataSet:
             changed |= self._join(connection, data, consumer, language, version)
+        if data.producerDataSet:
+            self._reach(connection, data.clientID)
         for producer in data.producerDataSet:
             members = self._producers.setdefault(producer.groupName, {})
             self._see(members, connection, data.clientID, language, version)
@@ -173,6 +178,11 @@ class ClientTable:
         members = [member for member in self.connections(group) if member.client_id == client_id]
         return max(members, key=lambda member: member.seen, default=None)
 
+    def reach(self, client_id: str) -> Channel | None:
+        """Return the newest connection of the client of a producer, None when there is none."""
+        connections = self._reached.get(client_id)
+        return None if connections is None else next(reversed(connections))
+
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """Return what a group wants of a topic, None when it does not subscribe to it."""
         found = self._consumers.get(group)
@@ -193,6 +203,20 @@ class ClientTable:
     def producer_groups(self) -> dict[str, list[GroupClient]]:
         """Return all producer groups with their members."""
         return {group: list(members.values()) for group, members in self._producers.items()}
+
+    def _reach(self, connection: Channel, client_id: str | None) -> None:
+        """Note whose a connection is; None: no producer's any more."""
+        before = self._reached_as.get(connection)
+        if before == client_id:
+            return
+        if before is not None:
+            del self._reached[before][connection]
+            if not self._reached[before]:
+                del self._reached[before]
+            del self._reached_as[connection]
+        if client_id is not None:
+            self._reached.setdefault(client_id, {})[connection] = None
+            self._reached_as[connection] = client_id
 
     def _groups_of(self, connection: Channel) -> tuple[set[str], set[str]]:
         joined = self._joined.get(connection)
@@ -255,6 +279,8 @@ class ClientTable:
         del members[connection]
         if not members:
             del self._producers[group_name]
+        if not producers:
+            self._reach(connection, None)
         self._forget_if_idle(connection)
 
     def _forget_if_idle(self, connection: Channel) -> None:

@@ -15,6 +15,7 @@ from broker.context import Tables
 from broker.deadlines import Came
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.pull import ForwardPull
+from broker.messages.replies import Relay
 from broker.messages.send import Elsewhere
 from broker.metadata.operations import LocalMeta
 from broker.metadata.replicated import GroupMeta
@@ -82,6 +83,8 @@ class Mode:
     clean: Clean
     elsewhere: Elsewhere | None = None
     forward_pull: ForwardPull | None = None
+    relay: Relay | None = None
+    """Finds a reply's client at another broker."""
     came: Callable[[Command], Came | None] | None = None
     """When a request came from its client, where requests come by several ways."""
     master: MasterWatch | None = None

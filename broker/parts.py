@@ -31,6 +31,7 @@ from broker.messages.delay_levels import ScheduleService
 from broker.messages.offset_handlers import OffsetHandlers
 from broker.messages.pull import PullHandlers
 from broker.messages.pull_checks import PullChecks
+from broker.messages.replies import ReplyHandlers
 from broker.messages.send import SendHandlers
 from broker.messages.send_back import SendBackHandlers
 from broker.messages.send_checks import MessageChecks
@@ -104,6 +105,9 @@ class Parts:
             live, checks, replication, store_host, UniqKeys(unpack_host(store_host)[0]).next, self.stats.put_failed,
             mode.elsewhere, late(lambda: self.transactions.prepare),
         )  # fmt: skip
+        self._replies = ReplyHandlers(
+            live, checks, replication, store_host, self.clients, clock, mode.elsewhere, mode.relay
+        )
         self._tables = Tables(self.topics, self.groups, self.offsets, self.clients, self.stats)
         self.transactions = Transactions(context, self._tables, replication, mode.elsewhere, mends=meta.shared)
         exits.push_async_callback(self.transactions.close)
@@ -177,12 +181,14 @@ class Parts:
             mode.replication.times,
             self.pull.times,
             self.transactions.figures,
+            self._replies.outcomes,
         )
         figures, metrics = BrokerFigures(context, tables, mode, counted), Metrics()
         metrics.show(figures.figures, figures.common)
         self.http = BrokerHttp(context, tables, mode, self.backlog, around.ready, around.addresses, self._gaps, metrics)
         return merged(
             self._send.table(),
+            self._replies.table(),
             self._send_back.table(),
             self.transactions.table(),
             self.schedule.table(),

@@ -5,6 +5,7 @@ ClientError
 ├── MessageRefused     the message can never be sent as it is (name, size, properties): mend it
 ├── RouteError         no NameServer answered, or none knows the topic: the text names whom was asked
 ├── SendBacklogFull    too many sends are unanswered: await some of them (`Producer.room`) and go on
+├── RequestTimedOut    no reply came in time; `sent` tells whether somebody may have the request all the same
 ├── SendFailed         every attempt failed; `sent` tells whether the message may have been stored all the same
 ├── ConsumeError       a position, queue or subscription that cannot be used
 ├── ArgumentRefused    what an AdminClient was asked for cannot be asked: a name, an id (a ValueError too)
@@ -53,6 +54,14 @@ class SendBacklogFull(ClientError):
 
 class SendFailed(ClientError):
     """Every attempt to send failed. `sent` tells whether a broker may have stored the message all the same."""
+
+    def __init__(self, text: str, *, sent: bool) -> None:
+        super().__init__(text)
+        self.sent = sent
+
+
+class RequestTimedOut(ClientError):
+    """No reply to a request came in time. `sent` tells whether somebody may have got the request all the same."""
 
     def __init__(self, text: str, *, sent: bool) -> None:
         super().__init__(text)

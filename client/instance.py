@@ -19,11 +19,13 @@ from client.api import BrokerApi
 from client.errors import ClientClosed, ConsumeError, RouteError
 from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
 from client.nameservers import NameServers, parse_addresses
+from client.replies import Replies
 from client.routes import MASTER_ID, Routes, TopicRoute
 from client.serverrequests import ConsumerMember, ServerRequests
 from remoting.bodies.registry import HeartbeatData, ProducerData
 from remoting.client import ClientLimits, RemotingClient
 from remoting.errors import RemotingError
+from remoting.topics import REPLY_TOPIC_SUFFIX
 from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -70,6 +72,9 @@ class ClientInstance:
         self.ip = "127.0.0.1"
         # What all its producers may have on their way together.
         self.flight = Flight(in_flight_max, in_flight_bytes_max)
+        # The requests that wait for a reply, and whether there ever were any.
+        self.replies = Replies()
+        self._asks = False
         self._tasks = Tasks("client")
         self._users = 0
         self._closed = False
@@ -93,7 +98,9 @@ class ClientInstance:
             return
         # Made here and not before: they belong to the running loop.
         self.remoting = RemotingClient(
-            ServerRequests(self._consumers).table(), limits=self._limits(), on_close=self._connection_lost
+            ServerRequests(self._consumers).table() | self.replies.table(),
+            limits=self._limits(),
+            on_close=self._connection_lost,
         )
         self.nameservers = NameServers(self.remoting, self._addresses)
         self.api = BrokerApi(self.remoting, self.nameservers, self._passed_on)
@@ -147,6 +154,27 @@ class ClientInstance:
             del self._consumers[consumer.group]
             await self._unregister(None, consumer.group)
 
+    async def introduce(self, topic: str, default_queues: int) -> None:
+        """Be known to the brokers that may have replies to requests to this topic; raises RouteError.
+
+        A reply goes to any broker of the cluster, and after a failover to another member of its group. Those that
+        serve now are waited for, up to FIRST_HEARTBEAT_S; the others learn it a little later.
+        """
+        route = await self.routes.find_for_send(topic, default_queues)
+        routes = [route]
+        for cluster in route.clusters:
+            with contextlib.suppress(RouteError):
+                routes.append(await self.routes.find(cluster + REPLY_TOPIC_SUFFIX))
+        masters = {replicas.get(MASTER_ID) for each in routes for replicas in each.brokers.values()} - {None}
+        if not self._asks:
+            self._asks = True
+            others = [address for address in self._brokers() if address not in self._known_at | masters]
+            self._tasks.spawn(self._beat(others), "heartbeat for replies")
+        new = [address for address in masters if address is not None and address not in self._known_at]
+        if new:
+            beat = self._tasks.spawn(self._beat(new), "heartbeat for replies")
+            await asyncio.wait([beat], timeout=FIRST_HEARTBEAT_S)
+
     async def heartbeat(self) -> None:
         """Tell every broker of a known route who this client is; failures are logged."""
         await self._beat(self._brokers())
@@ -162,11 +190,14 @@ class ClientInstance:
             raise ConsumeError(f"a client instance takes {GROUPS_MAX} groups at most: make another one")
 
     def _brokers(self) -> list[str]:
-        """Return whom heartbeats go to: masters; for consumers also the other replicas, which may be masters soon."""
+        """Return whom heartbeats go to: masters; for consumers and who awaits replies also the other replicas.
+
+        They may be masters soon.
+        """
         found: dict[str, None] = {}
         for replicas in self.routes.brokers().values():
             for broker_id, address in sorted(replicas.items()):
-                if broker_id == MASTER_ID or self._consumers:
+                if broker_id == MASTER_ID or self._consumers or self._asks:
                     found[address] = None
         return list(found)
 

@@ -27,7 +27,7 @@ RESERVED_PROPERTIES = frozenset({
     "CONSUME_START_TIME", "INNER_NUM", "INNER_BASE", "DUP_INFO", "TRAN_PREPARED_QUEUE_OFFSET",
     "__transactionId__", "TRANSACTION_CHECK_TIMES", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME",
     "PROPERTY_FORWARD_QUEUE_ID", "REDIRECT", "INNER_MULTI_QUEUE_OFFSET", "__BORNHOST", "BORN_TIMESTAMP",
-    "__CRC32#", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID",
+    "__CRC32#", "_SYS_MSG_PRIORITY_", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID",
 })
 # fmt: on
 
@@ -38,7 +38,8 @@ class Message:
 
     `keys` are what it can be looked up by (one text, blanks separate several; or a sequence); `tags` is one tag, what
     consumers filter by; `flag` an int32 that RocketMQ only carries; `delay_level` 1 to 18 (1 s … 2 h), 0 for at once;
-    with `wait` False a SYNC_FLUSH broker answers before its disk did.
+    with `wait` False a SYNC_FLUSH broker answers before its disk did. `priority`, from 0 on, sends it to the queue of
+    that number, or the highest one: consumers by POP get those first, where the topic's message.type is PRIORITY.
     """
 
     topic: str
@@ -49,6 +50,7 @@ class Message:
     properties: dict[str, str] = field(default_factory=dict)
     delay_level: int = 0
     wait: bool = True
+    priority: int | None = None
 
     def properties_text(self, uniq_key: str) -> str:
         """Return the properties as the send header carries them; raises MessageRefused when they cannot be written."""
@@ -60,6 +62,8 @@ class Message:
             parts.append(f"KEYS\x01{_plain('a key', keys)}\x02")
         if self.delay_level:
             parts.append(f"DELAY\x01{self.delay_level}\x02")
+        if self.priority is not None:
+            parts.append(f"_SYS_MSG_PRIORITY_\x01{self.priority}\x02")
         for name, value in self.properties.items():
             if name in RESERVED_PROPERTIES:
                 raise MessageRefused(f"the property name {name} is RocketMQ's own; use another (or the field for it)")
@@ -91,7 +95,13 @@ def check_message(message: Message, body_bytes_max: int) -> None:
     """Raise MessageRefused when the message cannot be sent as it is."""
     if type(message.topic) is not str or type(message.body) is not bytes or type(message.properties) is not dict:
         _check_types(message)
-    if message.flag or message.delay_level or type(message.tags) is not str or message.keys:
+    if (
+        message.flag
+        or message.delay_level
+        or message.priority is not None
+        or type(message.tags) is not str
+        or message.keys
+    ):
         _check_fields(message)
     wrong = _topic_fault(message.topic)
     if wrong is not None:
@@ -116,6 +126,9 @@ def _check_types(message: Message) -> None:
 
 
 def _check_fields(message: Message) -> None:
+    priority = message.priority
+    if priority is not None and (type(priority) is not int or not 0 <= priority <= INT32_MAX):
+        raise MessageRefused(f"the priority is {priority!r}: it takes a number from 0 on, or None")
     flag, level, keys = message.flag, message.delay_level, message.keys
     if not isinstance(flag, int) or not -INT32_MAX - 1 <= flag <= INT32_MAX:
         raise MessageRefused(f"the flag is {flag!r}: it takes a signed number of 32 bits")
@@ -138,6 +151,8 @@ def check_batch(messages: Sequence[Message], body_bytes_max: int) -> None:
             raise MessageRefused("the messages of a batch have one topic and one `wait`: send them in several batches")
         if message.delay_level:
             raise MessageRefused("a message with a delay cannot be part of a batch: send it alone")
+        if message.priority is not None:
+            raise MessageRefused("a message with a priority cannot be part of a batch: send it alone")
     if first.topic.startswith(RETRY_PREFIX):
         raise MessageRefused(f"a batch cannot go to the retry topic {first.topic}")
 

@@ -38,6 +38,8 @@ class TopicRoute:
     read_queues: tuple[MessageQueue, ...]
     brokers: dict[str, dict[int, str]]
     assumed: bool = False
+    clusters: tuple[str, ...] = ()
+    """The clusters of its brokers."""
 
     def master(self, broker: str) -> str | None:
         """Return the address of a broker's master, None when it has none now."""
@@ -94,7 +96,12 @@ def topic_route(topic: str, data: TopicRouteData, *, assumed_queues: int = 0) ->
             readable += [MessageQueue(topic, name, number) for number in range(queues.readQueueNums)]
     ordered = () if assumed_queues else _ordered_queues(topic, data.orderTopicConf or "")
     return TopicRoute(
-        topic, ordered or tuple(sorted(writable or leaderless)), tuple(sorted(readable)), brokers, assumed_queues > 0
+        topic,
+        ordered or tuple(sorted(writable or leaderless)),
+        tuple(sorted(readable)),
+        brokers,
+        assumed_queues > 0,
+        tuple(sorted({broker.cluster for broker in data.brokerDatas if broker.cluster})),
     )
 
 

@@ -22,6 +22,7 @@ from client.errors import (
     MessageRefused,
     RequestFailed,
     RequestRefused,
+    RequestTimedOut,
     RouteError,
     SendBacklogFull,
     SendFailed,
@@ -37,6 +38,7 @@ from client.message import (
     split_batch,
 )
 from client.produce.producer import Producer
+from client.replies import ReplyMessage, answering, reply_to
 from remoting.bodies.registry import MessageQueue
 from remoting.errors import InvokeError, ResponseError
 from remoting.message import MessageExt
@@ -65,19 +67,23 @@ __all__ = [
     "PullLimits",
     "PushConsumer",
     "QueueProgress",
+    "ReplyMessage",
     "RequestFailed",
     "RequestRefused",
+    "RequestTimedOut",
     "ResponseError",
     "RouteError",
     "SendBacklogFull",
     "SendFailed",
     "SendResult",
     "SendStatus",
+    "answering",
     "average",
     "average_by_circle",
     "by_config",
     "by_machine_room",
     "consistent_hash",
     "machine_room_nearby",
+    "reply_to",
     "split_batch",
 ]

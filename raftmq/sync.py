@@ -8,6 +8,7 @@ documented there. Objects may be used from several threads.
 import asyncio
 import concurrent.futures
 import inspect
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -17,11 +18,15 @@ from typing import Any, ClassVar, Protocol, Self
 from client.admin.client import AdminClient as AsyncAdminClient
 from client.consume.litepull import LitePullConsumer as AsyncLitePullConsumer
 from client.consume.push import PushConsumer as AsyncPushConsumer
-from client.errors import ClientClosed
+from client.errors import ClientClosed, ClientError, MessageRefused
 from client.lifecycle import CALLING
 from client.message import SendResult
 from client.produce.producer import Producer as AsyncProducer
+from client.replies import is_request, reply_to
+from remoting.message import MessageExt
 from runtime.loop import run
+
+_log = logging.getLogger(__name__)
 
 
 class _Startable(Protocol):
@@ -213,3 +218,22 @@ class AdminClient(_Blocking):
     """client.admin.client.AdminClient, blocking."""
 
     kind = AsyncAdminClient
+
+
+def answering(producer: Producer, answer: Callable[[MessageExt], bytes | None]) -> Callable[[list[MessageExt]], None]:
+    """Return a consumer's callback that replies to requests: what `raftmq.answering` is, for a plain function."""
+
+    def callback(messages: list[MessageExt]) -> None:
+        for message in messages:
+            body = answer(message)
+            if body is None or not is_request(message):
+                continue
+            reply = reply_to(message, body)
+            try:
+                producer.send(reply)
+            except MessageRefused:
+                raise
+            except ClientError as error:
+                _log.warning("the reply to %s was not sent: %s", message.msg_id, error)
+
+    return callback

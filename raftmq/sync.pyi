@@ -1,7 +1,7 @@
 # Signatures of the blocking classes, for type checkers; written by setup/sync_stub.py, not by hand.
 
 import concurrent.futures
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -75,6 +75,15 @@ class Producer:
     ) -> None: ...
     def room(self) -> None: ...
     def queues(self, topic: str) -> list[MessageQueue]: ...
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = ...,
+        selector: Selector | None = ...,
+        arg: Any = ...,
+        timeout: float | None = ...,
+    ) -> MessageExt: ...
     def close(self) -> None: ...
     def start(self) -> None: ...
     def __enter__(self) -> Self: ...
@@ -253,3 +262,7 @@ class AdminClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+def answering(
+    producer: Producer, answer: Callable[[MessageExt], bytes | None]
+) -> Callable[[list[MessageExt]], None]: ...

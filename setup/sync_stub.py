@@ -24,6 +24,7 @@ CLASSES = {
 HEAD = """# Signatures of the blocking classes, for type checkers; written by setup/sync_stub.py, not by hand.
 
 import concurrent.futures
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 """
@@ -33,6 +34,12 @@ COMMON = """
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+"""
+# What is no class.
+FUNCTIONS = """
+def answering(
+    producer: Producer, answer: Callable[[MessageExt], bytes | None]
+) -> Callable[[list[MessageExt]], None]: ...
 """
 # What a blocking object does in its own way, or not at all.
 OWN = {"start"}
@@ -67,7 +74,7 @@ def stub() -> str:
     names = Names()
     classes = [_class(name, module, names) for name, module in CLASSES.items()]
     imports = [f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(names.imports.items())]
-    text = "\n".join((HEAD, *imports, "", *classes))
+    text = "\n".join((HEAD, *imports, "", *classes, FUNCTIONS))
     command = [sys.executable, "-m", "ruff"]
     for step in (("check", "--select", "I,F401", "--fix", "-q"), ("format", "-q")):
         text = subprocess.run(

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
 from broker.admin.runtime_info import Backlog
@@ -50,6 +51,8 @@ class Counted(NamedTuple):
     pulls: Timings
     transactions: Callable[[], Iterable[Figure]] = tuple
     """Yields what is counted of transactions."""
+    replies: Mapping[str, int] = MappingProxyType({})
+    """How often a reply was pushed to its client, or why it was not."""
 
 
 class CountingMode(Protocol):
@@ -132,6 +135,8 @@ class BrokerFigures:
             answers[_CODES.get(code, OTHER)] += count
         said = "Sends by the code of their answer; 501 in a group: sent on to the member that leads"
         yield by("code", "counter", "raftmq_sends_total", said, answers.items())
+        said = "Replies to requests, by whether the client that asked has them"
+        yield by("outcome", "counter", "raftmq_replies_total", said, counted.replies.items())
         sends = counted.sends
         yield histogram("raftmq_send_seconds", "From the arrival of what was stored to its answer", sends.send)
         yield histogram(

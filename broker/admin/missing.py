@@ -1,8 +1,7 @@
 """Requests for what this broker does not have: answered with 3, named in the log, counted.
 
-A client without an answer that it understands waits for its whole timeout, and what it says then misleads: the one who
-replies to a request is refused, and the one who waits for the reply learns nothing. So whoever runs the broker must be
-able to see it here.
+A client without an answer that it understands may wait for its whole timeout, and what it says then misleads. So
+whoever runs the broker must be able to see it here.
 """
 
 import logging
@@ -23,7 +22,6 @@ LINES_PER_MINUTE = 60
 OTHER = "other"
 
 _CODES: tuple[tuple[str, tuple[int, ...]], ...] = (
-    ("request-reply", (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)),
     ("recall", (RequestCode.RECALL_MESSAGE,)),
     ("timer messages", (60, 61)),
     ("POP", (400, 401, *range(200_050, 200_057), 200_151)),

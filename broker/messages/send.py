@@ -13,6 +13,7 @@ import orjson
 
 from broker.messages.delayed_record import waiting
 from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
+from broker.messages.priorities import by_priority
 from broker.messages.send_checks import (
     CLIENT_SYS_FLAGS,
     PREPARED,
@@ -150,6 +151,8 @@ class SendHandlers:
         marked = "\x02" + text
         waits, level = True, 0
         if special(marked) is not None:
+            if not dead:
+                text, queue_id = by_priority(text, queue_id, target.write_queues)
             again = header.reconsumeTimes or 0
             text, waits, level = checks.properties(text, dead_letter=dead, again=again, group=header.producerGroup)
             marked = "\x02" + text

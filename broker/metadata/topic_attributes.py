@@ -8,7 +8,7 @@ from remoting.errors import CommandError
 # Length of the text of changes, in characters.
 CHANGES_LENGTH_MAX = 4096
 
-_MESSAGE_TYPES = frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"})
+_MESSAGE_TYPES = frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY"})
 
 
 def _one_of(*values: str) -> Callable[[str], str | None]:

@@ -15,6 +15,7 @@ from broker.raft_group.forwarder import Forwarder
 from broker.raft_group.ha_status import GroupHaStatus
 from broker.raft_group.measures import GroupMeasures
 from broker.raft_group.member import RaftGroup
+from broker.raft_group.reply_relay import ReplyRelay
 from broker.raft_group.to_classic import GroupConversion
 from broker.role import BrokerRole
 from broker.settings.config import LiveConfig
@@ -142,6 +143,10 @@ class MemberMode(Mode):
         self.elsewhere = self._forwarder.forward_lost
         self.forward_pull = self._forwarder.forward_pull
         self.came = self._forwarder.came
+        self._relay = ReplyRelay(
+            self._client, self.group.role.others, late(lambda: self._clients.reach), self.from_member
+        )
+        self.relay = self._relay.relay
         self._admin = RaftHandlers(self.group, self.group.role)
         assert store.entries is not None, "the store was opened as a group member's"
         self._entries = store.entries
@@ -205,7 +210,7 @@ class MemberMode(Mode):
 
     def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
         """Return the handlers, those for a leader only behind the gate, and those of the group's administration."""
-        added = {**self._admin.table(), **self._conversion.table(), **self._ha_status.table()}
+        added = {**self._admin.table(), **self._conversion.table(), **self._ha_status.table(), **self._relay.table()}
         ours = {int(code): each for code, each in added.items()}
         assert not ours.keys() & table.keys(), "a code has one handler"
         return {**self._forwarder.gate(table), **ours}
@@ -214,6 +219,7 @@ class MemberMode(Mode):
         """Bring the tables up to the log, then take part."""
         parts.push_async_callback(self._client.close)
         parts.push_async_callback(self._forwarder.close)
+        parts.push_async_callback(self._relay.close)
         parts.push_async_callback(self._conversion.close)
         self.group.replay()
         self.group.retention.resume()

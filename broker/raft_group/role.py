@@ -43,6 +43,10 @@ class GroupRole:
         self._addresses[member_id] = broker_address
         self.refresh()
 
+    def others(self) -> list[str]:
+        """Return where the other members take clients' requests, as far as they have said so."""
+        return [address for member_id, address in self._addresses.items() if member_id != self._self_id and address]
+
     def refresh(self) -> None:
         """Ask the node what it is, and tell the subscribers when that is news."""
         node = self._node

@@ -74,6 +74,7 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     startAcceptSendRequestTimeStamp: int = 0
     traceOn: bool = True
     rejectTransactionMessage: bool = False
+    storeReplyMessageEnable: bool = True
 
     # Consumption.
     longPollingEnable: bool = True

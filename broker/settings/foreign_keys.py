@@ -209,7 +209,6 @@ _LACKING = (
         "offsets of broadcasting consumers are not kept for proxies",
         "enableBroadcastOffsetStore=true|false broadcastOffsetExpireSecond=120 broadcastOffsetExpireMaxSecond=300",
     ),
-    Lacking("request-reply is not available", "storeReplyMessageEnable=true|false"),
     Lacking(
         "topics that are compacted are not available",
         """

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from client.compression import Codec, compress, compressed_flag
-from client.errors import ClientError, SendFailed, may_be_stored
+from client.errors import ClientError, MessageRefused, SendFailed, may_be_stored
 from client.message import Message, SendResult, batch_body, check_batch, check_message
+from client.replies import REPLY, ReplyMessage
 from client.retry import retriable
 from remoting.bodies.registry import MessageQueue
 from remoting.codes import RequestCode
@@ -15,6 +16,7 @@ from remoting.command import Command
 from remoting.errors import RemotingError
 from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.msgid import UniqKeys
+from remoting.properties import PROPERTY_MESSAGE_TYPE
 from remoting.topics import AUTO_CREATE_TOPIC
 
 Selector = Callable[[list[MessageQueue], Message, Any], MessageQueue]
@@ -92,6 +94,13 @@ class Outgoing:
         )
         return Command.request(self.code, header, self.body, oneway=oneway)
 
+    def preferred(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
+        """Return the queues to choose among: a reply first goes to the broker that its request came from."""
+        message = self.message
+        if type(message) is not ReplyMessage or self.attempts:
+            return queues
+        return [queue for queue in queues if queue.brokerName == message.broker] or queues
+
     def again(self, error: BaseException) -> bool:
         """Tell whether another attempt is right after `error`.
 
@@ -142,13 +151,21 @@ class Packer:
             if len(packed) < len(body):
                 body, sys_flag = packed, compressed_flag(self._codec)
         properties = message.properties_text(msg_id)
-        return Outgoing(message, RequestCode.SEND_MESSAGE_V2, msg_id, properties, body, sys_flag)
+        code = RequestCode.SEND_REPLY_MESSAGE_V2 if _is_reply(message) else RequestCode.SEND_MESSAGE_V2
+        return Outgoing(message, code, msg_id, properties, body, sys_flag)
 
     def _pack_batch(self, messages: Sequence[Message]) -> Outgoing:
         check_batch(messages, self._body_bytes_max)
+        if any(_is_reply(message) for message in messages):
+            raise MessageRefused("a reply cannot be part of a batch: send it alone")
         ids = [self._keys.next() for _message in messages]
         body = batch_body(messages, ids, self._body_bytes_max)
         first = messages[0]
         # The header's properties are the whole batch's: only `wait` is.
         properties = f"WAIT\x01{'true' if first.wait else 'false'}\x02"
         return Outgoing(first, RequestCode.SEND_BATCH_MESSAGE, ",".join(ids), properties, body, 0)
+
+
+def _is_reply(message: Message) -> bool:
+    """Tell whether a broker is to push a message to the client that asked, as RocketMQ's clients tell it."""
+    return message.properties.get(PROPERTY_MESSAGE_TYPE) == REPLY

@@ -20,11 +20,11 @@ from client.errors import (
 )
 from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
 from client.instance import ClientInstance
-from client.lifecycle import Lifecycle
 from client.message import BODY_BYTES_MAX, STATUS_BY_CODE, Message, SendResult
 from client.produce.arguments import check_choice, check_messages, seconds, selected
 from client.produce.latency import LatencyTable
 from client.produce.outgoing import Outgoing, Packer, Selector
+from client.produce.requester import Requester
 from client.produce.sendpolicy import QueuePicker
 from client.retry import with_retries
 from client.routes import TopicRoute
@@ -45,7 +45,7 @@ DEADLINE_GRACE_S = 0.5
 CONFIRM_PAUSES_S = (0.05, 0.2, 0.5, 1.0, 3.0)
 
 
-class Producer(Lifecycle):
+class Producer(Requester):
     """Sends messages of one producer group. Use as ``async with Producer(...) as producer``.
 
     `send_timeout` (s) bounds a send with all its attempts; `retries` is how often an attempt that reached a broker
@@ -252,7 +252,7 @@ class Producer(Lifecycle):
             except Exception as error:
                 raise MessageRefused(f"the queue selector failed: {type(error).__name__}: {error}") from error
             out.queue = selected(chosen, route.write_queues)
-        return out.queue or self._picker.pick(out.topic, route.write_queues, out.failed_broker)
+        return out.queue or self._picker.pick(out.topic, out.preferred(route.write_queues), out.failed_broker)
 
     def _address(self, route: TopicRoute, queue: MessageQueue, avoid: str | None) -> str:
         address = route.for_writing(queue.brokerName, avoid)

@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 
-from raftmq.cli import bench, chaos, cluster, group, inspect, message, pipeline, servers, talk, topic, transaction
+from raftmq.cli import (
+    bench,
+    chaos,
+    cluster,
+    group,
+    inspect,
+    message,
+    pipeline,
+    request,
+    servers,
+    talk,
+    topic,
+    transaction,
+)
 from raftmq.cli.demo import demo
 from raftmq.cli.local import local
 from raftmq.cli.output import one_line_errors
@@ -44,6 +57,7 @@ app.command()(servers.namesrv)
 app.command()(servers.broker)
 app.command()(talk.send)
 app.command()(talk.consume)
+app.command()(request.request)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(cluster.app, name="cluster")

@@ -29,6 +29,7 @@ def send(
     keys: Annotated[list[str] | None, typer.Option("--key", "-k", help="A key to find it by; repeatable.")] = None,
     properties: Annotated[list[str] | None, typer.Option("--property", metavar="NAME=VALUE")] = None,
     queue: Annotated[str, typer.Option("--queue", metavar="BROKER:ID", help="One queue; otherwise in turn.")] = "",
+    priority: Annotated[int | None, typer.Option("--priority", min=0, help="Its queue's number, or the last.")] = None,
     group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = "raftmq_cli",
     as_json: Json = False,
 ) -> None:
@@ -51,7 +52,7 @@ def send(
         async with Producer(group, namesrv) as producer:
             for line, one in [(1, os.fsencode(body))] if body is not None else _lines():
                 reached = line
-                message = Message(topic, one, tags=tags, keys=keys or (), properties=named)
+                message = Message(topic, one, tags=tags, keys=keys or (), properties=named, priority=priority)
                 results.append(await producer.send(message, queue=target))
 
     try:

@@ -60,6 +60,8 @@ class Assembler:
         self._limit = 0
         # In a group records stand in entries only: the position before which the present one must end, 0 between them.
         self.entry_limit: int | None = None
+        # And what the largest entry can hold.
+        self._entry_bytes_max = 0
         self.moved()
 
     def moved(self) -> None:
@@ -68,9 +70,13 @@ class Assembler:
         limit = self.entry_limit
         self._limit = min(log.file_end - BLANK_BYTES, log.written + PENDING_BYTES_MAX) if limit is None else limit
 
-    def open_entry(self, limit: int) -> None:
-        """Take records that end at or before a position, and never roll; none at all with 0, between two entries."""
+    def open_entry(self, limit: int, bytes_max: int = 0) -> None:
+        """Take records that end at or before a position, and never roll; none at all with 0, between two entries.
+
+        What needs more than `bytes_max` is refused for good: no entry could ever hold it.
+        """
         self.entry_limit = limit
+        self._entry_bytes_max = bytes_max
         self.moved()
 
     def put(self, record: PendingRecord) -> PutResult:
@@ -158,6 +164,8 @@ class Assembler:
                     for record in records
                 ]
             )
+            if self._log.end + size > self._limit:
+                size = sum([self._bytes_of(record) for record in records])
             status = self._make_room(size) if self._log.end + size > self._limit else None
             if status is not None:
                 return [PutResult(status) for _ in records]
@@ -213,13 +221,20 @@ class Assembler:
                 self._next[entry.topic, entry.queue_id] = entry.queue_offset
         del self.batch[dispatched:]
 
+    def _bytes_of(self, record: PendingRecord) -> int:
+        """Return what a record takes; of one that cannot be stored it does not matter."""
+        named = self._topics.get(record.topic) or self._learn_topic(record.topic) or (0, b"")
+        bits = self._store_host_bit | (BORNHOST_V6 if len(record.born_host) == 20 else 0)
+        return HEADS[bits].size + len(record.body) + len(named[1]) + 2 + len(record.properties)
+
     def _make_room(self, size: int) -> PutStatus | None:
         """Roll to the next file when `size` bytes do not fit into this one; None when there is room now."""
         log = self._log
         if not log.fits(size):
             return PutStatus.MESSAGE_ILLEGAL
         if self.entry_limit is not None:
-            return PutStatus.OS_PAGE_CACHE_BUSY
+            too_long = self.entry_limit and size > self._entry_bytes_max
+            return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.OS_PAGE_CACHE_BUSY
         if log.pending_bytes + size > PENDING_BYTES_MAX:
             return PutStatus.OS_PAGE_CACHE_BUSY
         if log.end + size + BLANK_BYTES > log.file_end:

@@ -54,7 +54,10 @@ class EntryBuilder:
 
     def has_room(self, size: int) -> bool:
         """Tell whether one entry can have `size` bytes besides the fixed part of its control record."""
-        return size <= min(ENTRY_BYTES_MAX, self._file_bytes - self._control_bytes - BLANK_BYTES)
+        return size <= self._bytes_max()
+
+    def _bytes_max(self) -> int:
+        return min(ENTRY_BYTES_MAX, self._file_bytes - self._control_bytes - BLANK_BYTES)
 
     def build_control(self, kind: EntryType, place: Place, *, payload: bytes = b"", flags: int = 0) -> Built:
         """Build an entry that covers no records. Raises OSError; then nothing is pending."""
@@ -105,7 +108,8 @@ class EntryBuilder:
     def _put(self, records: Records) -> list[Any]:
         """Put records behind the room for their control record, before the end of the file."""
         assembler = self._assembler
-        assembler.open_entry(min(self._log.file_end - BLANK_BYTES, self._log.end + ENTRY_BYTES_MAX))
+        limit = min(self._log.file_end - BLANK_BYTES, self._log.end + ENTRY_BYTES_MAX)
+        assembler.open_entry(limit, self._bytes_max())
         try:
             if set(map(type, records)) == {PendingRecord}:
                 return assembler.put_many(records)  # type: ignore[arg-type] # all of them single, as just seen

@@ -35,7 +35,7 @@ def run(program: Path, cluster: LocalCluster) -> str:
 
 
 def test_every_example_is_run_here() -> None:
-    tested = {"quickstart_async.py", "quickstart_sync.py", "flights_by_origin.py"}
+    tested = {"quickstart_async.py", "quickstart_sync.py", "flights_by_origin.py", "request_reply.py"}
     with_spark = {"spark_wordcount.py"}  # tests/spark/test_examples_spark.py
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested | with_spark
 
@@ -57,3 +57,11 @@ def test_flights_by_origin(cluster: LocalCluster) -> None:
     assert re.search(r"consumer 1 counted [1-9]", output), output
     assert re.search(r"consumer 2 counted [1-9]", output), output
     assert output.endswith("the counts agree with what was sent\n")
+
+
+@pytest.mark.timeout(100)
+def test_request_reply(cluster: LocalCluster) -> None:
+    for _ in range(2):
+        output = run(EXAMPLES / "request_reply.py", cluster)
+        assert [line.rpartition(" ")[2] for line in output.splitlines()[:3]] == ["6", "42", "0"]
+        assert "no reply: no reply to the request to topic sums came within 1 s; it was stored" in output

@@ -41,12 +41,16 @@ class Clients:
         attempt = Attempt(number, member.name, bodies, rng.choice(QUEUES))
         self.attempts.append(attempt)
         pending = [self._record(attempt, body) for body in bodies]
+        # Some as a batch, the others as messages that came in one turn: both are one entry.
+        batch = len(pending) > 1 and number % 2 == 0
 
         def append(term: int, commit: int) -> int:
             try:
-                index, results = member.log.append_records(pending, term, commit)
+                index, results = member.log.append_records([pending] if batch else pending, term, commit)
             except StoreWriteError:
                 return -1
+            if batch:
+                (results,) = results
             assert index < 0 or all(result.status is PutStatus.PUT_OK for result in results), "records are in order"
             attempt.index, attempt.term = index, term
             return index
@@ -122,6 +126,7 @@ class Clients:
         for attempt in self.attempts:
             for body in attempt.bodies:
                 self._watch.told(attempt, stored[body])
+            self._watch.told_whole(attempt, [stored[body] for body in attempt.bodies])
 
 
 def _accept(_member: Member, _attempt: Attempt, _fate: Fate) -> None:

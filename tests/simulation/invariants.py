@@ -338,6 +338,7 @@ class Invariants:
         self.refused = self.attempts.refused
         self.fated = self.attempts.fated
         self.told = self.attempts.told
+        self.told_whole = self.attempts.told_whole
 
     def booted(self, member: Member) -> None:
         for invariant in self.all:

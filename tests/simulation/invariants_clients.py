@@ -74,3 +74,10 @@ class EveryAttemptHasOneFate(Invariant):
             copies in (wanted if wanted is not None else (0, 1)),
             f"attempt {attempt.number} at {attempt.member}, told {attempt.fate!r}, stands {copies} times in the log",
         )
+
+    def told_whole(self, attempt: Attempt, copies: list[int]) -> None:
+        """In the end its bodies stand in the log so often: all of them or none, whatever it was told."""
+        self.check(
+            len(set(copies)) == 1,
+            f"attempt {attempt.number} at {attempt.member}, told {attempt.fate!r}, stands in part in the log: {copies}",
+        )

@@ -18,7 +18,9 @@ from raft.protocol.types import Entry, Fate
 from runtime.clock import SteadyClock
 from store.config import StoreConfig
 from store.messagestore import MessageStore
+from store.raftlog.entrylog import EntryLog
 from store.recovery.raft_recovery import GroupRecovery
+from store.types import PendingRecord
 from tests.simulation.member import Member, Parts
 
 
@@ -58,6 +60,33 @@ class _AloneCore(Core):
 
 
 ack_before_quorum = with_core(_AloneCore)
+
+
+# -- batches
+
+
+class _SplitLog:
+    """A batch is made two entries."""
+
+    def __init__(self, log: EntryLog) -> None:
+        self._append = log.append_records
+
+    def __call__(self, records: Any, term: int, commit: int) -> tuple[int, list[Any]]:
+        if len(records) == 1 and not isinstance(records[0], PendingRecord):
+            (batch,) = records
+            index, first = self._append(batch[:1], term, commit)
+            if index >= 0:
+                index, second = self._append([batch[1:]], term, commit)
+                return index, [[*first, *second[0]]]
+        return self._append(records, term, commit)
+
+
+class split_batches(Parts):  # noqa: N801  # named like the other bugs
+    def open_store(self, config: StoreConfig, member: Member) -> MessageStore:
+        store = super().open_store(config, member)
+        assert store.entries is not None
+        store.entries.append_records = _SplitLog(store.entries)  # type: ignore[method-assign] # the bug
+        return store
 
 
 # -- clocks

@@ -71,12 +71,12 @@ class Script:
         )
         return next(self.member(name) for name in names if self.member(name).raft.serving)
 
-    def send(self, name: str, body: bytes | None = None) -> Attempt:
-        """Propose one record at a member, and let nothing happen yet."""
+    def send(self, name: str, body: bytes | None = None, *, records: int = 1) -> Attempt:
+        """Propose one record at a member, or several, and let nothing happen yet."""
         member = self.member(name)
         sent: list[Attempt] = []
         bodies = None if body is None else (body,)
-        self.world.run_on(member, lambda: sent.append(self.world.clients.send(member, records=1, bodies=bodies)))
+        self.world.run_on(member, lambda: sent.append(self.world.clients.send(member, records=records, bodies=bodies)))
         return sent[0]
 
     def write(self, name: str, *bodies: bytes) -> Attempt:

@@ -205,3 +205,48 @@ def test_a_client_of_too_many_groups_is_refused() -> None:
     with pytest.raises(CommandError, match="at most"):
         setting.table.heartbeat(Peer(), data, JAVA, 1)
     assert setting.table.producer_groups() == {}
+
+
+def produce(setting: Setting, peer: Peer, client_id: str, *groups: str) -> None:
+    data = HeartbeatData(clientID=client_id, producerDataSet=[ProducerData(groupName=group) for group in groups])
+    setting.table.heartbeat(peer, data, JAVA, 1)
+
+
+def test_a_reply_finds_its_client_by_the_newest_connection() -> None:
+    setting = Setting()
+    old, new, other = Peer(), Peer(), Peer()
+    assert setting.table.reach("c@1") is None
+    produce(setting, old, "c@1", "P", "Q")
+    produce(setting, other, "c@2", "P")
+    produce(setting, new, "c@1", "P")
+    produce(setting, old, "c@1", "P", "Q")
+    assert setting.table.reach("c@1") is new
+    assert setting.table.reach("c@2") is other
+    setting.table.on_close(new)
+    assert setting.table.reach("c@1") is old
+    setting.table.unregister(old, "P", None)
+    assert setting.table.reach("c@1") is old
+    setting.table.unregister(old, "Q", None)
+    assert setting.table.reach("c@1") is None
+
+
+def test_a_connection_that_changes_its_name_is_found_by_the_new_one_only() -> None:
+    setting = Setting()
+    peer = Peer()
+    for number in range(100):
+        produce(setting, peer, f"c@{number}", "P")
+    assert setting.table.reach("c@98") is None
+    assert setting.table.reach("c@99") is peer
+    setting.clock.advance(200)
+    assert setting.table.expire(120) == [peer]
+    assert setting.table.reach("c@99") is None
+    assert not setting.table._reached
+    assert not setting.table._reached_as
+
+
+def test_a_consumer_alone_gets_no_replies() -> None:
+    setting = Setting()
+    data = HeartbeatData(clientID="c@1", consumerDataSet=[ConsumerData(groupName="G")])
+    setting.table.heartbeat(Peer(), data, JAVA, 1)
+    assert setting.table.consumer_ids("G") == ["c@1"]
+    assert setting.table.reach("c@1") is None

@@ -118,11 +118,11 @@ async def test_readiness_says_why_not(face: Face) -> None:
 
 
 async def test_what_is_asked_for_in_vain_is_counted(face: Face) -> None:
-    name = series("rocketmq_unsupported_requests_total", feature="request-reply", request_code="325")
+    name = series("rocketmq_unsupported_requests_total", feature="transactions", request_code="37")
     assert name not in await face.metrics()
-    face.unsupported["request-reply", "325"] = 2
+    face.unsupported["transactions", "37"] = 2
     assert (await face.metrics())[name] == 2
-    face.unsupported["request-reply", "325"] = 5
+    face.unsupported["transactions", "37"] = 5
     assert (await face.metrics())[name] == 5
 
 

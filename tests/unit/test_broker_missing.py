@@ -7,10 +7,12 @@ import pytest
 
 import broker.admin.missing
 from broker.admin.missing import LINES_PER_MINUTE, MissingFeatures
-from remoting.codes import RequestCode
 from remoting.command import JSON, ROCKETMQ, Command
 from remoting.server import Connection
 from runtime.clock import ManualClock
+
+STATIC_TOPICS = 513
+CONTROLLER = 1001
 
 
 class Client:
@@ -45,19 +47,19 @@ def test_a_client_is_named_once_for_each_code_and_counted_always(
     one, two = Client("10.0.0.1", client_id="10.0.0.1@1"), Client("10.0.0.1", 40_001, "10.0.0.1@2")
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            setting.ask(one, RequestCode.SEND_REPLY_MESSAGE_V2)
-        setting.ask(two, RequestCode.SEND_REPLY_MESSAGE_V2)
-        setting.ask(one, 513)
+            setting.ask(one, STATIC_TOPICS)
+        setting.ask(two, STATIC_TOPICS)
+        setting.ask(one, CONTROLLER)
     said = [record.getMessage() for record in caplog.records]
     assert said == [
         f"client {client} asks for {what}, which this broker does not serve: it is answered with code 3"
         for client, what in (
-            ("10.0.0.1@1 at 10.0.0.1:40000", "request-reply (code 325)"),
-            ("10.0.0.1@2 at 10.0.0.1:40001", "request-reply (code 325)"),
             ("10.0.0.1@1 at 10.0.0.1:40000", "static topics (code 513)"),
+            ("10.0.0.1@2 at 10.0.0.1:40001", "static topics (code 513)"),
+            ("10.0.0.1@1 at 10.0.0.1:40000", "controllers (code 1001)"),
         )
     ]
-    assert setting.counts() == {("request-reply", "325"): 4, ("static topics", "513"): 1}
+    assert setting.counts() == {("static topics", "513"): 4, ("controllers", "1001"): 1}
 
 
 def test_a_client_that_comes_back_without_a_heartbeat_is_known_by_its_host(
@@ -87,10 +89,10 @@ def test_a_flood_of_clients_costs_a_few_lines_and_little_memory(
 ) -> None:
     monkeypatch.setattr(broker.admin.missing, "TOLD_MAX", 10)
     for number in range(1000):
-        setting.ask(Client("10.0.0.1", client_id=f"client-{number}"), 325)
+        setting.ask(Client("10.0.0.1", client_id=f"client-{number}"), STATIC_TOPICS)
     assert len(caplog.records) == LINES_PER_MINUTE
     assert len(setting.missing._told) == 10
-    assert setting.counts() == {("request-reply", "325"): 1000}
+    assert setting.counts() == {("static topics", "513"): 1000}
     setting.clock.advance(60)
-    setting.ask(Client("10.0.0.1", client_id="later"), 325)
+    setting.ask(Client("10.0.0.1", client_id="later"), STATIC_TOPICS)
     assert len(caplog.records) == LINES_PER_MINUTE + 1

@@ -116,3 +116,16 @@ def test_the_request_names_queue_and_broker() -> None:
     header = out.request("group", MessageQueue("T", "b", 3), 4).header(SendMessageRequestHeaderV2)
     assert (header.producerGroup, header.topic, header.queueId, header.bname) == ("group", "T", 3, "b")
     assert (header.defaultTopic, header.defaultTopicQueueNums, header.flag, header.batch) == ("TBW102", 4, 7, False)
+
+
+def test_a_priority_is_a_number_from_0_on() -> None:
+    assert "_SYS_MSG_PRIORITY_\x010\x02" in Message("T", b"x", priority=0).properties_text("id")
+    assert "PRIORITY" not in Message("T", b"x").properties_text("id")
+    check_message(Message("T", b"x", priority=7), 10)
+    for wrong in (-1, 2**31, "3", 1.0, True):
+        with pytest.raises(MessageRefused, match="priority"):
+            check_message(Message("T", b"x", tags="a", priority=wrong), 10)  # type: ignore[arg-type] # what is tested
+    with pytest.raises(MessageRefused, match="priority cannot be part of a batch"):
+        check_batch([Message("T", b"x"), Message("T", b"x", priority=1)], 100)
+    with pytest.raises(MessageRefused, match="own; use another"):
+        Message("T", b"x", properties={"_SYS_MSG_PRIORITY_": "1"}).properties_text("id")
