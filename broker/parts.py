@@ -25,6 +25,7 @@ from broker.admin.runtime_info import Backlog, RuntimeInfo
 from broker.admin.topics import AdminTopics
 from broker.clients import ClientTable
 from broker.context import BrokerContext, Tables
+from broker.delay.service import TimerParts
 from broker.housekeeping import Upkeep
 from broker.messages.commit_origins import Origins
 from broker.messages.delay_levels import ScheduleService
@@ -109,6 +110,10 @@ class Parts:
             folder / "delayOffset.json", store, replication, clock, loop.call_later, levels_ms, meta,
             self.topics.adopt_awaited,
         )  # fmt: skip
+        self.timers = TimerParts(
+            context, replication, self.topics, self.topics.adopt_awaited, shared=meta.shared, elsewhere=mode.elsewhere
+        )
+        exits.callback(self.timers.service.close)
         self._origins = Origins(self.clients, mode.came, mode.from_member)
         pull_checks = PullChecks(
             live, self.topics, self.groups, self.clients, role, forwards=mode.forward_pull is not None
@@ -122,7 +127,10 @@ class Parts:
             master=mode.master,
             origins=self._origins,
         )
-        self.upkeep = Upkeep(live, store, self._tables, self.locks, self.schedule, self.pull, self.registration)
+        self.upkeep = Upkeep(
+            live, store, self._tables, self.locks, self.schedule, self.pull, self.registration,
+            self.timers.service.arrived,
+        )  # fmt: skip
         mode.attach(BrokerParts(self._tables, self.schedule, self._modes, self.pull.wake_all, folder))
         admission = Admission(config.adminAllowFrom, mode.members_hosts)
         self.handlers = audited(mode.gate(self._table(store)), admission)
@@ -161,7 +169,12 @@ class Parts:
         clock, tables = context.clock, self._tables
         topics, groups, offsets, clients, stats = self.topics, self.groups, self.offsets, self.clients, self.stats
         info = RuntimeInfo(
-            live, store, stats, clock, self.backlog, lambda: {**self.schedule.figures(), **mode.figures()}
+            live,
+            store,
+            stats,
+            clock,
+            self.backlog,
+            lambda: {**self.schedule.figures(), **self.timers.told.figures(), **mode.figures()},
         )
         self.missing = MissingFeatures(clock, clients.client_id)
         counted = Counted(
@@ -172,6 +185,7 @@ class Parts:
             self._send.answers,
             mode.replication.times,
             self.pull.times,
+            self.timers.told.measures,
         )
         figures, metrics = BrokerFigures(context, tables, mode, counted), Metrics()
         metrics.show(figures.figures, figures.common)
@@ -180,6 +194,7 @@ class Parts:
             self._send.table(),
             self._send_back.table(),
             self.schedule.table(),
+            self.timers.table(),
             self.pull.table(),
             OffsetHandlers(live, offsets, topics, groups, store, clients, self._origins).table(),
             ClientHandlers(clients, topics, groups, self.locks, mode.role).table(),

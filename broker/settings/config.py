@@ -73,6 +73,8 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     litePullMessageEnable: bool = True
     startAcceptSendRequestTimeStamp: int = 0
     traceOn: bool = True
+    recallMessageEnable: bool = False  # timer messages may be recalled
+    allowRecallWhenBrokerNotWriteable: bool = True
 
     # Consumption.
     longPollingEnable: bool = True

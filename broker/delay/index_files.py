@@ -1,0 +1,88 @@
+"""When the index of timer messages writes, merges and removes files: in another thread, one job at a time."""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from broker.delay.index import Job, TimerIndex
+from store.timerruns import Key
+
+_log = logging.getLogger(__name__)
+
+
+class Aside(Protocol):
+    """Has something done in another thread, and tells of it in the loop: its result, or what it raised."""
+
+    def __call__(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Begin it."""
+        ...
+
+
+class IndexFiles:
+    """Has an index's jobs done; and knows which of its cursors no power cut takes back."""
+
+    def __init__(
+        self, index: TimerIndex, aside: Aside, flushed: Callable[[], int], on_done: Callable[[], None]
+    ) -> None:
+        """`flushed` returns up to where the log is on the disk; `on_done` is called after each job."""
+        self._index = index
+        self._aside = aside
+        self._flushed = flushed
+        self._on_done = on_done
+        # Cursors with the log's end at that time.
+        self._cursors: deque[tuple[int, Key]] = deque()
+        self._durable: Key = (-1, -1)
+        self.reads = 0
+        """How many reads of runs are on their way in other threads."""
+
+    def begin(self) -> None:
+        """Take what the index begins with for durable: its manifest says so."""
+        self._cursors.clear()
+        self._durable = self._index.saved.slot, self._index.saved.offset
+
+    def moved(self, written: int) -> None:
+        """Note the index's cursor, which marks up to this position of the log have moved."""
+        self._cursors.append((written, self._index.cursor))
+        self._settle()
+
+    def read(self) -> None:
+        """Note that a read is done."""
+        self.reads -= 1
+        if not self.reads:
+            self._index.close_gone()
+
+    def look(self) -> None:
+        """Begin a job when there is one."""
+        job = self._index.next_job(self._settle())
+        if job is not None:
+            self._aside(job.work, partial(self._worked, job))
+
+    def finish(self) -> None:
+        """Write what is worth it, at a stop. Raises OSError."""
+        job = self._index.next_job(self._settle(), stopping=True)
+        if job is not None:
+            job.work()
+            job.done()
+
+    def _settle(self) -> Key:
+        flushed = self._flushed()
+        while self._cursors and self._cursors[0][0] <= flushed:
+            self._durable = self._cursors.popleft()[1]
+        return self._durable
+
+    def _worked(self, job: Job, found: object) -> None:
+        if job is not self._index.job:
+            return
+        try:
+            if isinstance(found, BaseException):
+                raise found
+            job.done()
+        except OSError as error:
+            _log.warning("the index of timer messages cannot be written, it is tried again: %s", error)
+            self._index.failed()
+            return
+        if not self.reads:
+            self._index.close_gone()
+        self._on_done()
