@@ -8,7 +8,7 @@ delivered twice, and nothing is forgotten. A message that comes when its slot wa
 instead; that too is decided by the order of the log, so that all members hold the same.
 
 The index (index.py, store/timerruns.py) is derived: a bounded buffer in memory and sorted files of fixed entries beside
-the log (timerindex/), each written once, named by a manifest that says up to which offsets of the two queues it has come.
-Every member keeps its own; one that does not fit the log is built anew from it. Of RocketMQ's files only timercheck is
-read: what waits in a folder of its stands in the topic's queue, as far as that is retained.
+the log (timerindex/), each written once, named by a manifest that says up to where the two queues are in it. Every
+member keeps its own; one that does not fit the log is built anew from it. Of RocketMQ's files only timercheck is read:
+what waits in a folder of its stands in the topic's queue, as far as that is retained.
 """

@@ -77,8 +77,8 @@ class TimerFeed:
         self.index = index
         self._mends = mends
         self.base = base
-        self.last_mark: tuple[int, TimerMark] | None = None
-        """The newest mark that was read, and where it stands."""
+        self.last_mark: TimerMark | None = None
+        """The newest mark that moved the cursor."""
         self.foreign = 0
         """Messages of RocketMQ's own (POP) that were passed over."""
         self.enqueued = 0
@@ -123,6 +123,11 @@ class TimerFeed:
     def behind(self) -> int:
         """How many messages were not read yet."""
         return max(0, self._store.max_offset(TIMER_TOPIC, 0) - self.index.stamp.taken)
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything was read."""
+        return not self.behind and self.index.stamp.marks >= self._store.max_offset(TIMER_TOPIC, MARK_QUEUE)
 
     def step(self, count: int) -> bool:
         """Read up to `count` messages and as many marks; tell whether there are more that can be read now."""
@@ -212,10 +217,10 @@ class TimerFeed:
             return False
         stamp = index.stamp._replace(marks=number + 1, mark_position=position)
         if mark is not None:
-            self.last_mark = position, mark
             if mark.kind is MarkKind.CLOSE:
                 stamp = stamp._replace(closed=max(stamp.closed, mark.slot))
             elif mark.kind is MarkKind.DONE:
+                self.last_mark = mark
                 stamp = stamp._replace(slot=mark.slot, offset=mark.offset)
         index.move(stamp)
         return True

@@ -37,14 +37,9 @@ class IndexFiles:
         self.reads = 0
         """How many reads of runs are on their way in other threads."""
 
-    def begin(self) -> None:
-        """Take what the index begins with for durable: its manifest says so."""
-        self._cursors.clear()
-        self._durable = self._index.saved.slot, self._index.saved.offset
-
-    def moved(self, written: int) -> None:
-        """Note the index's cursor, which marks up to this position of the log have moved."""
-        self._cursors.append((written, self._index.cursor))
+    def moved(self, written: int, passed: Key) -> None:
+        """Note that nothing up to a key is needed, once the log is on the disk up to this position."""
+        self._cursors.append((written, passed))
         self._settle()
 
     def read(self) -> None:

@@ -23,7 +23,7 @@ from remoting.record import RecordError
 from remoting.topics import TIMER_TOPIC
 from runtime.clock import Clock
 from store.errors import RecordDamaged
-from store.timerruns import OFFSET_MAX, ROLLS, TimerEntry
+from store.timerruns import OFFSET_MAX, ROLLS, Key, TimerEntry
 from store.types import PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
@@ -104,7 +104,6 @@ class TimerService:
             _log.error("no timer message is delivered, the index cannot be opened: %s", error)
             self._context.later(RETRY_SECONDS, self.begin)
             return
-        self._files.begin()
         self._begun = True
         self._wake()
         self._look_at_files()
@@ -194,7 +193,7 @@ class TimerService:
         before = self.index.cursor
         more = self.feed.step(FEED_PER_TURN)
         if self.index.cursor != before:
-            self._files.moved(self._store.written)
+            self._files.moved(self._store.written, self._passed())
         if self.index.full:
             self._files.look()
         if more:
@@ -208,7 +207,10 @@ class TimerService:
         if stamp.marks < self._awaits:
             return
         if not self._looked:
-            self._look()
+            if self.feed.whole:
+                self._look()
+            else:
+                self._rest(RETRY_SECONDS)
             return
         first = self.index.first()
         if first is None:
@@ -219,7 +221,7 @@ class TimerService:
         due = self._clock.now_ms() - self._context.limits().precision_ms
         if first.slot > due:
             self._rest(min((first.slot - due) / 1000, TIMER_SECONDS_MAX))
-        elif not self.feed.behind:
+        elif self.feed.whole:
             self._append([], TimerMark(MarkKind.CLOSE, self._close_at(due)))
         else:
             self._rest(RETRY_SECONDS)
@@ -235,6 +237,13 @@ class TimerService:
             return rolls
         return ahead[-1].slot if len(ahead) == LOOK_AHEAD else due
 
+    def _passed(self) -> Key:
+        """Return up to where nothing is delivered again: without a group the last batch may be torn."""
+        mark = self.feed.last_mark
+        if self._context.shared or mark is None or mark.kind is not MarkKind.DONE:
+            return self.index.cursor
+        return min((mark.before_slot, mark.before_offset), self.index.cursor)
+
     # -- the beginning
 
     def _look(self) -> None:
@@ -245,11 +254,11 @@ class TimerService:
         elif self._context.shared:
             self._append([], TimerMark(MarkKind.LOOK), looks=True)
         else:
-            self._looked = True
             torn = self._torn()
             if torn is not None:
-                self._append([], torn)
+                self._append([], torn, looks=True)
             else:
+                self._looked = True
                 self._wake()
 
     def _torn(self) -> TimerMark | None:

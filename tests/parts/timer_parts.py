@@ -31,19 +31,25 @@ class TimerSetting:
     """One broker's timer messages."""
 
     def __init__(
-        self, root: Path, *, shared: bool = False, clock: ManualClock | None = None, base: Base | None = None
+        self,
+        root: Path,
+        *,
+        shared: bool = False,
+        stepped: bool = False,
+        clock: ManualClock | None = None,
+        base: Base | None = None,
     ) -> None:
         self.root = root
         self.clock = clock or ManualClock()
         self.limits = LIMITS
         self.shared = shared
+        self.stepped = stepped
         self.base = base
         self.timers: list[Timer] = []
         self.refusals: list[PutStatus] = []
         self.appends = 0
         self.lives = 0
         self.came: list[tuple[str, int]] = []
-        self.aside_waits: list[Callable[[], None]] | None = None
         self.open()
 
     def open(self) -> None:
@@ -55,7 +61,9 @@ class TimerSetting:
             maxHashSlotNum=1000,
             maxIndexNum=4000,
         )
-        self.store = MessageStore.open(config, store_host=HOST, clock=self.clock, events=told.events)
+        self.store = MessageStore.open(
+            config, store_host=HOST, clock=self.clock, events=told.events, stepped=self.stepped
+        )
         told.dispatched = lambda batch: self.arrived({each.topic for each in batch})
         index = TimerIndex(self.root / "timerindex")
         self.feed = TimerFeed(self.store, index, mends=self.shared, base=self.base)
@@ -161,6 +169,7 @@ class TimerSetting:
         self.lives += 1
         old, self.root = self.root, self.root.parent / f"life{self.lives}"
         end = self.store.written
+        assert cut <= end - self.store.flushed, "what is on the disk is not lost"
         shutil.copytree(old, self.root)
         if cut:
             _cut(self.root / "commitlog", end, cut)
