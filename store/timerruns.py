@@ -52,7 +52,7 @@ class RunInfo(NamedTuple):
     """What the manifest says of a run."""
 
     name: str
-    count: int
+    entries: int
     deletes: int
     """How many entries recall others."""
     low: int
@@ -107,9 +107,9 @@ class TimerRun:
         self.info = info
         self.path = folder / info.name
         self._file = os.open(self.path, os.O_RDONLY)
-        if os.fstat(self._file).st_size != info.count * ENTRY_BYTES:
+        if os.fstat(self._file).st_size != info.entries * ENTRY_BYTES:
             os.close(self._file)
-            raise OSError(f"{self.path} has not the {info.count} entries that it should have")
+            raise OSError(f"{self.path} has not the {info.entries} entries that it should have")
         self.at = 0
         self._chunk: list[TimerEntry] = []
         self._chunk_at = 0
@@ -120,7 +120,7 @@ class TimerRun:
 
     def read(self, at: int, count: int) -> _Entries:
         """Return entries from number `at` on. For any thread. Raises OSError."""
-        count = max(0, min(count, self.info.count - at))
+        count = max(0, min(count, self.info.entries - at))
         data = os.pread(self._file, count * ENTRY_BYTES, at * ENTRY_BYTES)
         if len(data) != count * ENTRY_BYTES:
             raise OSError(f"{self.path} cannot be read at entry {at}")
@@ -128,7 +128,7 @@ class TimerRun:
 
     def find(self, key: Key) -> int:
         """Return the number of the first entry behind a key. For any thread."""
-        low, high = 0, self.info.count
+        low, high = 0, self.info.entries
         while low < high:
             middle = (low + high) // 2
             entry = self.read(middle, 1)[0]
@@ -142,7 +142,7 @@ class TimerRun:
         """Pass what stands up to a key; it may lie before what was passed already."""
         chunk, begin = self._chunk, self._chunk_at
         if self.info.last <= key:
-            self.at = self.info.count
+            self.at = self.info.entries
         elif chunk and chunk[0][:2] <= key < chunk[-1][:2]:
             self.at = begin + bisect_right(chunk, key, key=lambda entry: entry[:2])
         elif chunk and begin == 0 and key < chunk[0][:2]:
@@ -160,13 +160,13 @@ class TimerRun:
 
     def pending(self) -> Iterator[TimerEntry]:
         """Yield the entries that are not passed, in order; the run must not be used otherwise meanwhile."""
-        for at in range(self.at, self.info.count):
+        for at in range(self.at, self.info.entries):
             yield self._entry(at)
 
     @property
     def first(self) -> TimerEntry | None:
         """The first entry that is not passed."""
-        return self._entry(self.at) if self.at < self.info.count else None
+        return self._entry(self.at) if self.at < self.info.entries else None
 
 
 def deletes_of(runs: Sequence[TimerRun], first_slot: int, last_slot: int) -> list[TimerEntry]:
@@ -187,7 +187,7 @@ def merged(runs: Sequence[TimerRun], after: Key, stopped: Callable[[], bool]) ->
     """Yield the entries of several runs behind a key, in one order. For any thread. Raises OSError."""
     places = {run: run.find(after) for run in runs}
     while not stopped():
-        heads = {run: run.read(at, MERGE_CHUNK) for run, at in places.items() if at < run.info.count}
+        heads = {run: run.read(at, MERGE_CHUNK) for run, at in places.items() if at < run.info.entries}
         if not heads:
             return
         # Everything up to the smallest of the last keys at hand is complete.

@@ -180,7 +180,7 @@ class TimerIndex:
     def count(self) -> int:
         """How many entries are pending, those that recall others among them."""
         cursor = self.cursor
-        return sum([run.info.count - run.at for run in self.runs]) + sum(
+        return sum([run.info.entries - run.at for run in self.runs]) + sum(
             [len(part) - bisect_right(part, (*cursor, OFFSET_MAX)) for part in (self._buffer, self._frozen)]
         )
 
@@ -272,7 +272,7 @@ class TimerIndex:
     def _to_merge(self) -> list[TimerRun]:
         classes: dict[int, list[TimerRun]] = {}
         for run in self.runs:
-            level, size = 0, run.info.count
+            level, size = 0, run.info.entries
             while size > BUFFER_MAX:
                 size //= MERGE_AT
                 level += 1

@@ -36,7 +36,7 @@ class TimerMark(NamedTuple):
     before_slot: int = -1
     before_offset: int = -1
     """Of DONE: what was delivered before; its own messages come after that."""
-    count: int = 0
+    records: int = 0
     """Of DONE: how many records stand behind it that belong to it."""
     dequeue_ms: int = 0
     """Of DONE: the time that these records carry."""

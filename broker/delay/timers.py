@@ -271,7 +271,7 @@ class TimerService:
             mark = None if view is None else read_mark(view)
         except (RecordError, RecordDamaged):
             return None
-        if mark is None or mark.kind is not MarkKind.DONE or not mark.count:
+        if mark is None or mark.kind is not MarkKind.DONE or not mark.records:
             return None
         before, last = (mark.before_slot, mark.before_offset), (mark.slot, mark.offset)
         made = self._made(self.index.batch(BATCH_MAX, last, before), mark.dequeue_ms)
@@ -386,4 +386,4 @@ class TimerService:
             self._append([made._replace(record=made.bare, bare=None)], mark)
             return
         _log.error("timer message %d is not delivered, it stays where it is: %s", made.offset, status.name)
-        self._append([made._replace(record=None)], mark._replace(count=0))
+        self._append([made._replace(record=None)], mark._replace(records=0))

@@ -1,5 +1,6 @@
 """A timer service over a real store, with a clock that the test moves; it can be killed and opened again."""
 
+import dataclasses
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +26,9 @@ from tests.parts.told import Told
 HOST = pack_host("192.0.2.7", 5000)
 DAY_MS = 24 * 3_600_000
 LIMITS = TimerLimits(enabled=True, precision_ms=1000, max_delay_ms=40 * DAY_MS, window_ms=2 * DAY_MS)
+SIZES = StoreConfig(
+    mappedFileSizeCommitLog=1024 * 1024, mappedFileSizeConsumeQueue=20_000, maxHashSlotNum=1000, maxIndexNum=4000
+)
 
 
 class TimerSetting:
@@ -38,6 +42,7 @@ class TimerSetting:
         stepped: bool = False,
         clock: ManualClock | None = None,
         base: Base | None = None,
+        sizes: StoreConfig | None = None,
     ) -> None:
         self.root = root
         self.clock = clock or ManualClock()
@@ -45,6 +50,7 @@ class TimerSetting:
         self.shared = shared
         self.stepped = stepped
         self.base = base
+        self.sizes = sizes or SIZES
         self.timers: list[Timer] = []
         self.refusals: list[PutStatus] = []
         self.appends = 0
@@ -54,13 +60,7 @@ class TimerSetting:
 
     def open(self) -> None:
         told = Told()
-        config = StoreConfig(
-            storePathRootDir=str(self.root),
-            mappedFileSizeCommitLog=1024 * 1024,
-            mappedFileSizeConsumeQueue=20_000,
-            maxHashSlotNum=1000,
-            maxIndexNum=4000,
-        )
+        config = dataclasses.replace(self.sizes, storePathRootDir=str(self.root))
         self.store = MessageStore.open(
             config, store_host=HOST, clock=self.clock, events=told.events, stepped=self.stepped
         )

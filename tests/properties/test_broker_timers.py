@@ -1,4 +1,4 @@
-"""Timer messages against a dumb list: whatever is killed, cut off, recalled, refused: once each, none early, none lost."""
+"""Timer messages against a dumb list: whatever is killed, torn, recalled, refused: once each, none early."""
 
 import random
 from collections import Counter

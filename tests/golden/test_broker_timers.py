@@ -1,0 +1,78 @@
+"""Timer messages against RocketMQ 5.5.0: its folder with pending ones is served, its frames are answered alike."""
+
+import json
+import tarfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.delay.feed import Base
+from remoting.topics import REVIVE_LOG_PREFIX, TIMER_TOPIC
+from runtime.clock import ManualClock
+from store.timerwheel import read_check
+from tests.parts.timer_parts import SIZES, TimerSetting
+
+DATA = Path(__file__).parent / "data"
+# What the folder was made with.
+RECORDED = replace(
+    SIZES, mappedFileSizeCommitLog=16384, mappedFileSizeConsumeQueue=2000, maxHashSlotNum=1000, maxIndexNum=4000
+)
+
+
+def pending() -> list[dict[str, Any]]:
+    text = (DATA / "store-features-clean.pending.jsonl").read_text("utf-8")
+    return [line for line in map(json.loads, text.splitlines()) if line.get("pending", "").startswith("timer")]
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Iterator[TimerSetting]:
+    with tarfile.open(DATA / "store-features-clean.tar.xz") as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.name != "b0/timerwheel" else None
+            if content is not None:
+                path = tmp_path / member.name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content.read())
+    check = read_check(tmp_path / "b0")
+    assert check is not None
+    clock = ManualClock()
+    clock.advance((check.delivered_ms - clock.now_ms()) / 1000)
+    made = TimerSetting(
+        tmp_path / "b0", clock=clock, base=Base(check.delivered_ms - 1, check.taken), sizes=RECORDED
+    )
+    made.service.start()
+    yield made
+    made.close()
+
+
+def test_what_rocketmq_left_pending_is_delivered_in_time_and_what_was_recalled_is_not(left: TimerSetting) -> None:
+    before = left.keys("FeatTimer")
+    assert len(before) == 4
+    due = sorted((each["deliverMs"], each["msgId"]) for each in pending() if each["deliverMs"] is not None)
+    assert len(due) == 4
+    for number, (deliver_ms, key) in enumerate(due):
+        left.pass_time((deliver_ms - 1 - left.clock.now_ms()) / 1000)
+        assert left.keys("FeatTimer")[4:] == [key for _, key in due[:number]], "none early"
+        left.pass_time(2)
+        assert left.keys("FeatTimer")[4:] == [key for _, key in due[: number + 1]]
+        # The index goes on where it was, is built anew, or the broker was only stopped.
+        (left.restart, lambda: left.kill(index=False), left.kill)[number % 3]()
+        left.service.start()
+    left.pass_time(10 * 24 * 3600)
+    assert left.keys("FeatTimer") == [*before, *[key for _, key in due]]
+    assert left.service.rolled == 0
+    [recalled] = [each["msgId"] for each in pending() if each["deliverMs"] is None]
+    assert recalled not in left.keys("FeatTimer")
+
+
+def test_pops_check_points_are_passed_over_and_said(left: TimerSetting, caplog: pytest.LogCaptureFixture) -> None:
+    queues = {name: ids for name, ids in left.store.topics().items() if name.startswith(REVIVE_LOG_PREFIX)}
+    ends = {(name, one): left.store.max_offset(name, one) for name, ids in queues.items() for one in ids}
+    left.pass_time(10 * 24 * 3600)
+    assert {key: left.store.max_offset(*key) for key in ends} == ends
+    assert left.feed.foreign > 0
+    [said] = [each for each in caplog.records if "POP" in each.getMessage()]
+    assert TIMER_TOPIC in said.getMessage()
