@@ -154,6 +154,7 @@ class Broker:
                     flushed=late(lambda: self._mode.flushed_in_thread),
                     worked=late(lambda: self._mode.worked_in_thread),
                     fatal=self._fail_in_thread,
+                    needed_from=late(lambda: self._parts.timers.service.needed_from),
                 ),
             )
             self.store = store

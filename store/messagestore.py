@@ -104,6 +104,7 @@ class MessageStore(StoreReads):
             helper=self._helper,
             health=self._health,
             clock=clock,
+            needed_from=events.needed_from,
         )
         self._delivery = Delivery(
             opened.queues,

@@ -124,6 +124,11 @@ class TimerFeed:
         """How many messages were not read yet."""
         return max(0, self._store.max_offset(TIMER_TOPIC, 0) - self.index.stamp.taken)
 
+    def next_position(self) -> int:
+        """Return where the next message stands that was not read yet, -1 when all were."""
+        entries = self._store.queue_entries(TIMER_TOPIC, 0, self.index.stamp.taken, 1)
+        return entries[0].physical_offset if entries else -1
+
     @property
     def whole(self) -> bool:
         """Whether everything was read."""

@@ -23,6 +23,7 @@ from remoting.record import RecordError
 from remoting.topics import TIMER_TOPIC
 from runtime.clock import Clock
 from store.errors import RecordDamaged
+from store.events import EVERYTHING_MAY_GO
 from store.timerruns import OFFSET_MAX, ROLLS, Key, TimerEntry
 from store.types import PutResult, PutStatus
 
@@ -155,6 +156,13 @@ class TimerService:
     def delivers(self) -> bool:
         """Whether this broker delivers."""
         return not self._stopped
+
+    def needed_from(self) -> int:
+        """Return from which position on the log is needed for what waits."""
+        if not self._begun:
+            return 0
+        lows = [position for position in (self.index.low, self.feed.next_position()) if position >= 0]
+        return min(lows, default=EVERYTHING_MAY_GO)
 
     def lag_ms(self) -> int:
         """Return for how long the first message that is due has been waiting for its delivery, ms."""

@@ -45,7 +45,9 @@ class Cleaner:
         helper: Helper,
         health: Health,
         clock: Clock,
+        needed_from: Callable[[], int] = lambda: 2**63 - 1,
     ) -> None:
+        """`needed_from`: see StoreEvents."""
         self.config = config
         self._log = log
         self._queues = queues
@@ -54,6 +56,7 @@ class Cleaner:
         self._helper = helper
         self._health = health
         self._clock = clock
+        self._needed_from = needed_from
 
     def clean(self, *, now: bool) -> CleanReport:
         """See MessageStore.clean."""
@@ -71,8 +74,14 @@ class Cleaner:
             if file.start <= log.written
         ]
         decision = decide(files, self.config, now_ms=self._clock.now_ms(), disk_ratio=ratio, asked=now)
-        start = decision.delete[-1] + self.config.mappedFileSizeCommitLog if decision.delete else log.min_position
-        return Wanted(start, decision.reason, ratio)
+        delete, reason = decision.delete, decision.reason
+        if delete and not decision.forced:
+            needed = self._needed_from()
+            delete = [start for start in delete if start + self.config.mappedFileSizeCommitLog <= needed]
+            if len(delete) < len(decision.delete):
+                reason += f"; what stands from {needed} on is needed: messages wait there for their time"
+        start = delete[-1] + self.config.mappedFileSizeCommitLog if delete else log.min_position
+        return Wanted(start, reason, ratio)
 
     def spared(self) -> int:
         """Return the position before which the store itself needs nothing.

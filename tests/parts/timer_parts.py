@@ -2,7 +2,7 @@
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from remoting.record import decode_record
 from remoting.topics import TIMER_TOPIC
 from runtime.clock import ManualClock
 from store.config import StoreConfig
+from store.events import StoreEvents
 from store.messagestore import MessageStore
 from store.types import PendingRecord, PutResult, PutStatus
 from tests.parts.broker_parts import Timer
@@ -59,10 +60,10 @@ class TimerSetting:
         self.open()
 
     def open(self) -> None:
-        told = Told()
+        told = self.told = Told()
         config = dataclasses.replace(self.sizes, storePathRootDir=str(self.root))
         self.store = MessageStore.open(
-            config, store_host=HOST, clock=self.clock, events=told.events, stepped=self.stepped
+            config, store_host=HOST, clock=self.clock, events=self.events(told), stepped=self.stepped
         )
         told.dispatched = lambda batch: self.arrived({each.topic for each in batch})
         index = TimerIndex(self.root / "timerindex")
@@ -80,6 +81,9 @@ class TimerSetting:
         )
         self.service = TimerService(context, index, self.feed)
         self.service.begin()
+
+    def events(self, told: Told) -> StoreEvents:
+        return dataclasses.replace(told.events, needed_from=lambda: self.service.needed_from())
 
     def arrived(self, topics: set[str]) -> None:
         if TIMER_TOPIC in topics:
@@ -134,12 +138,30 @@ class TimerSetting:
         found = {name: str(value) for name, value in times.items()}
         now_ms = self.clock.now_ms()
         out_ms = slot_of(found, now_ms, self.limits)
+        if out_ms:
+            self.store_timer(key, out_ms, topic, queue_id, body, found)
+            return out_ms
         record = PendingRecord(
             topic, queue_id, 7, 0, 99, HOST, 0, 0, body, encode_properties({**found, "UNIQ_KEY": key, "TAGS": "A"})
         )
-        self.store.put(timed(record, out_ms, now_ms, self.limits) if out_ms else record)
+        self.store.put(record)
         self.store.write()
-        return out_ms
+        return 0
+
+    def store_timer(
+        self,
+        key: str,
+        out_ms: int,
+        topic: str = "T",
+        queue_id: int = 2,
+        body: bytes = b"body",
+        found: Mapping[str, str] | None = None,
+    ) -> None:
+        """Store what waits for a slot."""
+        properties = encode_properties({**(found or {}), "UNIQ_KEY": key, "TAGS": "A"})
+        record = PendingRecord(topic, queue_id, 7, 0, 99, HOST, 0, 0, body, properties)
+        self.store.put(timed(record, out_ms, self.clock.now_ms(), self.limits))
+        self.store.write()
 
     def recall(self, key: str, out_ms: int, topic: str = "T") -> list[bool]:
         """Store that a message is recalled; the list tells whether that came in time, when it is known."""
