@@ -1,6 +1,8 @@
 """Timer messages against RocketMQ 5.5.0: its folder with pending ones is served, its frames are answered alike."""
 
+import asyncio
 import json
+import operator
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,9 +12,16 @@ from typing import Any
 import pytest
 
 from broker.delay.feed import Base
+from broker.server import Broker
+from broker.settings.config import load_broker_config
+from remoting.codec import decode, encode
+from remoting.codes import RequestCode
+from remoting.command import Command
 from remoting.topics import REVIVE_LOG_PREFIX, TIMER_TOPIC
 from runtime.clock import ManualClock
 from store.timerwheel import read_check
+from tests.cluster.broker_peer import v2
+from tests.golden.test_broker_answers import Wire
 from tests.parts.timer_parts import SIZES, TimerSetting
 
 DATA = Path(__file__).parent / "data"
@@ -76,3 +85,46 @@ def test_pops_check_points_are_passed_over_and_said(left: TimerSetting, caplog: 
     assert left.feed.foreign > 0
     [said] = [each for each in caplog.records if "POP" in each.getMessage()]
     assert TIMER_TOPIC in said.getMessage()
+
+
+def exchanges() -> list[tuple[bytes, Command]]:
+    """Requests of the official client, and RocketMQ's answers."""
+    text = (DATA / "timer-frames.jsonl").read_text("utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    key = operator.itemgetter("client", "opaque")
+    answers = {key(line): decode(bytes.fromhex(line["frame"])[4:]) for line in lines if line["isResponse"]}
+    return [(bytes.fromhex(line["frame"]), answers[key(line)]) for line in lines if not line["isResponse"]]
+
+
+async def test_sends_recalls_and_refusals_are_answered_as_by_rocketmq(tmp_path: Path) -> None:
+    clock = ManualClock()
+    # When the first of them was sent.
+    clock.advance((1795380100827 - clock.now_ms()) / 1000)
+    values = {
+        "brokerName": "broker-a", "brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1", "listenPort": "0",
+        "httpEnable": "false", "storePathRootDir": str(tmp_path), "mappedFileSizeCommitLog": "1048576",
+        "haListenPort": "-1", "recallMessageEnable": "true",
+    }  # fmt: skip
+    config, store_config, unknown = load_broker_config(values)
+    assert unknown == []
+    broker = Broker(config, store_config, clock)
+    await broker.start()
+    wire = Wire(*await asyncio.open_connection("127.0.0.1", broker.port))
+    codes = []
+    # A topic that a recall names must be there; that of the others is made by the first send.
+    await wire.ask(encode(Command.request(RequestCode.SEND_MESSAGE_V2, v2(topic="FeatTx"), b"x")))
+    for frame, expected in exchanges():
+        if decode(frame[4:]).ext.get("recallHandle", "").startswith("djEgRmVhdFRpbWVyIGJyb2tlci1hIDE3OTUzODU1"):
+            clock.advance((1795380132865 - clock.now_ms()) / 1000)
+        answer = await wire.ask(frame)
+        assert (answer.code, answer.remark) == (expected.code, expected.remark)
+        assert set(answer.ext) == set(expected.ext)
+        places = {"msgId", "queueOffset"} if "queueOffset" in expected.ext else set()
+        assert {k: v for k, v in answer.ext.items() if k not in places} == {
+            k: v for k, v in expected.ext.items() if k not in places
+        }
+        codes.append(answer.code)
+    assert sorted(codes) == [0, 0, 0, 13, 17, 604, 604, 604]
+    wire.writer.close()
+    await wire.writer.wait_closed()
+    await broker.close()
