@@ -156,7 +156,7 @@ class Parts:
 
     def backlog(self) -> Backlog:
         """Return what waits in the broker just now."""
-        return Backlog(self._mode.replication.pending_bytes, self.pull.parked)
+        return Backlog(self._mode.replication.pending_bytes, self.pull.parked, self.timers.service.index.count)
 
     def closed(self, connection: Connection) -> None:
         """Forget what a client that has gone waited for, and who it was."""

@@ -214,13 +214,13 @@ class TimerService:
         stamp = self.index.stamp
         if stamp.marks < self._awaits:
             return
-        if not self._looked:
+        first = self.index.first()
+        if not self._looked and (first is not None or not self._context.shared):
             if self.feed.whole:
-                self._look()
+                self._look(waiting=first is not None)
             else:
                 self._rest(RETRY_SECONDS)
             return
-        first = self.index.first()
         if first is None:
             return
         if first.slot <= stamp.closed:
@@ -254,10 +254,10 @@ class TimerService:
 
     # -- the beginning
 
-    def _look(self) -> None:
-        """See what the log says before anything is added to it."""
+    def _look(self, *, waiting: bool) -> None:
+        """See what the log says before anything is added to it; nothing is, unless a message is `waiting`."""
         base = self.feed.base
-        if base is not None and not self._store.max_offset(TIMER_TOPIC, MARK_QUEUE):
+        if waiting and base is not None and not self._store.max_offset(TIMER_TOPIC, MARK_QUEUE):
             self._append([], TimerMark(MarkKind.BASE, base.slot, base.offset), looks=True)
         elif self._context.shared:
             self._append([], TimerMark(MarkKind.LOOK), looks=True)

@@ -31,6 +31,14 @@ class Wanted(NamedTuple):
     """Used part of the file system, 0 to 1."""
 
 
+class Ages(NamedTuple):
+    """What decides about how old something is, and whether that matters."""
+
+    clock: Clock
+    needed_from: Callable[[], int]
+    """See StoreEvents."""
+
+
 class Cleaner:
     """Removes expired files; in the store's thread, with the helper doing the unlinking."""
 
@@ -44,10 +52,8 @@ class Cleaner:
         keeper: Keeper,
         helper: Helper,
         health: Health,
-        clock: Clock,
-        needed_from: Callable[[], int] = lambda: 2**63 - 1,
+        ages: Ages,
     ) -> None:
-        """`needed_from`: see StoreEvents."""
         self.config = config
         self._log = log
         self._queues = queues
@@ -55,8 +61,7 @@ class Cleaner:
         self._keeper = keeper
         self._helper = helper
         self._health = health
-        self._clock = clock
-        self._needed_from = needed_from
+        self._clock, self._needed_from = ages
 
     def clean(self, *, now: bool) -> CleanReport:
         """See MessageStore.clean."""

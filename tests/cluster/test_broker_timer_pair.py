@@ -1,4 +1,4 @@
-"""Timer messages of a master and its slave: a promoted slave goes on where its copy of the log says that delivery is."""
+"""Timer messages of a master and its slave: a promoted slave goes on where its copy of the log says."""
 
 import asyncio
 from collections import Counter
@@ -35,9 +35,7 @@ async def test_a_promoted_slave_delivers_what_is_pending_once_and_nothing_recall
         answer = await client.invoke(pair.master.process.address, request, 10.0)
         assert answer.code == 0
         if number in RECALLED:
-            header = RecallMessageRequestHeader(
-                producerGroup="P", topic=LATER, recallHandle=answer.ext["recallHandle"]
-            )
+            header = RecallMessageRequestHeader(producerGroup="P", topic=LATER, recallHandle=answer.ext["recallHandle"])
             request = Command.request(RequestCode.RECALL_MESSAGE, header)
             answer = await client.invoke(pair.master.process.address, request, 10.0)
             assert answer.code == 0, answer.remark

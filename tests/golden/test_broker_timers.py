@@ -49,9 +49,7 @@ def left(tmp_path: Path) -> Iterator[TimerSetting]:
     assert check is not None
     clock = ManualClock()
     clock.advance((check.delivered_ms - clock.now_ms()) / 1000)
-    made = TimerSetting(
-        tmp_path / "b0", clock=clock, base=Base(check.delivered_ms - 1, check.taken), sizes=RECORDED
-    )
+    made = TimerSetting(tmp_path / "b0", clock=clock, base=Base(check.delivered_ms - 1, check.taken), sizes=RECORDED)
     made.service.start()
     yield made
     made.close()

@@ -17,6 +17,7 @@ from remoting.properties import encode_properties
 from remoting.record import decode_record
 from remoting.topics import TIMER_TOPIC
 from runtime.clock import ManualClock
+from runtime.late import late
 from store.config import StoreConfig
 from store.events import StoreEvents
 from store.messagestore import MessageStore
@@ -83,7 +84,7 @@ class TimerSetting:
         self.service.begin()
 
     def events(self, told: Told) -> StoreEvents:
-        return dataclasses.replace(told.events, needed_from=lambda: self.service.needed_from())
+        return dataclasses.replace(told.events, needed_from=late(lambda: self.service.needed_from))
 
     def arrived(self, topics: set[str]) -> None:
         if TIMER_TOPIC in topics:

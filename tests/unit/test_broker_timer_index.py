@@ -99,9 +99,7 @@ def test_entries_come_in_order_whatever_files_they_stand_in(tmp_path: Path, monk
     index.close()
 
 
-def test_runs_go_when_the_log_says_for_good_that_they_are_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_go_when_the_log_says_for_good_that_they_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "BUFFER_MAX", 10)
     index = TimerIndex(tmp_path)
     index.open()
