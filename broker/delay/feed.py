@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -15,6 +16,10 @@ from store.timerruns import DELETES, OFFSET_MAX, ROLLS, TimerEntry
 from store.types import QueueEntry
 
 _log = logging.getLogger(__name__)
+
+# Recalls that were read before anybody asked whether they came in time: they are asked for once they are as safe as
+# the mode says. Far more than can be on their way.
+VERDICTS_MAX = 65_536
 
 
 class TimerStore(Protocol):
@@ -82,13 +87,14 @@ class TimerFeed:
         self.foreign = 0
         """Messages of RocketMQ's own (POP) that were passed over."""
         self.enqueued = 0
-        self.verdicts: dict[int, Callable[[bool], None]] = {}
-        """Offset → who wants to know whether it came in time."""
+        # By offset: who wants to know whether a recall came in time, and of the latest ones whether they did.
+        self._waiting: dict[int, Callable[[bool], None]] = {}
+        self._verdicts: OrderedDict[int, bool] = OrderedDict()
 
     def fits(self) -> bool:
         """Tell whether the index belongs to this log."""
-        stamp, store = self.index.stamp, self._store
-        if stamp.taken > store.max_offset(TIMER_TOPIC, 0) or stamp.marks > store.max_offset(TIMER_TOPIC, MARK_QUEUE):
+        stamp = self.index.stamp
+        if self.overtaken:
             return False
         return self._stands(0, stamp.taken, stamp.position) and self._stands(
             MARK_QUEUE, stamp.marks, stamp.mark_position
@@ -100,6 +106,12 @@ class TimerFeed:
             return True
         last = self._store.queue_entries(TIMER_TOPIC, queue_id, end - 1, 1)
         return bool(last) and last[0].physical_offset == position
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether the queues end before what was read: a slave's log was cut to its master's."""
+        stamp, store = self.index.stamp, self._store
+        return stamp.taken > store.max_offset(TIMER_TOPIC, 0) or stamp.marks > store.max_offset(TIMER_TOPIC, MARK_QUEUE)
 
     def begin(self) -> None:
         """Find the place from which to read. Raises OSError."""
@@ -179,9 +191,24 @@ class TimerFeed:
         if found is not None and not self._passed_over(found):
             in_time = self._add(offset, entry, found)
         index.move(index.stamp._replace(taken=offset + 1, position=entry.physical_offset))
-        if offset in self.verdicts:
-            self.verdicts.pop(offset)(in_time)
+        if found is not None and found.deletes:
+            self._judged(offset, in_time)
         return True
+
+    def verdict(self, offset: int, tell: Callable[[bool], None]) -> None:
+        """Tell whether the recall at an offset came before its slot was closed, as soon as that is read."""
+        if offset < self.index.stamp.taken:
+            tell(self._verdicts.pop(offset, False))
+        else:
+            self._waiting[offset] = tell
+
+    def _judged(self, offset: int, in_time: bool) -> None:
+        if (tell := self._waiting.pop(offset, None)) is not None:
+            tell(in_time)
+            return
+        self._verdicts[offset] = in_time
+        if len(self._verdicts) > VERDICTS_MAX:
+            self._verdicts.popitem(last=False)
 
     def _passed_over(self, found: Timed) -> bool:
         if not found.topic.startswith(REVIVE_LOG_PREFIX):

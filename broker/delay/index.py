@@ -123,7 +123,7 @@ class TimerIndex:
 
     def open(self) -> None:
         """Read what was kept; whatever is unreadable is as if nothing had been. Raises OSError."""
-        self.close()
+        self._drop_all()
         try:
             content = read_file(self.folder / MANIFEST)
             manifest = None if content is None else msgspec.json.decode(content, type=_Manifest)
@@ -133,8 +133,7 @@ class TimerIndex:
                 self.stamp = self.saved = manifest.stamp
         except (OSError, msgspec.MsgspecError) as error:
             _log.warning("the index of timer messages is unreadable, it is built anew from the log: %s", error)
-            self._close_runs()
-            self.stamp = self.saved = IndexStamp()
+            self._drop_all()
         known = {run.info.name for run in self.runs}
         for path in self.folder.glob("*.run*"):
             if path.name not in known:
@@ -144,15 +143,10 @@ class TimerIndex:
 
     def reset(self) -> None:
         """Forget everything: it is built anew from the log. Raises OSError."""
-        if self.job is not None:
-            self.job.stopped = True
-            self.job = None
-        self._buffer, self._frozen = [], []
-        self.stamp = self.saved = IndexStamp()
+        paths = [run.path for run in self.runs]
+        self._drop_all()
         if self.folder.exists():
             self.write_manifest(self.stamp, [])
-        paths = [run.path for run in self.runs]
-        self._close_runs()
         for path in paths:
             path.unlink(missing_ok=True)
 
@@ -162,7 +156,8 @@ class TimerIndex:
             # It reads the runs in another thread, and ends with the process.
             self.job.stopped = True
             return
-        self._close_runs()
+        self._drop_all()
+        self.close_gone()
 
     # -- what is pending
 
@@ -312,7 +307,11 @@ class TimerIndex:
             run.close()
         self._gone = []
 
-    def _close_runs(self) -> None:
+    def _drop_all(self) -> None:
+        """Know nothing any more; runs are closed when no other thread reads them."""
+        if self.job is not None:
+            self.job.stopped = True
+            self.job = None
         self._gone += self.runs
-        self.runs = []
-        self.close_gone()
+        self.runs, self._buffer, self._frozen = [], [], []
+        self.stamp = self.saved = IndexStamp()

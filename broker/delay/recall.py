@@ -45,14 +45,14 @@ class RecallHandlers:
         context: BrokerContext,
         topics: TopicLookup,
         replication: Replication,
-        verdicts: dict[int, Callable[[bool], None]],
+        verdict: Callable[[int, Callable[[bool], None]], None],
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        """`verdicts`: see TimerFeed; `elsewhere` as of SendHandlers."""
+        """`verdict`: see TimerFeed; `elsewhere` as of SendHandlers."""
         self._context = context
         self._topics = topics
         self._append = replication.append
-        self._verdicts = verdicts
+        self._verdict = verdict
         self._elsewhere = elsewhere
 
     def table(self) -> dict[int, Handler]:
@@ -117,7 +117,7 @@ class RecallHandlers:
             remark = f"recall failed, execute error: {remark_of(result.status)}"
             connection.reply(request, Command.response(ResponseCode.SYSTEM_ERROR, remark, ext=region))
         else:
-            self._verdicts[result.queue_offset] = partial(self._answer, connection, request, key, region)
+            self._verdict(result.queue_offset, partial(self._answer, connection, request, key, region))
 
     def _answer(
         self, connection: Connection, request: Command, key: str, region: dict[str, str], in_time: bool

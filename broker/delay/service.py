@@ -11,7 +11,8 @@ from broker.delay.feed import Base, TimerFeed
 from broker.delay.figures import TimerFigures
 from broker.delay.index import TimerIndex
 from broker.delay.recall import RecallHandlers, TopicLookup
-from broker.delay.timers import TimerContext, TimerService
+from broker.delay.timer_context import TimerContext
+from broker.delay.timers import TimerService
 from broker.messages.send import Elsewhere
 from broker.messages.timed_record import timer_limits
 from broker.replication import Replication
@@ -61,7 +62,7 @@ class TimerParts:
         )
         self.service = TimerService(made, index, feed)
         self.told = TimerFigures(self.service, context.clock)
-        self._recall = RecallHandlers(context, topics, replication, feed.verdicts, elsewhere)
+        self._recall = RecallHandlers(context, topics, replication, feed.verdict, elsewhere)
 
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""

@@ -7,21 +7,19 @@ marks have then. Without a group a batch may be torn by a kill; its last mark te
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 from broker.delay.batch import Made, Recalls, make_batch, stored_behind
-from broker.delay.feed import TimerFeed, TimerStore
+from broker.delay.feed import TimerFeed
 from broker.delay.index import TimerIndex
-from broker.delay.index_files import Aside, IndexFiles
+from broker.delay.index_files import IndexFiles
 from broker.delay.marks import MARK_QUEUE, MarkKind, TimerMark, mark_record, read_mark
+from broker.delay.timer_context import TimerContext
 from broker.messages.delay_queue import Cancellable
 from broker.messages.timed_record import TimerLimits
-from broker.replication import Replication
 from remoting.record import RecordError
 from remoting.topics import TIMER_TOPIC
-from runtime.clock import Clock
 from store.errors import RecordDamaged
 from store.events import EVERYTHING_MAY_GO
 from store.timerruns import OFFSET_MAX, ROLLS, Key, TimerEntry
@@ -45,24 +43,6 @@ FILES_SECONDS = 10.0
 # Refusals that will not change.
 _HOPELESS = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 
-Later = Callable[[float, Callable[[], None]], Cancellable]
-
-
-class TimerContext(NamedTuple):
-    """What the delivery is made of."""
-
-    store: TimerStore
-    replication: Replication
-    clock: Clock
-    later: Later
-    aside: Aside
-    limits: Callable[[], TimerLimits]
-    comes_to: Callable[[str, int, int], None]
-    """Is told of each message's topic and queue, and when it was stored, before it is delivered there."""
-    store_host: bytes
-    shared: bool
-    """A group agrees on the log: nothing of it is torn, and damage is mended."""
-
 
 class TimerService:
     """Delivers the timer messages of one broker. Everything happens in the event loop but what is done aside."""
@@ -85,7 +65,7 @@ class TimerService:
         # The next so many messages go one by one: one of them is refused.
         self._singles = 0
         self._recalls = Recalls()
-        self._woken = False
+        self._woken = self._looks_at_files = False
         self._timer: Cancellable | None = None
         self._files = IndexFiles(index, context.aside, lambda: self._store.flushed, self._wake)
         self.delivered = 0
@@ -107,10 +87,16 @@ class TimerService:
             return
         self._begun = True
         self._wake()
-        self._look_at_files()
+        if not self._looks_at_files:
+            self._looks_at_files = True
+            self._look_at_files()
 
     def start(self) -> None:
         """Begin to deliver."""
+        if self._begun and not self.feed.fits():
+            # A slave's log was cut, and went on with other bytes.
+            self._begun = False
+            self.begin()
         self._life += 1
         self._stopped = self._halted = self._flight = False
         self._looked = False
@@ -131,11 +117,8 @@ class TimerService:
         if not self._begun:
             return
         try:
-            while self.feed.step(FEED_PER_TURN):
-                if self.index.full:
-                    break
             self._files.finish()
-        except (OSError, RecordDamaged) as error:
+        except OSError as error:
             _log.warning("the index of timer messages is not written, the next start reads them again: %s", error)
         self.index.close()
 
@@ -197,6 +180,10 @@ class TimerService:
     def _step(self) -> None:
         self._woken = False
         if self._closed:
+            return
+        if self.feed.overtaken:
+            self._begun = False
+            self.begin()
             return
         before = self.index.cursor
         more = self.feed.step(FEED_PER_TURN)

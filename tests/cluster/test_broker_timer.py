@@ -49,8 +49,11 @@ async def recall(client: RemotingClient, broker: Broker, handle: str, topic: str
     return await ask(client, broker, RequestCode.RECALL_MESSAGE, header)
 
 
-async def test_messages_come_in_time_and_a_restart_forgets_none(tmp_path: Path, client: RemotingClient) -> None:
-    async with running(tmp_path, RECALLS) as broker:
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_messages_come_in_time_and_a_restart_forgets_none(
+    tmp_path: Path, client: RemotingClient, flush: str
+) -> None:
+    async with running(tmp_path, {**RECALLS, "flushDiskType": flush}) as broker:
         began = time.time()
         await send(client, broker, b"plain")
         answer = await send(client, broker, b"ms", timer("K1", "TIMER_DELAY_MS", 700))

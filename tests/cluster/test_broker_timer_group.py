@@ -11,6 +11,7 @@ from chaos.host.processes import ServerProcess
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import Command
+from remoting.headers.registry import RecallMessageRequestHeader
 from tests.cluster.broker_peer import v2
 from tests.cluster.process_group import process_group, status, until
 from tests.cluster.raft_cluster import FAST, read_all
@@ -19,6 +20,7 @@ from tests.cluster.test_client_producer import everything
 SETTINGS = {
     **FAST,
     "timerPrecisionMs": "100",
+    "recallMessageEnable": "true",
     "mappedFileSizeCommitLog": 4 << 20,
     "mappedFileSizeConsumeQueue": 20_000,
     "maxHashSlotNum": 1000,
@@ -48,16 +50,25 @@ async def test_a_killed_leader_s_timer_messages_come_once_each_and_in_time(tmp_p
             request = Command.request(RequestCode.SEND_MESSAGE_V2, header, b"%d" % number)
             answer = await client.invoke(members[number % 3].address, request, 10.0)
             assert answer.code == 0, answer.remark
+            if number % 10 == 5:
+                # By another member than the one that took it.
+                handle = RecallMessageRequestHeader(
+                    producerGroup="P", topic="T", recallHandle=answer.ext["recallHandle"]
+                )
+                request = Command.request(RequestCode.RECALL_MESSAGE, handle)
+                answer = await client.invoke(members[(number + 1) % 3].address, request, 10.0)
+                assert answer.code == 0, answer.remark
+                del due[b"%d" % number]
         await client.close()
         await asyncio.sleep(max(0.0, due[b"30"] - time.time()))
         first = leader_of(members)
         assert first is not None
         first.kill()
-        found = await read_all(namesrv.address, "T", COUNT)
+        await read_all(namesrv.address, "T", len(due))
         first.launch()
         first.wait_ready()
         await asyncio.sleep(1)
-        found = await everything(namesrv.address, "T", COUNT + 1)
+        found = await everything(namesrv.address, "T", len(due) + 1)
     counts = Counter(message.body for message in found)
     assert counts == Counter(dict.fromkeys(due, 1))
     assert [message.body for message in found if message.store_timestamp / 1000 < due[message.body] - 0.05] == []

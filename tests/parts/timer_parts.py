@@ -8,7 +8,8 @@ from typing import Any
 
 from broker.delay.feed import Base, TimerFeed
 from broker.delay.index import TimerIndex
-from broker.delay.timers import TimerContext, TimerService
+from broker.delay.timer_context import TimerContext
+from broker.delay.timers import TimerService
 from broker.messages.timed_record import DELETES, TimerLimits, slot_of, timed
 from broker.replication import BatchDone
 from remoting.message import MessageExt
@@ -170,9 +171,9 @@ class TimerSetting:
         properties = encode_properties({DELETES: key, "UNIQ_KEY": key, "TIMER_DELIVER_MS": str(out_ms + 1)})
         record = PendingRecord(topic, 0, 0, 0, now_ms, HOST, 0, 0, b"0", properties)
         result = self.store.put(timed(record, out_ms, now_ms, self.limits))
-        verdicts: list[bool] = []
-        self.feed.verdicts[result.queue_offset] = verdicts.append
         self.store.write()
+        verdicts: list[bool] = []
+        self.feed.verdict(result.queue_offset, verdicts.append)
         return verdicts
 
     def delivered(self, topic: str = "T") -> list[MessageExt]:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,7 @@ def test_messages_of_one_slot_keep_their_order_over_batches_and_runs(
 
 def test_a_time_that_is_over_is_no_timer_and_one_too_far_is_refused(setting: TimerSetting) -> None:
     now = setting.clock.now_ms()
+    properties: dict[str, Any]
     for properties in (
         {"TIMER_DELIVER_MS": now - 1},
         {"TIMER_DELIVER_MS": now},
@@ -136,6 +138,7 @@ def test_who_waits_for_long_is_stored_anew_before_its_file_expires_and_can_be_re
     assert setting.service.rolled == 6
     assert setting.service.needed_from() > oldest
     verdict = setting.recall("E", slots[1])
+    setting.pass_time(0)
     setting.restart()
     setting.service.start()
     setting.pass_time(3.1 * 86_400)
@@ -267,3 +270,38 @@ def test_a_handle_says_what_it_recalls_and_nonsense_is_refused() -> None:
         with pytest.raises(CommandError, match="recall handle is invalid") as refused:
             read_handle(text)
         assert refused.value.code == ResponseCode.ILLEGAL_OPERATION
+
+
+def test_a_recall_that_was_read_before_it_is_safe_is_answered_when_it_is(setting: TimerSetting) -> None:
+    """With SYNC_FLUSH, and slaves that are waited for, the acknowledgement comes after the queue has it."""
+    slot = setting.send("A", TIMER_DELAY_SEC=5)
+    setting.recall("A", slot)
+    offset = setting.store.max_offset(TIMER_TOPIC, 0) - 1
+    late = setting.send("B", TIMER_DELAY_SEC=1)
+    setting.pass_time(3)
+    setting.recall("B", late)
+    setting.pass_time(1)
+    told: list[bool] = []
+    for _ in range(2):
+        setting.feed.verdict(offset + 2, told.append)
+    assert told == [False, False], "and once more, of what nobody knows: no promise"
+
+
+def test_a_slaves_log_that_was_cut_and_went_on_otherwise_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "BUFFER_MAX", 4)
+    setting = TimerSetting(tmp_path / "store", stepped=True)
+    for number in range(10):
+        setting.send(f"K{number}", TIMER_DELAY_SEC=5)
+    setting.pass_time(0)
+    taken = setting.service.index.stamp.taken
+    [kept] = setting.store.queue_entries(TIMER_TOPIC, 0, 3, 1)
+    setting.kill(cut=setting.store.written - kept.physical_offset)
+    for number in range(7):
+        setting.send(f"L{number}", TIMER_DELAY_SEC=5, body=b"another")
+    assert setting.store.max_offset(TIMER_TOPIC, 0) >= taken
+    setting.service.start()
+    setting.pass_time(20)
+    assert setting.keys() == ["K0", "K1", "K2", *[f"L{number}" for number in range(7)]]
+    setting.close()
