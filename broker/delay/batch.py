@@ -24,8 +24,6 @@ class Made(NamedTuple):
     slot: int
     offset: int
     record: PendingRecord | None = None
-    bare: PendingRecord | None = None
-    """The same with less in it, should it be too long."""
     store_ms: int = 0
     rolls: bool = False
     recalled: bool = False
@@ -87,6 +85,17 @@ def make_batch(
     return made
 
 
+def stretches(entries: Sequence[TimerEntry]) -> list[tuple[int, int]]:
+    """Return where entries stand in the log, position and bytes; those next to one another as one."""
+    found: list[tuple[int, int]] = []
+    for position, size in sorted((entry.position, entry.size) for entry in entries):
+        if found and found[-1][0] + found[-1][1] == position:
+            found[-1] = found[-1][0], found[-1][1] + size
+        else:
+            found.append((position, size))
+    return found
+
+
 def _made(store: TimerStore, entry: TimerEntry, recalls: Recalls, now_ms: int, limits: TimerLimits) -> Made:
     if entry.flags & DELETES and not entry.flags & ROLLS:
         return Made(entry.slot, entry.offset)
@@ -98,7 +107,7 @@ def _made(store: TimerStore, entry: TimerEntry, recalls: Recalls, now_ms: int, l
     found = read_timed(view)
     if any(_recalls(store, position, found) for position in recalls.of(entry)):
         return Made(entry.slot, entry.offset, recalled=True)
-    return Made(entry.slot, entry.offset, delivered(view, now_ms), bare(view), found.store_ms)
+    return Made(entry.slot, entry.offset, delivered(view, found, now_ms), found.store_ms)
 
 
 def _recalls(store: TimerStore, position: int, found: Timed) -> bool:
@@ -136,8 +145,10 @@ def stored_behind(store: TimerStore, position: int, made: Sequence[Made], before
 
 def _same(each: Made, view: memoryview, stored: MessageExt) -> bool:
     """Tell whether a record is what was made of an entry."""
-    for option in (each.record, each.bare):
-        if option is None or (stored.topic, stored.queue_id) != (option.topic, option.queue_id):
+    if each.record is None:
+        return False
+    for option in (each.record, bare(each.record)):
+        if (stored.topic, stored.queue_id) != (option.topic, option.queue_id):
             continue
         if bytes(stored.body) != bytes(option.body):
             continue

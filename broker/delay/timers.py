@@ -6,18 +6,19 @@ deliver in a group first appends a mark that says nothing, and goes on when that
 marks have then. Without a group a batch may be torn by a kill; its last mark tells what should stand behind it.
 """
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
 
-from broker.delay.batch import Made, Recalls, make_batch, stored_behind
+from broker.delay.batch import Made, Recalls, make_batch, stored_behind, stretches
 from broker.delay.feed import TimerFeed
 from broker.delay.index import TimerIndex
 from broker.delay.index_files import IndexFiles
 from broker.delay.marks import MARK_QUEUE, MarkKind, TimerMark, mark_record, read_mark
 from broker.delay.timer_context import TimerContext
 from broker.messages.delay_queue import Cancellable
-from broker.messages.timed_record import TimerLimits
+from broker.messages.timed_record import TimerLimits, bare
 from remoting.record import RecordError
 from remoting.topics import TIMER_TOPIC
 from store.errors import RecordDamaged
@@ -179,8 +180,18 @@ class TimerService:
 
     def _step(self) -> None:
         self._woken = False
-        if self._closed:
+        if self._closed or not self._begun:
             return
+        try:
+            self._go_on()
+        except OSError as error:
+            _log.error("the index of timer messages cannot be read, it is built anew from the log: %s", error)
+            self._begun = False
+            with contextlib.suppress(OSError):
+                self.index.reset()
+            self._context.later(RETRY_SECONDS, self.begin)
+
+    def _go_on(self) -> None:
         if self.feed.overtaken:
             self._begun = False
             self.begin()
@@ -286,12 +297,14 @@ class TimerService:
         recalls, runs = self._recalls, list(self.index.runs)
         recalls.forget(entries[0].slot)
         wanted = recalls.wanted(entries)
+        # Now, as the runs: while they are read what is in memory may become one more.
+        buffered = [] if wanted is None else self.index.deletes(*wanted)
 
         def work() -> object:
-            for entry in entries:
-                # What is in the page cache then is read in the loop, with all checks.
-                self._store.read_piece_cold(entry.position, entry.size)
-            return recalls.read(runs, wanted)
+            # What is in the page cache then is read in the loop, with all checks.
+            for position, size in stretches(entries):
+                self._store.read_piece_cold(position, size)
+            return [*recalls.read(runs, wanted), *buffered]
 
         self._files.reads += 1
         self._context.aside(work, partial(self._loaded, self._life, entries, wanted))
@@ -312,19 +325,19 @@ class TimerService:
             return
         if isinstance(found, FileNotFoundError | EOFError):
             # Some of it is gone; which, the loop will see.
-            found = self._recalls.read(self.index.runs, wanted)
-        if isinstance(found, BaseException):
+            wanted = None
+        elif isinstance(found, BaseException):
             _log.error("timer messages cannot be read: %s", found)
             self._rest(RETRY_SECONDS)
             return
         if wanted is not None:
             assert isinstance(found, list), "what recalls others"
-            self._recalls.add(wanted, [*found, *self.index.deletes(*wanted)])
+            self._recalls.add(wanted, found)
         now_ms = self._clock.now_ms()
         try:
             made = self._made(entries, now_ms)
-        except RecordDamaged as error:
-            _log.warning("timer messages wait until the log is mended: %s", error)
+        except (RecordDamaged, OSError) as error:
+            _log.warning("timer messages wait until they can be read: %s", error)
             self._rest(RETRY_SECONDS)
             return
         for each in made:
@@ -377,8 +390,10 @@ class TimerService:
 
     def _smaller(self, made: Made, mark: TimerMark, status: PutStatus) -> None:
         """Store a message without the times of its delivery, for which it has no room; or pass it over."""
-        if made.bare is not None:
-            self._append([made._replace(record=made.bare, bare=None)], mark)
-            return
+        if made.record is not None and not made.rolls:
+            record = bare(made.record)
+            if record.properties != made.record.properties:
+                self._append([made._replace(record=record)], mark)
+                return
         _log.error("timer message %d is not delivered, it stays where it is: %s", made.offset, status.name)
         self._append([made._replace(record=None)], mark._replace(records=0))

@@ -179,22 +179,17 @@ def read_timed(view: bytes | memoryview) -> Timed:
     return Timed(int(out_ms), roll_ms, topic.decode("utf-8", "replace"), int(queue_id), key, bool(deleted), store_ms)
 
 
-def delivered(view: bytes | memoryview, dequeue_ms: int) -> PendingRecord:
-    """Return the message that a waiting one becomes. RecordError when its record does not say it."""
-    found = read_timed(view)
+def delivered(view: bytes | memoryview, found: Timed, dequeue_ms: int) -> PendingRecord:
+    """Return the message that a waiting one becomes; `found` is read of it. RecordError when it is damaged."""
     record = pending(view)
     told = f"{ENQUEUE_MS}\x01{found.store_ms}\x02{DEQUEUE_MS}\x01{dequeue_ms}\x02"
     properties = without(record.properties, _OF_DELIVERY) + told.encode()
     return msgspec.structs.replace(record, topic=found.topic, queue_id=found.queue_id, properties=properties)
 
 
-def bare(view: bytes | memoryview) -> PendingRecord:
-    """Return the same without the times of the delivery: there may be no room for them."""
-    found = read_timed(view)
-    record = pending(view)
-    return msgspec.structs.replace(
-        record, topic=found.topic, queue_id=found.queue_id, properties=without(record.properties, _OF_DELIVERY)
-    )
+def bare(record: PendingRecord) -> PendingRecord:
+    """Return a delivered message without the times of its delivery: there may be no room for them."""
+    return msgspec.structs.replace(record, properties=without(record.properties, _OF_DELIVERY))
 
 
 def rolled(view: bytes | memoryview, now_ms: int, limits: TimerLimits) -> PendingRecord:

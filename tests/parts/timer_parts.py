@@ -58,6 +58,10 @@ class TimerSetting:
         self.refusals: list[PutStatus] = []
         self.appends = 0
         self.lives = 0
+        # Of a group: what is appended and not committed.
+        self.open_entries: list[tuple[Sequence[PendingRecord], BatchDone]] | None = None
+        # The unique keys of timer messages that were acknowledged.
+        self.stored: list[str] = []
         self.came: list[tuple[str, int]] = []
         self.open()
 
@@ -117,9 +121,31 @@ class TimerSetting:
         if self.refusals:
             done([PutResult(self.refusals.pop(0))], 14)
             return
+        self.enter(records, done)
+
+    def enter(self, records: Sequence[PendingRecord], done: BatchDone = lambda _results, _code: None) -> None:
+        """Bring records into the log, at once or when commit() does."""
+        if self.open_entries is not None:
+            self.open_entries.append((records, done))
+            return
         results = self.store.put_batch(records)
         self.store.write()
         done(results if results[0].status is PutStatus.PUT_OK else results[:1], 0)
+
+    def commit(self, count: int) -> None:
+        """In a group: so many entries are committed."""
+        assert self.open_entries is not None
+        entries, self.open_entries = self.open_entries, None
+        for records, done in entries[:count]:
+            self.enter(records, done)
+        self.open_entries = entries[count:]
+
+    def overwrite(self, kept: int) -> None:
+        """In a group: the entries behind the first ones are overwritten by another leader."""
+        assert self.open_entries is not None
+        lost, self.open_entries = self.open_entries[kept:], self.open_entries[:kept]
+        for _, done in lost:
+            done([PutResult(PutStatus.SERVICE_NOT_AVAILABLE)], 501)
 
     def pass_time(self, seconds: float, steps: int = 1_000_000) -> int:
         """Let time pass from timer to timer; return how many steps are left."""
@@ -162,18 +188,27 @@ class TimerSetting:
         """Store what waits for a slot."""
         properties = encode_properties({**(found or {}), "UNIQ_KEY": key, "TAGS": "A"})
         record = PendingRecord(topic, queue_id, 7, 0, 99, HOST, 0, 0, body, properties)
-        self.store.put(timed(record, out_ms, self.clock.now_ms(), self.limits))
-        self.store.write()
+        self.enter([timed(record, out_ms, self.clock.now_ms(), self.limits)], self.sent(key))
+
+    def sent(self, key: str) -> BatchDone:
+        def done(results: list[PutResult], _code: int) -> None:
+            if results[0].status is PutStatus.PUT_OK:
+                self.stored.append(key)
+
+        return done
 
     def recall(self, key: str, out_ms: int, topic: str = "T") -> list[bool]:
         """Store that a message is recalled; the list tells whether that came in time, when it is known."""
         now_ms = self.clock.now_ms()
         properties = encode_properties({DELETES: key, "UNIQ_KEY": key, "TIMER_DELIVER_MS": str(out_ms + 1)})
         record = PendingRecord(topic, 0, 0, 0, now_ms, HOST, 0, 0, b"0", properties)
-        result = self.store.put(timed(record, out_ms, now_ms, self.limits))
-        self.store.write()
         verdicts: list[bool] = []
-        self.feed.verdict(result.queue_offset, verdicts.append)
+
+        def done(results: list[PutResult], _code: int) -> None:
+            if results[0].status is PutStatus.PUT_OK:
+                self.feed.verdict(results[0].queue_offset, verdicts.append)
+
+        self.enter([timed(record, out_ms, now_ms, self.limits)], done)
         return verdicts
 
     def delivered(self, topic: str = "T") -> list[MessageExt]:

@@ -101,6 +101,7 @@ class Twin:
         assert [key for key, count in seen.items() if count > 1] == [], "twice"
         for message in setting.delivered():
             assert int(message.properties["TIMER_DEQUEUE_MS"]) >= int(message.properties["TIMER_OUT_MS"]) + 1000
+        # Without a trace is a recall whose entry was overwritten.
         surely = {key for key, verdicts in self.recalls.items() if any(verdict == [True] for verdict in verdicts)}
         perhaps = {key for key, verdicts in self.recalls.items() if [] in verdicts}
         assert surely & set(seen) == set(), "recalled, and delivered"
@@ -108,14 +109,69 @@ class Twin:
         assert setting.service.index.count == 0
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_each_once_none_early_none_lost(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class GroupTwin(Twin):
+    """The same in a group: entries are committed later than they are appended, or overwritten, and leaders change."""
+
+    def __init__(self, seed: int, root: Path) -> None:
+        super().__init__(seed * 3, root)
+        self.setting.open_entries = []
+
+    def step(self) -> None:
+        setting = self.setting
+        assert setting.open_entries is not None
+        if self.random.random() < 0.4:
+            setting.commit(self.random.randrange(len(setting.open_entries) + 1))
+        super().step()
+
+    def end(self) -> None:
+        """Another member leads, and perhaps this one again; some of what it appended never was."""
+        setting = self.setting
+        assert setting.open_entries is not None
+        setting.service.stop()
+        open_entries = setting.open_entries
+        if self.random.random() < 0.5:
+            setting.overwrite(self.random.randrange(len(open_entries) + 1))
+        if self.random.random() < 0.3:
+            setting.commit(len(setting.open_entries))
+            setting.kill(index=self.random.random() < 0.5)
+        if self.random.random() < 0.5:
+            setting.pass_time(self.random.choice((0, 1, 5)))
+        setting.service.start()
+
+    def check(self) -> None:
+        setting = self.setting
+        setting.refusals.clear()
+        setting.open_entries, entries = None, setting.open_entries or []
+        for records, done in entries:
+            setting.enter(records, done)
+        self.slots = {key: slot for key, slot in self.slots.items() if key in set(setting.stored)}
+        super().check()
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "BUFFER_MAX", 8)
     monkeypatch.setattr(index, "MERGE_AT", 3)
     monkeypatch.setattr(index, "WORTH_A_RUN", 3)
     monkeypatch.setattr(timers, "BATCH_MAX", 3)
     monkeypatch.setattr(timers, "LOOK_AHEAD", 5)
     monkeypatch.setattr(timers, "FEED_PER_TURN", 4)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_in_a_group_too_over_all_changes_of_the_lead(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(monkeypatch)
+    twin = GroupTwin(seed, tmp_path / "store")
+    for _ in range(2 * STEPS):
+        twin.step()
+    twin.check()
+    twin.setting.close()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_each_once_none_early_none_lost(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
     twin = Twin(seed, tmp_path / "store")
     for _ in range(STEPS):
         twin.step()

@@ -16,6 +16,7 @@ from remoting.codes import ResponseCode
 from remoting.errors import CommandError
 from remoting.topics import TIMER_TOPIC
 from store.events import EVERYTHING_MAY_GO
+from store.timerruns import TimerRun
 from store.types import PutStatus
 from tests.parts.timer_parts import DAY_MS, LIMITS, SIZES, TimerSetting
 
@@ -78,16 +79,21 @@ def test_messages_of_one_slot_keep_their_order_over_batches_and_runs(
 
 def test_a_time_that_is_over_is_no_timer_and_one_too_far_is_refused(setting: TimerSetting) -> None:
     now = setting.clock.now_ms()
-    properties: dict[str, Any]
-    for properties in (
+    over: list[dict[str, Any]] = [
         {"TIMER_DELIVER_MS": now - 1},
         {"TIMER_DELIVER_MS": now},
         {"TIMER_DELAY_SEC": 0},
         {"TIMER_DELAY_MS": -5},
-    ):
+    ]
+    for properties in over:
         assert setting.send("K", **properties) == 0
     assert len(setting.keys()) == 4
-    for properties in ({"TIMER_DELAY_SEC": 41 * 86_400}, {"TIMER_DELAY_MS": "soon"}, {"TIMER_DELAY_SEC": "9" * 30}):
+    wrong: list[dict[str, Any]] = [
+        {"TIMER_DELAY_SEC": 41 * 86_400},
+        {"TIMER_DELAY_MS": "soon"},
+        {"TIMER_DELAY_SEC": "9" * 30},
+    ]
+    for properties in wrong:
         with pytest.raises(CommandError) as refused:
             setting.send("K", **properties)
         assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
@@ -305,3 +311,26 @@ def test_a_slaves_log_that_was_cut_and_went_on_otherwise_is_read_anew(
     setting.pass_time(20)
     assert setting.keys() == ["K0", "K1", "K2", *[f"L{number}" for number in range(7)]]
     setting.close()
+
+
+def test_an_index_that_cannot_be_read_any_more_is_built_anew_while_it_runs(
+    setting: TimerSetting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "BUFFER_MAX", 4)
+    for number in range(30):
+        setting.send(f"K{number}", TIMER_DELAY_SEC=5 + number % 3)
+    setting.pass_time(6.5)
+    genuine, failed = TimerRun.read, []
+
+    def fails(run: TimerRun, at: int, count: int) -> Any:
+        if len(failed) < 3:
+            failed.append(run)
+            raise OSError("the disk")
+        return genuine(run, at, count)
+
+    monkeypatch.setattr(TimerRun, "read", fails)
+    for run in setting.service.index.runs:
+        run._chunk = []
+    setting.pass_time(30)
+    assert len(failed) == 3
+    assert sorted(setting.keys()) == sorted(f"K{number}" for number in range(30))
