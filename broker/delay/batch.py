@@ -11,7 +11,7 @@ from remoting.message import MessageExt
 from remoting.record import RecordError, decode_record
 from store.errors import RecordDamaged
 from store.timerruns import DELETES, ROLLS, Key, TimerEntry, TimerRun, deletes_of
-from store.types import PendingRecord
+from store.types import PendingRecord, QueueEntry
 
 _log = logging.getLogger(__name__)
 
@@ -85,15 +85,19 @@ def make_batch(
     return made
 
 
-def stretches(entries: Sequence[TimerEntry]) -> list[tuple[int, int]]:
+def stretches(entries: Sequence[TimerEntry] | Sequence[QueueEntry]) -> list[tuple[int, int]]:
     """Return where entries stand in the log, position and bytes; those next to one another as one."""
     found: list[tuple[int, int]] = []
-    for position, size in sorted((entry.position, entry.size) for entry in entries):
+    for position, size in sorted(_place(entry) for entry in entries):
         if found and found[-1][0] + found[-1][1] == position:
             found[-1] = found[-1][0], found[-1][1] + size
         else:
             found.append((position, size))
     return found
+
+
+def _place(entry: TimerEntry | QueueEntry) -> tuple[int, int]:
+    return (entry.position if isinstance(entry, TimerEntry) else entry.physical_offset), entry.size
 
 
 def _made(store: TimerStore, entry: TimerEntry, recalls: Recalls, now_ms: int, limits: TimerLimits) -> Made:

@@ -16,6 +16,7 @@ from broker.delay.feed import TimerFeed
 from broker.delay.index import TimerIndex
 from broker.delay.index_files import IndexFiles
 from broker.delay.marks import MARK_QUEUE, MarkKind, TimerMark, mark_record, read_mark
+from broker.delay.read_ahead import ReadAhead
 from broker.delay.timer_context import TimerContext
 from broker.messages.delay_queue import Cancellable
 from broker.messages.timed_record import TimerLimits, bare
@@ -68,6 +69,7 @@ class TimerService:
         self._recalls = Recalls()
         self._woken = self._looks_at_files = False
         self._timer: Cancellable | None = None
+        self._ahead = ReadAhead(context.store, context.aside, self._wake)
         self._files = IndexFiles(index, context.aside, lambda: self._store.flushed, self._wake)
         self.delivered = 0
         self.recalled = 0
@@ -136,11 +138,6 @@ class TimerService:
         """Return what the configuration says."""
         return self._context.limits()
 
-    @property
-    def delivers(self) -> bool:
-        """Whether this broker delivers."""
-        return not self._stopped
-
     def needed_from(self) -> int:
         """Return from which position on the log is needed for what waits."""
         if not self._begun:
@@ -151,9 +148,8 @@ class TimerService:
     def lag_ms(self) -> int:
         """Return for how long the first message that is due has been waiting for its delivery, ms."""
         first = self.index.first() if self._begun else None
-        if first is None:
-            return 0
-        return max(0, self._clock.now_ms() - self._context.limits().precision_ms - first.slot)
+        due = self._clock.now_ms() - self._context.limits().precision_ms
+        return 0 if first is None else max(0, due - first.slot)
 
     # -- one step at a time
 
@@ -195,6 +191,8 @@ class TimerService:
         if self.feed.overtaken:
             self._begun = False
             self.begin()
+            return
+        if not self._ahead.ready(self.index.stamp.taken, self.feed.behind):
             return
         before = self.index.cursor
         more = self.feed.step(FEED_PER_TURN)

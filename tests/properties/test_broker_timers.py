@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.delay import index, timers
+from broker.delay import index, read_ahead, timers
 from broker.messages.timed_record import read_timed
 from remoting.topics import TIMER_TOPIC
 from store.types import PutStatus
@@ -141,7 +141,8 @@ class GroupTwin(Twin):
     def check(self) -> None:
         setting = self.setting
         setting.refusals.clear()
-        setting.open_entries, entries = None, setting.open_entries or []
+        entries = setting.open_entries or []
+        setting.open_entries = None
         for records, done in entries:
             setting.enter(records, done)
         self.slots = {key: slot for key, slot in self.slots.items() if key in set(setting.stored)}
@@ -155,6 +156,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timers, "BATCH_MAX", 3)
     monkeypatch.setattr(timers, "LOOK_AHEAD", 5)
     monkeypatch.setattr(timers, "FEED_PER_TURN", 4)
+    monkeypatch.setattr(read_ahead, "AHEAD", 7)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -320,7 +320,8 @@ def test_an_index_that_cannot_be_read_any_more_is_built_anew_while_it_runs(
     for number in range(30):
         setting.send(f"K{number}", TIMER_DELAY_SEC=5 + number % 3)
     setting.pass_time(6.5)
-    genuine, failed = TimerRun.read, []
+    genuine = TimerRun.read
+    failed: list[TimerRun] = []
 
     def fails(run: TimerRun, at: int, count: int) -> Any:
         if len(failed) < 3:
