@@ -34,6 +34,7 @@ class IndexFiles:
         # Cursors with the log's end at that time.
         self._cursors: deque[tuple[int, Key]] = deque()
         self._durable: Key = (-1, -1)
+        self._failed = False
         self.reads = 0
         """How many reads of runs are on their way in other threads."""
 
@@ -48,8 +49,11 @@ class IndexFiles:
         if not self.reads:
             self._index.close_gone()
 
-    def look(self) -> None:
-        """Begin a job when there is one."""
+    def look(self, *, again: bool = False) -> None:
+        """Begin a job when there is one; after one that failed only with `again`, which comes now and then."""
+        if self._failed and not again:
+            return
+        self._failed = False
         job = self._index.next_job(self._settle())
         if job is not None:
             self._aside(job.work, partial(self._worked, job))
@@ -76,6 +80,7 @@ class IndexFiles:
             job.done()
         except OSError as error:
             _log.warning("the index of timer messages cannot be written, it is tried again: %s", error)
+            self._failed = True
             self._index.failed()
             return
         if not self.reads:

@@ -127,7 +127,7 @@ class TimerService:
 
     def _look_at_files(self) -> None:
         if not self._closed:
-            self._files.look()
+            self._files.look(again=True)
             self._context.later(FILES_SECONDS, self._look_at_files)
 
     def arrived(self) -> None:

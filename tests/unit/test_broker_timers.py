@@ -335,3 +335,24 @@ def test_an_index_that_cannot_be_read_any_more_is_built_anew_while_it_runs(
     setting.pass_time(30)
     assert len(failed) == 3
     assert sorted(setting.keys()) == sorted(f"K{number}" for number in range(30))
+
+
+def test_a_full_disk_stops_the_index_and_is_looked_at_again_now_and_then(
+    setting: TimerSetting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(index, "BUFFER_MAX", 4)
+    genuine, full = index.write_run, True
+
+    def written(path: Path, parts: Any) -> Any:
+        if full:
+            raise OSError("no room")
+        return genuine(path, parts)
+
+    monkeypatch.setattr(index, "write_run", written)
+    for number in range(30):
+        setting.send(f"K{number}", TIMER_DELAY_SEC=5)
+        setting.pass_time(0)
+    assert len([each for each in caplog.records if "cannot be written" in each.getMessage()]) == 1
+    full = False
+    setting.pass_time(30)
+    assert setting.keys() == [f"K{number}" for number in range(30)]
