@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 # Recalls that were read before anybody asked whether they came in time: they are asked for once they are as safe as
 # the mode says. Far more than can be on their way.
 VERDICTS_MAX = 65_536
+# ms by which RocketMQ may have stored a message anew later than its record says: twice is better than never.
+FOREIGN_ROLL_MS = 5000
 
 
 class TimerStore(Protocol):
@@ -228,7 +230,9 @@ class TimerFeed:
         """Add what was found; tell whether it came before its slot was closed."""
         slot = found.roll_ms or found.out_ms
         base, closed = self.base, self.index.stamp.closed
-        if base is not None and offset < base.offset and slot <= base.slot:
+        # RocketMQ counts from when its wheel took a message, up to some seconds after it was stored.
+        slack = FOREIGN_ROLL_MS if found.roll_ms else 0
+        if base is not None and offset < base.offset and slot + slack <= base.slot:
             return False
         flags = (DELETES if found.deletes else 0) | (ROLLS if found.roll_ms else 0)
         self.enqueued += 1

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import operator
+import shutil
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +23,7 @@ from runtime.clock import ManualClock
 from store.timerwheel import read_check
 from tests.cluster.broker_peer import v2
 from tests.golden.test_broker_answers import Wire
-from tests.parts.timer_parts import SIZES, TimerSetting
+from tests.parts.timer_parts import DAY_MS, LIMITS, SIZES, TimerSetting
 
 DATA = Path(__file__).parent / "data"
 # What the folder was made with.
@@ -126,3 +127,22 @@ async def test_sends_recalls_and_refusals_are_answered_as_by_rocketmq(tmp_path: 
     wire.writer.close()
     await wire.writer.wait_closed()
     await broker.close()
+
+
+def test_what_rocketmq_was_about_to_store_anew_is_not_forgotten(tmp_path: Path) -> None:
+    """A message of three days waits two in RocketMQ's wheel; whether it was stored anew just before the end is open."""
+    clock = ManualClock()
+    sent = clock.now_ms()
+    for number, (behind_ms, comes) in enumerate(((1000, True), (4000, True), (6000, False))):
+        setting = TimerSetting(tmp_path / f"store{number}", clock=clock)
+        # As RocketMQ's: its record does not say when it is stored anew.
+        setting.limits = LIMITS._replace(window_ms=40 * DAY_MS)
+        setting.store_timer("A", sent + 3 * DAY_MS)
+        setting.close()
+        setting.base = Base(clock.now_ms() // 1000 * 1000 + 2 * DAY_MS + behind_ms, 1)
+        shutil.rmtree(setting.root / "timerindex", ignore_errors=True)
+        setting.open()
+        setting.service.start()
+        setting.pass_time(0)
+        assert bool(setting.service.index.count) == comes
+        setting.close()
