@@ -84,11 +84,14 @@ class TimerFeed:
         self.index = index
         self._mends = mends
         self.base = base
+        # What RocketMQ's file says, once it is known that its timer had read all that stood in the queue then.
+        self._said, self._ran_after = base, False
         self.last_mark: TimerMark | None = None
         """The newest mark that moved the cursor."""
         self.foreign = 0
         """Messages of RocketMQ's own (POP) that were passed over."""
         self.enqueued = 0
+        self.begun = False
         # By offset: who wants to know whether a recall came in time, and of the latest ones whether they did.
         self._waiting: dict[int, Callable[[bool], None]] = {}
         self._verdicts: OrderedDict[int, bool] = OrderedDict()
@@ -121,6 +124,9 @@ class TimerFeed:
         if not self.fits():
             _log.warning("the index of timer messages does not fit the log, it is built anew from it")
             index.reset()
+        if self._said is not None and not self.begun:
+            self._ran_after = self._said.offset >= store.max_offset(TIMER_TOPIC, 0)
+        self.begun = True
         low = store.min_offset(TIMER_TOPIC, MARK_QUEUE)
         first = store.queue_entries(TIMER_TOPIC, MARK_QUEUE, low, 1)
         if first:
@@ -132,6 +138,13 @@ class TimerFeed:
         if self.base is not None and index.stamp == IndexStamp():
             slot = self.base.slot
             index.move(IndexStamp(closed=slot, slot=slot, offset=OFFSET_MAX))
+
+    def foreign_progress(self) -> TimerMark | None:
+        """Return a mark of what RocketMQ delivered since this broker last did; None when it did not run in between."""
+        said, stamp = self._said, self.index.stamp
+        if said is None or not stamp.marks or not self._ran_after or said.slot <= stamp.closed:
+            return None
+        return TimerMark(MarkKind.DONE, said.slot, OFFSET_MAX, *self.index.cursor)
 
     @property
     def behind(self) -> int:
@@ -257,7 +270,7 @@ class TimerFeed:
                 stamp = stamp._replace(closed=max(stamp.closed, mark.slot))
             elif mark.kind is MarkKind.DONE:
                 self.last_mark = mark
-                stamp = stamp._replace(slot=mark.slot, offset=mark.offset)
+                stamp = stamp._replace(slot=mark.slot, offset=mark.offset, closed=max(stamp.closed, mark.slot))
         index.move(stamp)
         return True
 

@@ -258,9 +258,9 @@ class TimerService:
         elif self._context.shared:
             self._append([], TimerMark(MarkKind.LOOK), looks=True)
         else:
-            torn = self._torn()
-            if torn is not None:
-                self._append([], torn, looks=True)
+            mark = self._torn() or self.feed.foreign_progress()
+            if mark is not None:
+                self._append([], mark, looks=True)
             else:
                 self._looked = True
                 self._wake()

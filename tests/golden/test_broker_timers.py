@@ -146,3 +146,28 @@ def test_what_rocketmq_was_about_to_store_anew_is_not_forgotten(tmp_path: Path) 
         setting.pass_time(0)
         assert bool(setting.service.index.count) == comes
         setting.close()
+
+
+def test_what_rocketmq_delivered_of_a_folder_of_ours_does_not_come_once_more(tmp_path: Path) -> None:
+    setting = TimerSetting(tmp_path / "store")
+    setting.service.start()
+    for key, seconds in (("A", 5), ("B", 50), ("C", 500)):
+        setting.send(key, TIMER_DELAY_SEC=seconds)
+    setting.pass_time(10)
+    assert setting.keys() == ["A"]
+    # RocketMQ runs, delivers B, and stops; its timer had read all three.
+    setting.close()
+    setting.clock.advance(100)
+    setting.base = Base(setting.clock.now_ms() // 1000 * 1000 - 1, 3)
+    for _ in range(3):
+        setting.open()
+        setting.service.start()
+        setting.pass_time(1)
+        setting.store_timer("old", setting.clock.now_ms() - 20_000)
+        setting.pass_time(20)
+        setting.close()
+    setting.open()
+    setting.service.start()
+    setting.pass_time(500)
+    assert setting.keys() == ["A", "old", "old", "old", "C"]
+    setting.close()
