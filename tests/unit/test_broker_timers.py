@@ -16,7 +16,7 @@ from remoting.codes import ResponseCode
 from remoting.errors import CommandError
 from remoting.topics import TIMER_TOPIC
 from store.events import EVERYTHING_MAY_GO
-from store.timerruns import TimerRun
+from store.timerruns import TimerRun, write_run
 from store.types import PutStatus
 from tests.parts.timer_parts import DAY_MS, LIMITS, SIZES, TimerSetting
 
@@ -341,7 +341,7 @@ def test_a_full_disk_stops_the_index_and_is_looked_at_again_now_and_then(
     setting: TimerSetting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(index, "BUFFER_MAX", 4)
-    genuine, full = index.write_run, True
+    genuine, full = write_run, True
 
     def written(path: Path, parts: Any) -> Any:
         if full:
