@@ -106,8 +106,8 @@ class RecallHandlers:
         except ValueError as error:
             raise CommandError(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {error}") from None
         record = PendingRecord(topic, 0, 0, 0, now_ms, connection.peer_host, 0, 0, b"0", properties)
-        out_ms = max(1, (handle.deliver_ms - 1) // limits.precision_ms * limits.precision_ms)
-        return handle.uniq_key, timed(record, out_ms, now_ms, limits)
+        # The slot that the handle was made of, also when timerPrecisionMs has changed since.
+        return handle.uniq_key, timed(record, handle.deliver_ms - 1, now_ms, limits)
 
     def _stored(self, connection: Connection, request: Command, key: str, result: PutResult, code: int) -> None:
         region = {"MSG_REGION": self._context.live.broker.regionId}

@@ -98,6 +98,14 @@ def test_what_is_stored_of_a_recall_and_when_it_is_answered() -> None:
     assert (setting.answers[1].code, setting.answers[1].remark) == (604, "recall failed, timestamp invalid")
 
 
+def test_a_recall_meets_its_message_also_when_the_precision_was_changed_between() -> None:
+    setting = Recalling(timerPrecisionMs="700")
+    setting.ask()
+    slot = setting.clock.now_ms() + 100_000
+    assert slot % 700
+    assert decode_properties(setting.records[0].properties)["TIMER_OUT_MS"] == str(slot)
+
+
 def test_who_is_refused() -> None:
     assert Recalling(recallMessageEnable="false").refused() == (16, "recall failed, operation is forbidden")
     assert Recalling(timerWheelEnable="false").refused()[0] == ResponseCode.NO_PERMISSION
