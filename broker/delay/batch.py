@@ -33,12 +33,13 @@ class Recalls:
     """The recalls of some slots that are closed, so that none is added; by the hash of what they recall."""
 
     def __init__(self) -> None:
-        self._upto = -1
+        self._from = self._upto = -1
         self._of: dict[tuple[int, int], list[int]] = {}
 
     def forget(self, slot: int) -> None:
         """Forget all before a slot."""
-        if any(key[0] < slot for key in self._of):
+        if slot != self._from:
+            self._from = slot
             self._of = {key: found for key, found in self._of.items() if key[0] >= slot}
 
     def wanted(self, entries: Sequence[TimerEntry]) -> Slots | None:

@@ -39,8 +39,12 @@ class IndexFiles:
         """How many reads of runs are on their way in other threads."""
 
     def moved(self, written: int, passed: Key) -> None:
-        """Note that nothing up to a key is needed, once the log is on the disk up to this position."""
-        self._cursors.append((written, passed))
+        """Note what was delivered, which is needed no more once the log is on the disk up to this position.
+
+        The whole slot stays until it is done: a recall in it may stand before the message that it recalls, which was
+        stored anew since.
+        """
+        self._cursors.append((written, (passed[0], -1)))
         self._settle()
 
     def read(self) -> None:

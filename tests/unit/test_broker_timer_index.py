@@ -2,12 +2,14 @@
 
 import tracemalloc
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 from broker.delay import index as index_module
 from broker.delay.index import BUFFER_MAX, MANIFEST, Job, TimerIndex
+from broker.delay.index_files import IndexFiles
 from store import timerruns
 from store.timerruns import DELETES, OFFSET_MAX, Key, TimerEntry, TimerRun
 
@@ -172,4 +174,28 @@ def test_recalls_of_a_slot_are_found_in_runs_and_buffer(tmp_path: Path, monkeypa
     fill(index, entries)
     wanted = [each for each in entries if each.flags and 1 <= each.slot <= 2]
     assert sorted([*timerruns.deletes_of(index.runs, 1, 2), *index.deletes(1, 2)]) == sorted(wanted)
+    index.close()
+
+
+def test_a_slot_keeps_its_recalls_until_the_whole_of_it_is_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a recall names may stand behind it: it was stored anew since. A restart between the two must find both."""
+    monkeypatch.setattr(index_module, "BUFFER_MAX", 1)
+    index = TimerIndex(tmp_path)
+    index.open()
+    fill(index, [entry(5, 1, DELETES), entry(5, 2), entry(6, 3)])
+    jobs: list[Job] = []
+    files = IndexFiles(index, lambda work, then: then(work()), lambda: 100, lambda: jobs.append(cast(Job, index.job)))
+    index.move(index.stamp._replace(slot=5, offset=1))
+    files.moved(50, (5, 1))
+    files.look()
+    assert [each.offset for each in timerruns.deletes_of(index.runs, 5, 5)] == [1]
+    files.moved(60, (6, 3))
+    files.look()
+    assert timerruns.deletes_of(index.runs, 5, 5) == []
+    assert len(index.runs) == 1
+    files.moved(101, (7, 0))
+    files.look()
+    assert len(index.runs) == 1, "not yet on the disk"
     index.close()
