@@ -231,15 +231,12 @@ class TimerService:
             self._rest(RETRY_SECONDS)
 
     def _close_at(self, due: int) -> int:
-        """Return up to which slot delivery goes next: not past one at which messages are stored anew, for their time.
+        """Return up to which slot delivery goes next: one in which something waits, however far the clock is.
 
-        Those must come back into the index before what lies beyond is closed.
+        Not past one at which messages are stored anew: they must come back before what lies beyond is closed.
         """
         ahead = self.index.batch(LOOK_AHEAD, (due, OFFSET_MAX))
-        rolls = next((entry.slot for entry in ahead if entry.flags & ROLLS), None)
-        if rolls is not None:
-            return rolls
-        return ahead[-1].slot if len(ahead) == LOOK_AHEAD else due
+        return next((entry.slot for entry in ahead if entry.flags & ROLLS), ahead[-1].slot)
 
     def _passed(self) -> Key:
         """Return up to where nothing is delivered again: without a group the last batch may be torn."""

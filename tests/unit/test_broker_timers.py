@@ -356,3 +356,17 @@ def test_a_full_disk_stops_the_index_and_is_looked_at_again_now_and_then(
     full = False
     setting.pass_time(30)
     assert setting.keys() == [f"K{number}" for number in range(30)]
+
+
+def test_a_clock_that_was_wrong_for_a_moment_does_not_hold_up_what_comes_later(setting: TimerSetting) -> None:
+    now = setting.clock.now_ms()
+    setting.send("A", TIMER_DELAY_SEC=5)
+    setting.clock.set_wall(now + 36_000_000)
+    setting.pass_time(60)
+    assert setting.keys() == ["A"], "by that clock it was due"
+    setting.clock.set_wall(now)
+    setting.send("B", TIMER_DELAY_SEC=20)
+    setting.pass_time(15)
+    assert setting.keys() == ["A"]
+    setting.pass_time(60)
+    assert setting.keys() == ["A", "B"]
