@@ -29,8 +29,6 @@ from remoting.topics import TIMER_TOPIC, is_retry_topic
 from store.config import StoreConfig
 from store.types import PendingRecord
 
-# timerMaxDelaySec can be raised to forty days.
-MAX_DELAY_SEC_MAX = 40 * 24 * 3600
 TIMERS = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
 DELETES = "TIMER_DEL_UNIQKEY"
 ROLL_TIMES = "TIMER_ROLL_TIMES"
