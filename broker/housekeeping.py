@@ -11,7 +11,7 @@ from broker.queue_locks import LockTable
 from broker.registration.registration import CHASE_SECONDS, Registration
 from broker.settings.config import LiveConfig
 from remoting.server import Connection
-from remoting.topics import retry_topic
+from remoting.topics import TIMER_TOPIC, retry_topic
 from runtime.tasks import Tasks
 from store.log.dispatch import SCHEDULE_TOPIC
 from store.messagestore import MessageStore
@@ -65,7 +65,9 @@ class Upkeep:
         schedule: ScheduleService,
         pull: PullHandlers,
         registration: Registration,
+        timer_arrived: Callable[[], None] = lambda: None,
     ) -> None:
+        self._timer_arrived = timer_arrived
         self._unused = UnusedGroups(tables, store)
         self._live = live
         self._store = store
@@ -114,6 +116,8 @@ class Upkeep:
                 self._stats.put(topic, count, size)
         if SCHEDULE_TOPIC in topics:
             self._schedule.arrived(batch)
+        if TIMER_TOPIC in topics:
+            self._timer_arrived()
         self._pull.arrived(batch)
 
     def _idle(self, full: Callable[[], OSError | None]) -> None:

@@ -25,6 +25,7 @@ from broker.admin.runtime_info import Backlog, RuntimeInfo
 from broker.admin.topics import AdminTopics
 from broker.clients import ClientTable
 from broker.context import BrokerContext, Tables
+from broker.delay.service import TimerParts
 from broker.housekeeping import Upkeep
 from broker.messages.commit_origins import Origins
 from broker.messages.delay_levels import ScheduleService
@@ -117,6 +118,10 @@ class Parts:
             folder / "delayOffset.json", store, replication, clock, loop.call_later, levels_ms, meta,
             self.topics.adopt_awaited,
         )  # fmt: skip
+        self.timers = TimerParts(
+            context, replication, self.topics, self.topics.adopt_awaited, shared=meta.shared, elsewhere=mode.elsewhere
+        )
+        exits.callback(self.timers.service.close)
         self._origins = Origins(self.clients, mode.came, mode.from_member)
         pull_checks = PullChecks(
             live, self.topics, self.groups, self.clients, role, forwards=mode.forward_pull is not None
@@ -130,7 +135,10 @@ class Parts:
             master=mode.master,
             origins=self._origins,
         )
-        self.upkeep = Upkeep(live, store, self._tables, self.locks, self.schedule, self.pull, self.registration)
+        self.upkeep = Upkeep(
+            live, store, self._tables, self.locks, self.schedule, self.pull, self.registration,
+            self.timers.service.arrived,
+        )  # fmt: skip
         mode.attach(BrokerParts(self._tables, self.schedule, self._modes, self.pull.wake_all, folder))
         admission = Admission(config.adminAllowFrom, mode.members_hosts)
         self.handlers = audited(mode.gate(self._table(store)), admission)
@@ -156,7 +164,7 @@ class Parts:
 
     def backlog(self) -> Backlog:
         """Return what waits in the broker just now."""
-        return Backlog(self._mode.replication.pending_bytes, self.pull.parked)
+        return Backlog(self._mode.replication.pending_bytes, self.pull.parked, self.timers.service.index.count)
 
     def closed(self, connection: Connection) -> None:
         """Forget what a client that has gone waited for, and who it was."""
@@ -169,7 +177,12 @@ class Parts:
         clock, tables = context.clock, self._tables
         topics, groups, offsets, clients, stats = self.topics, self.groups, self.offsets, self.clients, self.stats
         info = RuntimeInfo(
-            live, store, stats, clock, self.backlog, lambda: {**self.schedule.figures(), **mode.figures()}
+            live,
+            store,
+            stats,
+            clock,
+            self.backlog,
+            lambda: {**self.schedule.figures(), **self.timers.told.figures(), **mode.figures()},
         )
         self.missing = MissingFeatures(clock, clients.client_id)
         counted = Counted(
@@ -182,6 +195,7 @@ class Parts:
             self.pull.times,
             self.transactions.figures,
             self._replies.outcomes,
+            self.timers.told.measures,
         )
         figures, metrics = BrokerFigures(context, tables, mode, counted), Metrics()
         metrics.show(figures.figures, figures.common)
@@ -192,6 +206,7 @@ class Parts:
             self._send_back.table(),
             self.transactions.table(),
             self.schedule.table(),
+            self.timers.table(),
             self.pull.table(),
             OffsetHandlers(live, offsets, topics, groups, store, clients, self._origins).table(),
             ClientHandlers(clients, topics, groups, self.locks, mode.role).table(),

@@ -37,7 +37,6 @@ from remoting.codes import RequestCode
 from remoting.limits import ServerLimits, server_limits
 from remoting.msgid import pack_host
 from remoting.server import Handler, RemotingServer
-from remoting.topics import TIMER_TOPIC
 from runtime.clock import BootClock, Clock, SteadyClock, SystemClock
 from runtime.http import HttpFace
 from runtime.late import late
@@ -46,7 +45,6 @@ from runtime.tasks import Tasks
 from store.config import StoreConfig
 from store.events import Payloads, StoreEvents
 from store.messagestore import MessageStore
-from store.timerwheel import timers_pending
 from store.types import Dispatched
 
 _log = logging.getLogger(__name__)
@@ -156,6 +154,7 @@ class Broker:
                     flushed=late(lambda: self._mode.flushed_in_thread),
                     worked=late(lambda: self._mode.worked_in_thread),
                     fatal=self._fail_in_thread,
+                    needed_from=late(lambda: self._parts.timers.service.needed_from),
                 ),
             )
             self.store = store
@@ -171,7 +170,8 @@ class Broker:
             self._arrived = self._parts.upkeep.dispatched
             self._on_loaded()
             await self._mode.start(self._exit)
-            await self._tell_leftovers()
+            self._parts.timers.service.begin()
+            self._tell_leftovers()
             await self._listen(config)
         await self._mode.opened()
         await self._parts.registration.start(self._mode.ha_address)
@@ -191,11 +191,10 @@ class Broker:
         parts = ClassicParts(self.live, store, self._clock, self.address, threads, self.restart)
         return Slave(parts) if self.live.broker.brokerRole == SLAVE else Master(parts)
 
-    async def _tell_leftovers(self) -> None:
+    def _tell_leftovers(self) -> None:
         """Say what the store holds that nobody will serve here."""
         store, parts, root = self.store, self._parts, self.live.store.root
         try:
-            timers = await asyncio.to_thread(timers_pending, root, store.max_offset(TIMER_TOPIC, 0))
             found = leftovers(
                 root,
                 parts.topics.tables,
@@ -203,7 +202,6 @@ class Broker:
                 store.min_offset,
                 store.max_offset,
                 parts.offsets.query,
-                timers,
             )
         except OSError as error:
             found = [f"what cannot be read: {error}"]
@@ -258,15 +256,18 @@ class Broker:
         self._leads = leads
         if leads:
             self._parts.schedule.start()
+            self._parts.timers.service.start()
             self._parts.transactions.start()
         else:
             self._parts.schedule.stop()
+            self._parts.timers.service.stop()
             self._parts.transactions.stop()
         self._parts.pull.wake_all()
 
     async def _quiesce(self) -> None:
         """Come to rest while the connections are still open, so that everybody gets an answer."""
         self._parts.schedule.stop()
+        self._parts.timers.service.stop()
         self._parts.transactions.retire()
         if self.role.leads:
             await self._parts.schedule.persist()

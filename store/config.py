@@ -13,6 +13,9 @@ FORCIBLY_RATIO_RANGE = (30, 85)
 QUEUE_ENTRY_BYTES = 20
 # A file must hold a record of the largest size and the blank behind it; tests use small files with small messages.
 LOG_FILE_BYTES_MIN = 4096
+# Forty days; and what a slot of the timer may be long, ms.
+TIMER_DELAY_SEC_MAX = 40 * 24 * 3600
+TIMER_PRECISION_MS = (10, 60_000)
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,11 @@ class StoreConfig:
     messageDelayLevel: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     flushDelayOffsetInterval: int = 10_000
 
+    timerWheelEnable: bool = True  # false: timer messages are refused
+    timerMaxDelaySec: int = 3 * 24 * 3600  # at most 40 days
+    timerPrecisionMs: int = 1000
+    timerRollWindowSlot: int = 172_800  # of timerPrecisionMs: who waits for longer is stored anew meanwhile
+
     @property
     def root(self) -> Path:
         """The store folder."""
@@ -97,9 +105,16 @@ class StoreConfig:
             "flushIntervalCommitLog",
             "deleteFileBatchMax",
             "flushDelayOffsetInterval",
+            "timerMaxDelaySec",
+            "timerRollWindowSlot",
         ):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number of at least 1")
+        if self.timerMaxDelaySec > TIMER_DELAY_SEC_MAX:
+            raise ConfigError(f"timerMaxDelaySec={self.timerMaxDelaySec}: it takes {TIMER_DELAY_SEC_MAX} at most")
+        if not TIMER_PRECISION_MS[0] <= self.timerPrecisionMs <= TIMER_PRECISION_MS[1]:
+            low, high = TIMER_PRECISION_MS
+            raise ConfigError(f"timerPrecisionMs={self.timerPrecisionMs}: it takes {low} to {high}")
         if self.scrubBytesPerSecond < 0:
             raise ConfigError(f"scrubBytesPerSecond={self.scrubBytesPerSecond}: it takes a number of bytes, or 0")
         if self.maxIndexNum < 2:

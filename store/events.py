@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from store.types import Dispatched
 
+# Behind every position.
+EVERYTHING_MAY_GO = 2**63 - 1
+
 
 def _nobody(*_told: object) -> None:
     """Nobody wants to hear of it."""
@@ -22,6 +25,8 @@ class StoreEvents:
     """In the worker's thread: a job of repair is done, EntryLog.mending has something to tell."""
     fatal: Callable[[BaseException], None] = _nobody
     """In one of the store's threads: nothing is called flushed any more, the process must end."""
+    needed_from: Callable[[], int] = lambda: EVERYTHING_MAY_GO
+    """Asked before files expire: from which position on somebody needs the log, whatever its age."""
 
 
 @dataclass(frozen=True, slots=True)

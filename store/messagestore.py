@@ -15,7 +15,7 @@ from store.integrity.scrub import Scrub
 from store.integrity.verifier import Verifier
 from store.log.assembler import Assembler
 from store.log.checkpointer import GROUP_CHECKPOINT_BYTES, Helper, Keeper
-from store.log.cleaner import Cleaner
+from store.log.cleaner import Ages, Cleaner
 from store.log.delivery import Delivery
 from store.log.dispatch import parse_delay_levels
 from store.log.flusher import Flusher, Witnessed
@@ -103,7 +103,7 @@ class MessageStore(StoreReads):
             keeper=self._keeper,
             helper=self._helper,
             health=self._health,
-            clock=clock,
+            ages=Ages(clock, events.needed_from),
         )
         self._delivery = Delivery(
             opened.queues,

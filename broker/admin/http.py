@@ -132,6 +132,7 @@ class BrokerHttp:
                 "getTps": self._stats.got_tps()[0],
                 "pendingBytes": backlog.pending_bytes,
                 "parkedPulls": backlog.parked_pulls,
+                "pendingTimers": backlog.timers,
             },
             "config": {
                 "brokerPermission": config.broker.brokerPermission,

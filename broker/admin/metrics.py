@@ -53,6 +53,8 @@ class Counted(NamedTuple):
     """Yields what is counted of transactions."""
     replies: Mapping[str, int] = MappingProxyType({})
     """How often a reply was pushed to its client, or why it was not."""
+    timers: Callable[[], Iterable[Figure]] = tuple
+    """Returns what is told of timer messages."""
 
 
 class CountingMode(Protocol):
@@ -99,6 +101,7 @@ class BrokerFigures:
         yield from self._integrity()
         yield from self._loop()
         yield from counted.transactions()
+        yield from counted.timers()
         yield from self._mode.measures()
         yield by("of", "gauge", "raftmq_series_omitted", "What has no series for the bound", self._omitted.items())
 

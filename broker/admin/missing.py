@@ -22,8 +22,6 @@ LINES_PER_MINUTE = 60
 OTHER = "other"
 
 _CODES: tuple[tuple[str, tuple[int, ...]], ...] = (
-    ("recall", (RequestCode.RECALL_MESSAGE,)),
-    ("timer messages", (60, 61)),
     ("POP", (400, 401, *range(200_050, 200_057), 200_151)),
     ("lite topics", tuple(range(200_070, 200_080))),
     ("static topics", (513,)),

@@ -23,6 +23,8 @@ class Backlog(NamedTuple):
     """Bytes taken from producers and not yet acknowledged."""
     parked_pulls: int
     """Pulls that wait for messages."""
+    timers: int = 0
+    """Timer messages that wait for their time."""
 
 
 _QUEUES = ("send", "pull", "litePull", "query", "ack")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from remoting.bodies.registry import TopicConfig
-from remoting.topics import REVIVE_LOG_PREFIX, TIMER_TOPIC
+from remoting.topics import REVIVE_LOG_PREFIX
 
 # The group by which RocketMQ notes how far it has come with POP's check points.
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
@@ -32,11 +32,10 @@ def leftovers(
     begin: Bound,
     end: Bound,
     committed: Committed,
-    timers: int,
 ) -> list[str]:
     """Return a sentence for each thing that is there and not served.
 
-    `queues` are those that the store has, by topic; `timers` is what store.timerwheel counts. Raises OSError.
+    `queues` are those that the store has, by topic. Raises OSError.
     """
 
     def open_in(topic: str, group: str) -> int:
@@ -47,19 +46,10 @@ def leftovers(
 
     revive = sum(open_in(topic, REVIVE_GROUP) for topic in queues if topic.startswith(REVIVE_LOG_PREFIX))
     return [
-        *_timers(timers),
         *_pops(root, revive),
         *_odd_topics(root, topics),
         *_extended(root),
     ]
-
-
-def _timers(count: int) -> Iterator[str]:
-    if count:
-        yield (
-            f"timer messages (up to {count} in timerwheel and {TIMER_TOPIC}, POP's check points among them): nobody "
-            f"delivers them here, and retention deletes them with the log; {_WITH_ROCKETMQ}"
-        )
 
 
 def _pops(root: Path, count: int) -> Iterator[str]:

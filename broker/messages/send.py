@@ -24,6 +24,7 @@ from broker.messages.send_checks import (
     special,
     too_long,
 )
+from broker.messages.timed_record import recall_handle
 from broker.replication import Replication
 from broker.settings.config import BrokerConfig, LiveConfig
 from remoting.codes import VERSION, MessageSysFlag, RequestCode, ResponseCode
@@ -149,12 +150,13 @@ class SendHandlers:
 
         text = header.properties or ""
         marked = "\x02" + text
-        waits, level = True, 0
+        waits, level, out_ms = True, 0, 0
         if special(marked) is not None:
             if not dead:
                 text, queue_id = by_priority(text, queue_id, target.write_queues)
-            again = header.reconsumeTimes or 0
-            text, waits, level = checks.properties(text, dead_letter=dead, again=again, group=header.producerGroup)
+            text, waits, level, out_ms = checks.properties(
+                text, dead_letter=dead, again=header.reconsumeTimes or 0, group=header.producerGroup
+            )
             marked = "\x02" + text
         at = marked.find(_UNIQ_KEY)
         if at >= 0:
@@ -191,6 +193,11 @@ class SendHandlers:
         elif level == PREPARED:
             append = self._prepare
         done = partial(self._stored, connection, request, queue_id, uniq_key)
+        if out_ms:
+            record = checks.timed(record, out_ms)
+            done = partial(
+                self._timer_stored, connection, request, queue_id, uniq_key, self._handle(topic, out_ms, uniq_key)
+            )
         if (raw := request.raw_header) is None or len(raw) > len(text) + HEADER_BYTES_FREE:
             done = self._held.hold(request.header_bytes - len(text), done)
         if request.until:
@@ -221,6 +228,28 @@ class SendHandlers:
         else:
             msg_id = f"{self._id_prefix}{result.physical_offset:016X}"
             self._reply(connection, request, code, queue_id, uniq_key, msg_id, result.queue_offset)
+
+    def _handle(self, topic: str, out_ms: int, uniq_key: str) -> str | None:
+        config = self._live.broker
+        return recall_handle(topic, config.name(), out_ms, uniq_key) if config.recallMessageEnable else None
+
+    def _timer_stored(
+        self,
+        connection: Connection,
+        request: Command,
+        queue_id: int,
+        uniq_key: str,
+        handle: str | None,
+        result: PutResult,
+        code: int,
+    ) -> None:
+        """Answer one timer message, with what it can be recalled by."""
+        self.answers[code] += 1
+        if code and (code == _NOT_LEADER or result.status is not PutStatus.PUT_OK):
+            self._not_stored(connection, request, result, code)
+            return
+        msg_id = f"{self._id_prefix}{result.physical_offset:016X}"
+        self._reply(connection, request, code, queue_id, uniq_key, msg_id, result.queue_offset, handle)
 
     def _send_batch(self, connection: Connection, request: Command, header: SendMessageRequestHeader) -> None:
         if self._live.broker is not self._config:
@@ -309,9 +338,10 @@ class SendHandlers:
         uniq_key: str | None,
         msg_id: str,
         queue_offset: int,
+        handle: str | None = None,
     ) -> None:
         header = SendMessageResponseHeader(
-            msgId=msg_id, queueId=queue_id, queueOffset=queue_offset, transactionId=uniq_key
+            msgId=msg_id, queueId=queue_id, queueOffset=queue_offset, transactionId=uniq_key, recallHandle=handle
         )
         connection.reply(request, Command.response(code, header=header, ext=self._ext))
 

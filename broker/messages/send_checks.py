@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from broker.leader_only import beneath
+from broker.messages.timed_record import TIMERS, slot_of, timed, timer_limits
 from broker.settings.config import BrokerConfig, LiveConfig
 from remoting import topics as names
 from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
@@ -22,9 +23,6 @@ from remoting.properties import (
     PROPERTY_MSG_REGION,
     PROPERTY_POP_CK,
     PROPERTY_PRODUCER_GROUP,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TRACE_SWITCH,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_WAIT,
@@ -33,7 +31,7 @@ from remoting.properties import (
 )
 from runtime.clock import Clock
 from store.log.dispatch import parse_delay_levels
-from store.types import PutStatus
+from store.types import PendingRecord, PutStatus
 
 # Topics whose checks are remembered; when it is full all are forgotten and made again.
 REMEMBERED_MAX = 100_000
@@ -50,7 +48,6 @@ TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 special = re.compile(
     "\x02(?:DELAY\x01|TIMER_DE|TRAN_MSG\x01|WAIT\x01f|POP_CK\x01|MSG_REGION\x01|TRACE_ON\x01|CLUSTER\x01|__RMQ\\.TR|_SYS_MSG_PR)"
 ).search
-_TIMERS = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
 _WRITTEN_BY_BROKER = (PROPERTY_POP_CK, PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH, PROPERTY_CLUSTER)
 
 
@@ -100,6 +97,8 @@ class CheckedProperties(NamedTuple):
     """The producer waits for the disk."""
     level: int
     """Delay level, 0 for none; PREPARED: it waits as a half message until its producer ends the transaction."""
+    out_ms: int
+    """The slot of a timer message, 0 for none."""
 
 
 class MessageChecks:
@@ -164,9 +163,8 @@ class MessageChecks:
     ) -> CheckedProperties:
         """Return what properties ask for, without what the broker itself writes; dead letters are never delayed.
 
-        Refuses what needs a feature that this broker does not have: a timer message delivered at once would be worse
-        than an error. A batch cannot be delayed. `group` is the producer's, of what may be prepared; `again` above 0:
-        a consumer wants it again, and what was a transaction once is none any more.
+        A batch cannot be delayed; a level counts for more than a time. `group` is the producer's, of what may be
+        prepared; `again` above 0: a consumer wants it again, and what was a transaction once is none any more.
         """
         found = decode_properties(text.encode())
         prepared = found.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true" and not dead_letter
@@ -176,18 +174,16 @@ class MessageChecks:
         level = 0 if dead_letter else self._delay_level(wanted)
         if level and batch:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"delay level {wanted}: messages of a batch have no delay")
-        for name in _TIMERS:
-            if name in found:
-                raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"{name}: timer messages are not available")
         if prepared and not (again > 0 and level > 0):
             level = self._prepare(found, level, group)
+        out_ms = self._slot(found, dead=dead_letter or level != 0, batch=batch)
         waits = found.get(PROPERTY_WAIT, "true").lower() != "false"
         for name in _WRITTEN_BY_BROKER:
             found.pop(name, None)
         for name in [name for name in found if name.startswith(TRANSIENT_PREFIX)]:
             del found[name]
         try:
-            return CheckedProperties(encode_properties(found).decode(), waits, level)
+            return CheckedProperties(encode_properties(found).decode(), waits, level, out_ms)
         except ValueError as error:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
@@ -221,6 +217,20 @@ class MessageChecks:
         if level > 0 and not self._levels:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"delay level {level}: messageDelayLevel names no levels")
         return min(max(level, 0), self._levels)
+
+    def _slot(self, found: dict[str, str], *, dead: bool, batch: bool) -> int:
+        """Return the slot of a timer message, 0 for none; `dead`: times count no more, and go."""
+        if dead:
+            for name in TIMERS:
+                found.pop(name, None)
+            return 0
+        if batch and (named := [name for name in TIMERS if name in found]):
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"{named[0]}: messages of a batch have no delay")
+        return slot_of(found, self._clock.now_ms(), timer_limits(self._live.store))
+
+    def timed(self, record: PendingRecord, out_ms: int) -> PendingRecord:
+        """Return the record that waits for its slot."""
+        return timed(record, out_ms, self._clock.now_ms(), timer_limits(self._live.store))
 
     def _reload(self) -> None:
         self._config = config = self._live.broker

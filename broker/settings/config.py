@@ -75,6 +75,8 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     traceOn: bool = True
     rejectTransactionMessage: bool = False
     storeReplyMessageEnable: bool = True
+    recallMessageEnable: bool = False  # timer messages may be recalled
+    allowRecallWhenBrokerNotWriteable: bool = True
 
     # Consumption.
     longPollingEnable: bool = True

@@ -54,6 +54,16 @@ _HARMLESS = (
         """,
     ),
     Harmless(
+        "they tune the files and threads of RocketMQ's timer wheel; here the index of timer messages follows the log, "
+        "and is built again from it, and a recall always names its topic",
+        """
+        mappedFileSizeTimerLog timerFlushIntervalMs timerGetMessageThreadNum timerPutMessageThreadNum
+        timerEnableDisruptor timerEnableCheckMetrics timerCheckMetricsWhen timerSkipUnknownError timerWarmEnable
+        timerEnableRetryUntilSuccess timerMetricSmallThreshold timerProgressLogIntervalMs timerWheelSnapshotFlush
+        timerWheelSnapshotIntervalMs appendTopicForTimerDeleteKey
+        """,
+    ),
+    Harmless(
         "RocketMQ itself does not read them",
         """
         highSpeedMode flushConsumerOffsetHistoryInterval cleanOfflineBrokerInterval cleanSwapedMapInterval
@@ -116,12 +126,12 @@ _HARMLESS = (
     ),
     Harmless(
         "of effect only with switches that are refused: transientStorePoolEnable, disableConsumeIfConsumerReadSlowly, "
-        "fetchNamesrvAddrByAddressServer, coldDataFlowControlEnable, replicasPerDiskPartition, recallMessageEnable",
+        "fetchNamesrvAddrByAddressServer, coldDataFlowControlEnable, replicasPerDiskPartition",
         """
         commitIntervalCommitLog commitCommitLogLeastPages commitCommitLogThoroughInterval transientStorePoolSize
         fastFailIfNoBufferInStorePool consumerFallbehindThreshold fetchNamesrvAddrInterval usePIDColdCtrStrategy
         cgColdReadThreshold globalColdReadThreshold timerColdDataCheckIntervalMs
-        logicalDiskSpaceCleanForciblyThreshold allowRecallWhenBrokerNotWriteable
+        logicalDiskSpaceCleanForciblyThreshold
         """,
     ),
     Harmless(
@@ -174,16 +184,10 @@ _LACKING = (
     Lacking("SQL92 filters are not available", "enablePropertyFilter=false enableConsumeQueueExt=false"),
     Lacking("transactions are kept in files", "transRocksDBEnable=false"),
     Lacking(
-        "timer messages are not available, delay levels are",
+        "timer messages are always taken in and delivered, however many in a slot, and delay levels stay levels",
         """
-        timerWheelEnable=true|false timerRocksDBEnable=false mappedFileSizeTimerLog=104857600 timerPrecisionMs=1000
-        timerRollWindowSlot=172800 timerFlushIntervalMs=1000 timerGetMessageThreadNum=3 timerPutMessageThreadNum=3
-        timerEnableDisruptor=false timerEnableCheckMetrics=true|false timerInterceptDelayLevel=false
-        timerMaxDelaySec=259200 timerStopEnqueue=false|true timerCheckMetricsWhen=05 timerSkipUnknownError=false
-        timerWarmEnable=false timerStopDequeue=false|true timerEnableRetryUntilSuccess=false
-        timerCongestNumEachSlot=2147483647 timerMetricSmallThreshold=1000000 timerProgressLogIntervalMs=10000
-        timerWheelSnapshotFlush=false timerWheelSnapshotIntervalMs=10000 appendTopicForTimerDeleteKey=false
-        recallMessageEnable=false
+        timerRocksDBEnable=false timerStopEnqueue=false timerStopDequeue=false timerInterceptDelayLevel=false
+        timerCongestNumEachSlot=2147483647
         """,
     ),
     Lacking(

@@ -31,6 +31,14 @@ class Wanted(NamedTuple):
     """Used part of the file system, 0 to 1."""
 
 
+class Ages(NamedTuple):
+    """What decides about how old something is, and whether that matters."""
+
+    clock: Clock
+    needed_from: Callable[[], int]
+    """See StoreEvents."""
+
+
 class Cleaner:
     """Removes expired files; in the store's thread, with the helper doing the unlinking."""
 
@@ -44,7 +52,7 @@ class Cleaner:
         keeper: Keeper,
         helper: Helper,
         health: Health,
-        clock: Clock,
+        ages: Ages,
     ) -> None:
         self.config = config
         self._log = log
@@ -53,7 +61,7 @@ class Cleaner:
         self._keeper = keeper
         self._helper = helper
         self._health = health
-        self._clock = clock
+        self._clock, self._needed_from = ages
 
     def clean(self, *, now: bool) -> CleanReport:
         """See MessageStore.clean."""
@@ -71,8 +79,14 @@ class Cleaner:
             if file.start <= log.written
         ]
         decision = decide(files, self.config, now_ms=self._clock.now_ms(), disk_ratio=ratio, asked=now)
-        start = decision.delete[-1] + self.config.mappedFileSizeCommitLog if decision.delete else log.min_position
-        return Wanted(start, decision.reason, ratio)
+        delete, reason = decision.delete, decision.reason
+        if delete and not decision.forced:
+            needed = self._needed_from()
+            delete = [start for start in delete if start + self.config.mappedFileSizeCommitLog <= needed]
+            if len(delete) < len(decision.delete):
+                reason += f"; what stands from {needed} on is needed: messages wait there for their time"
+        start = delete[-1] + self.config.mappedFileSizeCommitLog if delete else log.min_position
+        return Wanted(start, reason, ratio)
 
     def spared(self) -> int:
         """Return the position before which the store itself needs nothing.

@@ -37,6 +37,8 @@ class RetentionDecision(NamedTuple):
     """Whether the disk is too full to write."""
     reason: str
     """Why files are deleted, or why not."""
+    forced: bool = False
+    """Whether they go before they expire."""
 
 
 def decide(
@@ -61,7 +63,7 @@ def decide(
         if not forced and file.modified_ms > expired_before:
             break
         delete.append(file.start)
-    return RetentionDecision(delete, refuse, reason if delete else f"{reason}; none is there")
+    return RetentionDecision(delete, refuse, reason if delete else f"{reason}; none is there", forced)
 
 
 def _is_hour(delete_when: str, now_ms: int) -> bool:

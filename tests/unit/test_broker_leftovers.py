@@ -9,11 +9,10 @@ from broker.messages.leftovers import REVIVE_GROUP, leftovers
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from remoting.bodies.registry import TopicConfig
-from remoting.topics import REVIVE_LOG_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC
-from store.timerwheel import timers_pending
+from remoting.topics import REVIVE_LOG_PREFIX, TRANS_HALF_TOPIC
+from store.timerwheel import read_check
 
 REVIVE = REVIVE_LOG_PREFIX + "DefaultCluster"
-NOW_S = 1_700_000_000
 
 
 class Store:
@@ -26,7 +25,7 @@ class Store:
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.topics: dict[str, TopicConfig] = {}
 
-    def found(self, timers: int = 0) -> list[str]:
+    def found(self) -> list[str]:
         queues: dict[str, list[int]] = {}
         for topic, queue in self.ends:
             queues.setdefault(topic, []).append(queue)
@@ -37,7 +36,6 @@ class Store:
             lambda topic, queue: self.begins.get((topic, queue), 0),
             lambda topic, queue: self.ends.get((topic, queue), 0),
             lambda group, topic, queue: self.offsets.get((group, topic, queue), -1),
-            timers,
         )
 
 
@@ -88,26 +86,19 @@ def test_folders_count_when_they_hold_something(store: Store, folder: str) -> No
     assert folder in store.found()[0]
 
 
-def wheel(root: Path, read_ms: int, taken: int, slots: dict[int, int]) -> None:
-    (root / "config").mkdir(exist_ok=True)
-    (root / "config" / "timercheck").write_bytes(struct.pack(">7q", read_ms, 0, taken, 0, 0, 0, 0))
-    empty = struct.pack(">qqqii", 0, -1, -1, 0, 0)
-    used = b"".join(struct.pack(">qqqii", second, 0, 52, count, 0) for second, count in slots.items())
-    (root / "timerwheel").write_bytes(used + empty * 10)
-
-
-def test_timers_in_the_wheel_and_those_that_never_came_there(tmp_path: Path) -> None:
-    assert timers_pending(tmp_path, 0) == 0
-    assert timers_pending(tmp_path, 3) == 3, "no check point: nothing is known to be delivered"
-    wheel(tmp_path, NOW_S * 1000, 10, {NOW_S - 60: 8, NOW_S: 2, NOW_S + 3600: 3})
-    assert timers_pending(tmp_path, 10) == 5, "what is due before the time of the check point was delivered"
-    assert timers_pending(tmp_path, 14) == 9
-    wheel(tmp_path, NOW_S * 1000, 10, {NOW_S - 60: 8})
-    assert timers_pending(tmp_path, 10) == 0
+def test_how_far_the_timer_of_rocketmq_came(tmp_path: Path) -> None:
+    assert read_check(tmp_path) is None
+    (tmp_path / "config").mkdir()
+    check = tmp_path / "config" / "timercheck"
+    check.write_bytes(b"short")
+    assert read_check(tmp_path) is None
+    check.write_bytes(struct.pack(">7q", 1_700_000_000_000, 0, 7, 0, 0, 0, 0))
+    assert read_check(tmp_path) == (1_700_000_000_000, 7)
 
 
 async def test_it_is_said_once_at_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    wheel(tmp_path, NOW_S * 1000, 0, {NOW_S + 3600: 3})
+    (tmp_path / "kvStore").mkdir()
+    (tmp_path / "kvStore" / "CURRENT").touch()
     values = {"storePathRootDir": str(tmp_path), "listenPort": "0", "bindAddress": "127.0.0.1", "brokerName": "b"}
     values |= {"mappedFileSizeCommitLog": "65536", "httpEnable": "false", "haListenPort": "-1"}
     broker = Broker(*load_broker_config({**values, "maxHashSlotNum": "100", "maxIndexNum": "100"})[:2])
@@ -115,4 +106,4 @@ async def test_it_is_said_once_at_start(tmp_path: Path, caplog: pytest.LogCaptur
     await broker.close()
     (said,) = [each for each in caplog.records if "DOES NOT SERVE" in each.getMessage()]
     assert said.levelname == "WARNING"
-    assert f"timer messages (up to 3 in timerwheel and {TIMER_TOPIC}, " in said.getMessage()
+    assert "POP consumption (kvStore)" in said.getMessage()

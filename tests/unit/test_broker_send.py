@@ -145,7 +145,8 @@ def test_refusals() -> None:
     refused(setting, ResponseCode.MESSAGE_ILLEGAL, "101 bytes", body=b"x" * 101)
     refused(setting, ResponseCode.MESSAGE_ILLEGAL, "properties", properties=f"a\x01{'x' * 32_800}\x02")
     refused(setting, ResponseCode.MESSAGE_ILLEGAL, "delay", properties="DELAY\x01soon\x02")
-    refused(setting, ResponseCode.MESSAGE_ILLEGAL, "TIMER_DELIVER_MS", properties="TIMER_DELIVER_MS\x011\x02")
+    refused(setting, ResponseCode.MESSAGE_ILLEGAL, "timer", properties="TIMER_DELIVER_MS\x01soon\x02")
+    refused(setting, ResponseCode.NO_PERMISSION, "forbidden", topic="rmq_sys_wheel_timer")
     refused(setting, ResponseCode.NO_PERMISSION, "TRAN_MSG", sys_flag=4)
 
 
