@@ -164,7 +164,7 @@ class ReplyHandlers:
             )
         target = checks.target(header, connection)
         queue_id = checks.queue(target, header.queueId)
-        text, waits, level = checks.properties(header.properties or "")
+        text, waits, level, out_ms = checks.properties(header.properties or "")
         traced = "true" if config.traceOn else "false"
         text += f"{PROPERTY_MSG_REGION}\x01{config.regionId}\x02{PROPERTY_TRACE_SWITCH}\x01{traced}\x02"
         properties = text.encode()
@@ -181,6 +181,8 @@ class ReplyHandlers:
             request.body,
             properties,
         )
+        if out_ms:
+            return checks.timed(record, out_ms), waits
         return (waiting(record, level) if level else record), waits
 
     # ---- to the client

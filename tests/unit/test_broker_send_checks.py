@@ -36,6 +36,7 @@ def test_a_prepared_message_names_its_group_and_has_no_timer() -> None:
         "TRAN_MSG\x01True\x02PGROUP\x01P\x02DELAY\x013\x02",
         True,
         PREPARED,
+        0,
     )
     assert asked.properties("TRAN_MSG\x01true\x02PGROUP\x01Q", group="P").text == "TRAN_MSG\x01true\x02PGROUP\x01Q\x02"
     for text, group in (("", ""), ("TIMER_DELAY_MS\x015\x02", "P"), ("TIMER_DELIVER_MS\x01x\x02", "P")):
