@@ -28,6 +28,7 @@ from broker.context import BrokerContext, Tables
 from broker.housekeeping import Upkeep
 from broker.messages.commit_origins import Origins
 from broker.messages.delay_levels import ScheduleService
+from broker.messages.idempotent import IdempotentSends
 from broker.messages.offset_handlers import OffsetHandlers
 from broker.messages.pull import PullHandlers
 from broker.messages.pull_checks import PullChecks
@@ -52,6 +53,7 @@ from runtime.late import late
 from runtime.metrics import Metrics
 from store.log.dispatch import parse_delay_levels
 from store.messagestore import MessageStore
+from store.types import Dispatched
 
 # Keys that NameServers learn of.
 _REGISTERED_KEYS = frozenset({"brokerPermission", "namesrvAddr"})
@@ -98,9 +100,10 @@ class Parts:
             self.offsets.clamp(store.max_offset)
 
         checks = MessageChecks(live, self.topics, self.groups.find, clock, random.randrange)
+        self.idempotent = IdempotentSends(replication, store, store_host, clock, config)
         self._send = SendHandlers(
             live, checks, replication, store_host, UniqKeys(unpack_host(store_host)[0]).next, self.stats.put_failed,
-            mode.elsewhere,
+            mode.elsewhere, self.idempotent,
         )  # fmt: skip
         self._tables = Tables(self.topics, self.groups, self.offsets, self.clients, self.stats)
         self._send_back = SendBackHandlers(context, self._tables, replication, random.randrange, mode.elsewhere)
@@ -146,6 +149,11 @@ class Parts:
         self._modes = RequestModes(folder / "messageRequestMode.json")
         exits.push_async_callback(self._modes.close)
 
+    def dispatched(self, batch: Sequence[Dispatched]) -> None:
+        """Take note of what has come into the queues."""
+        self.idempotent.dispatched(batch)
+        self.upkeep.dispatched(batch)
+
     def backlog(self) -> Backlog:
         """Return what waits in the broker just now."""
         return Backlog(self._mode.replication.pending_bytes, self.pull.parked)
@@ -160,9 +168,7 @@ class Parts:
         around, context, live, mode = self._around, self._around.context, self._live, self._mode
         clock, tables = context.clock, self._tables
         topics, groups, offsets, clients, stats = self.topics, self.groups, self.offsets, self.clients, self.stats
-        info = RuntimeInfo(
-            live, store, stats, clock, self.backlog, lambda: {**self.schedule.figures(), **mode.figures()}
-        )
+        info = RuntimeInfo(live, store, stats, clock, self.backlog, self._figures)
         self.missing = MissingFeatures(clock, clients.client_id)
         counted = Counted(
             self.backlog,
@@ -174,7 +180,7 @@ class Parts:
             self.pull.times,
         )
         figures, metrics = BrokerFigures(context, tables, mode, counted), Metrics()
-        metrics.show(figures.figures, figures.common)
+        metrics.show(lambda: (*figures.figures(), *self.idempotent.measures()), figures.common)
         self.http = BrokerHttp(context, tables, mode, self.backlog, around.ready, around.addresses, self._gaps, metrics)
         return merged(
             self._send.table(),
@@ -192,6 +198,10 @@ class Parts:
             AdminMessages(live, store, clients).table(),
             AdminClients(live, clients, store).table(),
         )
+
+    def _figures(self) -> dict[str, str]:
+        """Return what parts add to the broker's figures (code 28)."""
+        return {**self.schedule.figures(), **self.idempotent.figures(), **self._mode.figures()}
 
     def _wants_notice(self, group: str) -> bool:
         config = self.groups.get(group)

@@ -47,6 +47,7 @@ class Producer:
         max_message_bytes: int = ...,
         default_topic_queues: int = ...,
         latency_tolerance: bool = ...,
+        idempotent: bool = ...,
         in_flight_max: int = ...,
         in_flight_bytes_max: int = ...,
         instance_name: str | None = ...,

@@ -8,11 +8,14 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import orjson
 
 from broker.messages.delayed_record import waiting
 from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
+from broker.messages.idempotent import FirstResult, IdempotentSends
+from broker.messages.recent_records import IDEMPOTENT_FLAG
 from broker.messages.send_checks import (
     CLIENT_SYS_FLAGS,
     MessageChecks,
@@ -56,11 +59,12 @@ class SendHandlers:
         new_uniq_key: Callable[[], str],
         on_failure: Callable[[], None],
         elsewhere: Elsewhere | None = None,
+        idempotent: IdempotentSends | None = None,
     ) -> None:
         """`store_host` as records hold it; `on_failure` counts a send that was refused by the store.
 
         `elsewhere` takes what the replication gives back with NOT_LEADER_FOR_QUEUE: it is in no log, and another
-        broker may store it. Without one the client gets that code.
+        broker may store it. Without one the client gets that code. `idempotent` stands in front of the replication.
         """
         self._live = live
         self._checks = checks
@@ -71,6 +75,9 @@ class SendHandlers:
         self._on_failure = on_failure
         self._elsewhere = elsewhere
         self._held = HeldRequests()
+        self._idempotent = idempotent
+        # The flags of a send that ask for it, and what a send has anyway when all are to be.
+        self._asks = self._all = 0
         self.answers: defaultdict[int, int] = defaultdict(int)
         """How often a send was answered with each code."""
         self._config: BrokerConfig | None = None
@@ -162,13 +169,14 @@ class SendHandlers:
             checks.check_size(len(body), len(properties))
 
         sys_flag = header.sysFlag
+        once = (sys_flag | self._all) & self._asks
         if sys_flag & ~CLIENT_SYS_FLAGS:
             sys_flag = check_sys_flag(sys_flag)
         record = PendingRecord(
             topic,
             queue_id,
             header.flag,
-            sys_flag | target.sys_flag,
+            sys_flag | target.sys_flag | once,
             header.bornTimestamp,
             connection.peer_host,
             header.reconsumeTimes or 0,
@@ -178,10 +186,12 @@ class SendHandlers:
         )
         if level:
             record = waiting(record, level)
-        done = partial(self._stored, connection, request, queue_id, uniq_key)
+        done = partial(self._stored_once if once else self._stored, connection, request, queue_id, uniq_key)
         if (raw := request.raw_header) is None or len(raw) > len(text) + HEADER_BYTES_FREE:
             done = self._held.hold(request.header_bytes - len(text), done)
-        if request.until:
+        if once and self._idempotent is not None:
+            self._idempotent.append(topic, uniq_key, queue_id, record, done, wait=waits, until=request.until)
+        elif request.until:
             self._append(record, done, wait=waits, until=request.until)
         else:
             self._append(record, done, wait=waits)
@@ -210,6 +220,20 @@ class SendHandlers:
             msg_id = f"{self._id_prefix}{result.physical_offset:016X}"
             self._reply(connection, request, code, queue_id, uniq_key, msg_id, result.queue_offset)
 
+    def _stored_once(self, *told: Any) -> None:
+        """Answer a message, or a batch, that may have been stored before."""
+        connection, request, _queue_id, uniq_key, result, code = told
+        if type(result) is FirstResult:
+            self.answers[code] += 1
+            self._reply(connection, request, code, result.queue_id, uniq_key, result.msg_id, result.queue_offset)
+        elif isinstance(result, str):
+            self.answers[code] += 1
+            connection.reply(request, Command.response(code, result, ext=self._ext))
+        elif isinstance(result, list):
+            self._batch_stored(*told)
+        else:
+            self._stored(*told)
+
     def _send_batch(self, connection: Connection, request: Command, header: SendMessageRequestHeader) -> None:
         if self._live.broker is not self._config:
             self._reload()
@@ -228,9 +252,13 @@ class SendHandlers:
         records = self._records_of(connection, request, header, target, queue_id)
         at = outer.find(_UNIQ_KEY)
         uniq_key = outer[at + _UNIQ_KEY_LENGTH :].partition("\x02")[0] if at >= 0 else None
-        done = partial(self._batch_stored, connection, request, queue_id, uniq_key)
+        once = (header.sysFlag | self._all) & self._asks
+        done = partial(self._stored_once if once else self._batch_stored, connection, request, queue_id, uniq_key)
         done = self._held.hold(request.header_bytes, done)
-        self._append_batch(records, done, wait=waits, until=request.until)
+        if once and self._idempotent is not None:
+            self._idempotent.append_batch(header.topic, queue_id, records, done, wait=waits, until=request.until)
+        else:
+            self._append_batch(records, done, wait=waits, until=request.until)
 
     def _records_of(
         self,
@@ -243,6 +271,7 @@ class SendHandlers:
         """Unpack a batch; each message keeps the properties that the client gave it, as RocketMQ does."""
         topic, born, host = header.topic, header.bornTimestamp, connection.peer_host
         sys_flag = check_sys_flag(header.sysFlag) & ~int(MessageSysFlag.COMPRESSED) | target.sys_flag
+        sys_flag |= (header.sysFlag | self._all) & self._asks
         records = []
         try:
             for flag, body, properties in split_batch(request.body):
@@ -306,6 +335,8 @@ class SendHandlers:
     def _reload(self) -> None:
         """Make what depends on the configuration only."""
         self._config = config = self._live.broker
+        self._asks = IDEMPOTENT_FLAG if config.enableIdempotentProducer and self._idempotent is not None else 0
+        self._all = IDEMPOTENT_FLAG if config.idempotentForAllProducers else 0
         traced = "true" if config.traceOn else "false"
         self._ext = {"MSG_REGION": config.regionId, "TRACE_ON": traced}
         self._suffix = (

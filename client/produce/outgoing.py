@@ -10,12 +10,17 @@ from client.errors import ClientError, SendFailed, may_be_stored
 from client.message import Message, SendResult, batch_body, check_batch, check_message
 from client.retry import retriable
 from remoting.bodies.registry import MessageQueue
-from remoting.codes import RequestCode
+from remoting.codes import MessageSysFlag, RequestCode
 from remoting.command import Command
-from remoting.errors import RemotingError
+from remoting.errors import InvokeError, RemotingError
 from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.msgid import UniqKeys
 from remoting.topics import AUTO_CREATE_TOPIC
+
+_IDEMPOTENT = int(MessageSysFlag.IDEMPOTENT)
+# Of what is left of a send's time when an attempt's outcome is unknown, the part that belongs to the same broker group:
+# it alone can tell a repetition. What is left then is for others, at the price of a message that may be stored twice.
+STAY_SHARE = 0.75
 
 Selector = Callable[[list[MessageQueue], Message, Any], MessageQueue]
 
@@ -43,6 +48,7 @@ class Outgoing:
         "queue",
         "selector",
         "started",
+        "stay_until",
         "sys_flag",
         "topic",
     )
@@ -70,6 +76,8 @@ class Outgoing:
         self.avoid: str | None = None
         # The topic did not exist when the last attempt began.
         self.assumed = False
+        # Until then only the broker group that `failed_broker` names is asked: it may have the message, and knows.
+        self.stay_until = 0.0
         # Some attempt had an unknown end: whatever the later ones say, a broker may have the message.
         self.may_be_stored = False
 
@@ -81,7 +89,8 @@ class Outgoing:
             defaultTopic=AUTO_CREATE_TOPIC,
             defaultTopicQueueNums=default_queues,
             queueId=queue.queueId,
-            sysFlag=self.sys_flag,
+            # Nobody repeats what is sent one way.
+            sysFlag=self.sys_flag & ~_IDEMPOTENT if oneway else self.sys_flag,
             bornTimestamp=self.born_ms,
             flag=self.flag,
             properties=self.properties,
@@ -91,6 +100,24 @@ class Outgoing:
             bname=queue.brokerName,
         )
         return Command.request(self.code, header, self.body, oneway=oneway)
+
+    def failed(self, queue: MessageQueue, error: BaseException) -> None:
+        """Note how an attempt ended: an idempotent one of unknown outcome is repeated where it was made at first."""
+        unknown = may_be_stored(error)
+        self.failed_broker = queue.brokerName
+        self.avoid = self.address if isinstance(error, InvokeError) and error.reroute else None
+        self.may_be_stored |= unknown
+        if unknown and self.sys_flag & _IDEMPOTENT and not self.stay_until:
+            now = time.monotonic()
+            self.stay_until = now + (self.deadline - now) * STAY_SHARE
+
+    def choice(self, queues: Sequence[MessageQueue]) -> tuple[Sequence[MessageQueue], str | None]:
+        """Return among which queues the next attempt chooses, and which broker it leaves alone."""
+        if self.stay_until > time.monotonic():
+            own = [queue for queue in queues if queue.brokerName == self.failed_broker]
+            if own:
+                return own, None
+        return queues, self.failed_broker
 
     def again(self, error: BaseException) -> bool:
         """Tell whether another attempt is right after `error`.
@@ -124,8 +151,11 @@ class Outgoing:
 class Packer:
     """Makes an Outgoing of what the application sends: checks, ids, compression."""
 
-    def __init__(self, keys: UniqKeys, *, compress_over: int, body_bytes_max: int, codec: Codec) -> None:
+    def __init__(
+        self, keys: UniqKeys, *, compress_over: int, body_bytes_max: int, codec: Codec, idempotent: bool = True
+    ) -> None:
         self._keys = keys
+        self._asks = _IDEMPOTENT if idempotent else 0
         self._compress_over = compress_over
         self._body_bytes_max = body_bytes_max
         self._codec = codec
@@ -142,7 +172,7 @@ class Packer:
             if len(packed) < len(body):
                 body, sys_flag = packed, compressed_flag(self._codec)
         properties = message.properties_text(msg_id)
-        return Outgoing(message, RequestCode.SEND_MESSAGE_V2, msg_id, properties, body, sys_flag)
+        return Outgoing(message, RequestCode.SEND_MESSAGE_V2, msg_id, properties, body, sys_flag | self._asks)
 
     def _pack_batch(self, messages: Sequence[Message]) -> Outgoing:
         check_batch(messages, self._body_bytes_max)
@@ -151,4 +181,4 @@ class Packer:
         first = messages[0]
         # The header's properties are the whole batch's: only `wait` is.
         properties = f"WAIT\x01{'true' if first.wait else 'false'}\x02"
-        return Outgoing(first, RequestCode.SEND_BATCH_MESSAGE, ",".join(ids), properties, body, 0)
+        return Outgoing(first, RequestCode.SEND_BATCH_MESSAGE, ",".join(ids), properties, body, self._asks)

@@ -1,0 +1,97 @@
+"""Recent keys: where in the log the records of the last sends stand, found by a hash of their unique key.
+
+Compact arrays, some 20 bytes a key: a table of a million keys takes 21 MB. Keys come in the order of the log, into the
+newest of several segments; each segment is a hash table with chains, whose entries never move. The oldest segment is
+forgotten as a whole, so nothing is ever deleted from a chain.
+
+A hash proves nothing: whoever finds positions here compares the records that stand there. That makes cuts harmless,
+too: what was cut from the log is not there any more, or is another record.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Callable
+
+# Keys of one segment: their numbers, from 1 on, fit into 16 bits.
+SEGMENT_KEYS_MAX = 65_535
+# So many segments hold all the keys that there may be: by so small a part the table forgets at once.
+SEGMENTS = 16
+_NONE: tuple[int, ...] = ()
+
+
+class _Segment:
+    """Some of the keys, in the order in which they came."""
+
+    __slots__ = ("count", "hashes", "heads", "links", "newest_ms", "positions")
+
+    def __init__(self, buckets: int) -> None:
+        # Bucket → the newest entry in it; entry → the one before it in its bucket; 0 is none.
+        self.heads = array("H", bytes(2 * buckets))
+        self.links = array("H", (0,))
+        self.hashes = array("q", (0,))
+        self.positions = array("q", (0,))
+        self.count = 0
+        self.newest_ms = 0
+
+
+class RecentKeys:
+    """Key → positions of its records. For one thread."""
+
+    def __init__(
+        self, keys_max: int, window_ms: int, *, segment_keys: int | None = None, hash_of: Callable[[bytes], int] = hash
+    ) -> None:
+        """Remember what was stored in the last `window_ms` before the newest key, and never more than `keys_max`.
+
+        `hash_of` gives 64 bits; Python's own is seeded anew for each process, so that nobody can choose collisions.
+        """
+        self._keys_max = keys_max
+        self._window_ms = window_ms
+        self._segment_keys = segment_keys or min(SEGMENT_KEYS_MAX, max(1, keys_max // SEGMENTS))
+        assert self._segment_keys <= SEGMENT_KEYS_MAX, "entries are numbered with 16 bits"
+        buckets = 1 << (self._segment_keys - 1).bit_length()
+        self._buckets, self._mask = buckets, buckets - 1
+        self._hash = hash_of
+        self._segments: deque[_Segment] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return how many keys are remembered."""
+        return self._count
+
+    def add(self, key: bytes, position: int, timestamp_ms: int) -> None:
+        """Remember that a record with this key stands at a position, behind all that are known."""
+        segments = self._segments
+        segment = segments[0] if segments else None
+        if segment is None or segment.count >= self._segment_keys:
+            segment = _Segment(self._buckets)
+            segments.appendleft(segment)
+        hashed = self._hash(key)
+        bucket = hashed & self._mask
+        segment.count = number = segment.count + 1
+        segment.hashes.append(hashed)
+        segment.positions.append(position)
+        segment.links.append(segment.heads[bucket])
+        segment.heads[bucket] = number
+        segment.newest_ms = timestamp_ms
+        self._count += 1
+        if number == 1 or self._count > self._keys_max:
+            self._forget(timestamp_ms)
+
+    def find(self, key: bytes) -> tuple[int, ...]:
+        """Return where records with this key may stand, the oldest first."""
+        hashed = self._hash(key)
+        bucket = hashed & self._mask
+        found = _NONE
+        for segment in self._segments:
+            number = segment.heads[bucket]
+            while number:
+                if segment.hashes[number] == hashed:
+                    found = (segment.positions[number], *found)
+                number = segment.links[number]
+        return found
+
+    def _forget(self, now_ms: int) -> None:
+        """Forget segments that are too old, or too many keys; the newest one stays."""
+        segments = self._segments
+        while len(segments) > 1 and (self._count > self._keys_max or segments[-1].newest_ms < now_ms - self._window_ms):
+            self._count -= segments.pop().count
