@@ -99,6 +99,8 @@ class IdempotentSends:
         self._waiting = 0
         # Position of a record → the code of its answer.
         self._lesser: dict[int, int] = {}
+        # Of those that had no room there, the last one's position and code: nothing up to it is called safe.
+        self._unsure = (-1, 0)
         self.repeated = 0
         """How many sends were answered with an earlier one's result."""
 
@@ -164,7 +166,7 @@ class IdempotentSends:
             return
         first = self._first(topic, uniq_key)
         if first is not None:
-            self._repeated(done, _result(first), self._lesser.get(first.physical_offset, 0))
+            self._repeated(done, _result(first), self._code(first.physical_offset))
             return
         self._flying[name] = _Flying(queue_id)
         self._replication.append(record, partial(self._ended, name, done), wait=wait, until=until)
@@ -186,7 +188,7 @@ class IdempotentSends:
             if found is None:
                 done(_PARTLY, ResponseCode.MESSAGE_ILLEGAL)
             else:
-                self._repeated(done, found, self._lesser.get(first.physical_offset, 0))
+                self._repeated(done, found, self._code(first.physical_offset))
             return
         if keys[-1] and self._first(topic, keys[-1].decode("utf-8", "replace")) is not None:
             done(_PARTLY, ResponseCode.MESSAGE_ILLEGAL)
@@ -217,6 +219,11 @@ class IdempotentSends:
             return False
         return record.queue_offset < self._store.max_offset(record.topic, record.queue_id)
 
+    def _code(self, position: int) -> int:
+        """Return the code that the send of a record was answered with."""
+        unsure, code = self._unsure
+        return self._lesser.get(position, code if position <= unsure else 0)
+
     def _rest(self, first: MessageExt, topic: str, keys: Sequence[bytes]) -> FirstResult | None:
         """Return what a batch that begins with a record was answered with, None when another one stands there."""
         ids, last = [first.offset_msg_id], first
@@ -240,7 +247,8 @@ class IdempotentSends:
         stored = first.status is _OK and code != ResponseCode.NOT_LEADER_FOR_QUEUE
         if stored and code:
             if len(self._lesser) >= LESSER_MAX:
-                del self._lesser[next(iter(self._lesser))]
+                oldest = next(iter(self._lesser))
+                self._unsure = max(self._unsure, (oldest, self._lesser.pop(oldest)))
             self._lesser[first.physical_offset] = code
         try:
             done(result, code)

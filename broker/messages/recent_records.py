@@ -120,13 +120,25 @@ def begin_of(store: LogReads, end: int, since_ms: int) -> int:
     until = min(end, (low + 1) * size)
     while until - begin > PIECE_BYTES:
         middle = (begin + until) // 2
-        at = next_border(memoryview(bytes(store.read_piece_cold(middle, PIECE_BYTES))), 0, middle)
-        stored = _stored_ms(store, middle + at) if at >= 0 else None
+        at = _border(store, middle, until)
+        stored = _stored_ms(store, at) if at < until else None
         if stored is not None and stored < since_ms:
-            begin = middle + at
+            begin = at
         else:
             until = middle
     return begin
+
+
+def _border(store: LogReads, start: int, until: int) -> int:
+    """Return where the next record seems to begin, `until` when none does in front of it."""
+    while start < until:
+        piece = memoryview(bytes(store.read_piece_cold(start, PIECE_BYTES)))
+        at = next_border(piece, 0, start)
+        if at >= 0:
+            return min(start + at, until)
+        # A magic may lie across the end of a piece.
+        start += max(1, len(piece) - BLANK_BYTES + 1)
+    return until
 
 
 def _stored_ms(store: LogReads, position: int) -> int | None:

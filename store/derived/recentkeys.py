@@ -58,6 +58,12 @@ class RecentKeys:
         """Return how many keys are remembered."""
         return self._count
 
+    @property
+    def bytes(self) -> int:
+        """Memory that the keys take."""
+        arrays = (array for one in self._segments for array in (one.heads, one.links, one.hashes, one.positions))
+        return sum([array.buffer_info()[1] * array.itemsize for array in arrays])
+
     def add(self, key: bytes, position: int, timestamp_ms: int) -> None:
         """Remember that a record with this key stands at a position, behind all that are known."""
         segments = self._segments
