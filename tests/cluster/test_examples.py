@@ -2,9 +2,12 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,10 +24,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
-def run(program: Path, cluster: LocalCluster) -> str:
+def run(program: Path, cluster: LocalCluster, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, str(program)],
-        env={**os.environ, "NAMESRV_ADDR": cluster.address, "FLIGHTS": "1500"},
+        env={**os.environ, "NAMESRV_ADDR": cluster.address, "FLIGHTS": "1500", **environment},
         capture_output=True,
         text=True,
         timeout=90,
@@ -35,7 +38,7 @@ def run(program: Path, cluster: LocalCluster) -> str:
 
 
 def test_every_example_is_run_here() -> None:
-    tested = {"quickstart_async.py", "quickstart_sync.py", "flights_by_origin.py"}
+    tested = {"quickstart_async.py", "quickstart_sync.py", "flights_by_origin.py", "idempotent_payments.py"}
     with_spark = {"spark_wordcount.py"}  # tests/spark/test_examples_spark.py
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested | with_spark
 
@@ -57,3 +60,19 @@ def test_flights_by_origin(cluster: LocalCluster) -> None:
     assert re.search(r"consumer 1 counted [1-9]", output), output
     assert re.search(r"consumer 2 counted [1-9]", output), output
     assert output.endswith("the counts agree with what was sent\n")
+
+
+@pytest.mark.timeout(100)
+def test_idempotent_payments(cluster: LocalCluster) -> None:
+    """Twice, while the broker is frozen until attempts have ended, with their requests in its socket, and killed."""
+    for _ in range(2):
+        with ThreadPoolExecutor() as threads:
+            running = threads.submit(run, EXAMPLES / "idempotent_payments.py", cluster, PAYMENTS="800")
+            time.sleep(1.5)
+            cluster.broker.signal(signal.SIGSTOP)
+            time.sleep(11.0)
+            cluster.broker.signal(signal.SIGCONT)
+            time.sleep(0.3)
+            cluster.broker.kill()
+            cluster.broker.start()
+            assert running.result().endswith("paid 800, lost 0, booked twice 0\n")
