@@ -49,6 +49,7 @@ class Outgoing:
         "selector",
         "started",
         "stay_until",
+        "stay_with",
         "sys_flag",
         "topic",
     )
@@ -76,7 +77,8 @@ class Outgoing:
         self.avoid: str | None = None
         # The topic did not exist when the last attempt began.
         self.assumed = False
-        # Until then only the broker group that `failed_broker` names is asked: it may have the message, and knows.
+        # Until then only this broker group is asked: it may have the message, and knows.
+        self.stay_with = ""
         self.stay_until = 0.0
         # Some attempt had an unknown end: whatever the later ones say, a broker may have the message.
         self.may_be_stored = False
@@ -109,12 +111,12 @@ class Outgoing:
         self.may_be_stored |= unknown
         if unknown and self.sys_flag & _IDEMPOTENT and not self.stay_until:
             now = time.monotonic()
-            self.stay_until = now + (self.deadline - now) * STAY_SHARE
+            self.stay_with, self.stay_until = queue.brokerName, now + (self.deadline - now) * STAY_SHARE
 
     def choice(self, queues: Sequence[MessageQueue]) -> tuple[Sequence[MessageQueue], str | None]:
         """Return among which queues the next attempt chooses, and which broker it leaves alone."""
         if self.stay_until > time.monotonic():
-            own = [queue for queue in queues if queue.brokerName == self.failed_broker]
+            own = [queue for queue in queues if queue.brokerName == self.stay_with]
             if own:
                 return own, None
         return queues, self.failed_broker

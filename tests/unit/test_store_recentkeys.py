@@ -23,7 +23,6 @@ def few_hashes(key: bytes) -> int:
 def test_it_finds_what_a_list_finds(
     added: list[tuple[bytes, int]], keys_max: int, window_ms: int, segment: int
 ) -> None:
-    segment = min(segment, keys_max)
     table = RecentKeys(keys_max, window_ms, segment_keys=segment, hash_of=few_hashes)
     everything: list[tuple[int, int, int]] = []
     now = 0
@@ -33,7 +32,7 @@ def test_it_finds_what_a_list_finds(
         everything.append((few_hashes(key), position, now))
         assert len(table) <= keys_max
         # Sure: what is young enough, unless more came since than there is room for, less the part that goes at once.
-        room = max(0, keys_max - segment)
+        room = keys_max - max(1, keys_max // SEGMENTS)
         sure = [
             entry for number, entry in enumerate(everything)
             if entry[2] >= now - window_ms and number >= len(everything) - max(1, room)
@@ -50,14 +49,15 @@ def test_what_is_kept_grows_with_the_keys_and_not_with_the_bound() -> None:
     table.add(b"one", 7, 1)
     assert table.find(b"one") == (7,)
     assert table.find(b"two") == ()
-    assert table.bytes < 300_000
-    for number in range(100_000):
+    assert table.memory_bytes < 300_000
+    for number in range(300_000):
         table.add(b"%d" % number, number, 2)
-    assert table.bytes / len(table) < 32
+    assert table.memory_bytes / len(table) < 40
+    assert len(table._segments) <= 8
 
 
 def test_at_the_bound_the_oldest_part_is_forgotten() -> None:
-    table = RecentKeys(1600, 60_000)
+    table = RecentKeys(1600, 60_000, segment_keys=400)
     for number in range(1600):
         table.add(b"%d" % number, number, 1)
     assert len(table) == 1600
@@ -70,10 +70,11 @@ def test_at_the_bound_the_oldest_part_is_forgotten() -> None:
 
 
 def test_what_is_too_old_goes_with_its_segment() -> None:
-    table = RecentKeys(100, 1000, segment_keys=2)
+    table = RecentKeys(8, 1000, segment_keys=2)
     for number, at in enumerate((0, 500, 600, 1400)):
         table.add(b"%d" % number, number, at)
     assert len(table) == 4
     table.add(b"4", 4, 1501)
+    assert len(table) == 3
     assert table.find(b"0") == table.find(b"1") == ()
     assert table.find(b"2") == (2,)
