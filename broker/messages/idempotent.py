@@ -161,6 +161,9 @@ class IdempotentSends:
 
         `topic` and `queue_id`: where it goes in the end, and what the answer says.
         """
+        if not uniq_key:
+            self._replication.append(record, done, wait=wait, until=until)
+            return
         name = (topic, uniq_key)
         if self._parked(name, done):
             return

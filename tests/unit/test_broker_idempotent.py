@@ -240,6 +240,13 @@ def test_the_first_one_counts_for_as_long_as_the_window_and_no_longer() -> None:
     assert setting.answers[setting.send("A")] == (first(stored.physical_offset, 1), 0)
 
 
+def test_an_empty_key_is_none() -> None:
+    setting = Setting()
+    setting.send("")
+    setting.send("")
+    assert len(setting.log.flights) == 2
+
+
 def test_a_topic_that_was_deleted_begins_anew() -> None:
     setting = Setting()
     setting.send("A")
