@@ -107,16 +107,18 @@ async def test_another_topic_has_keys_of_its_own(tmp_path: Path, client: Remotin
 
 
 async def test_a_delayed_message_waits_once_and_comes_once(tmp_path: Path, client: RemotingClient) -> None:
-    delayed = {"properties": "DELAY\x011\x02", "queue_id": 2}
+    def delayed() -> Command:
+        return once("K", properties="DELAY\x011\x02", queue_id=2)
+
     async with running(tmp_path, {"messageDelayLevel": "1s"}) as broker:
-        first = await sent(client, broker.address, once("K", **delayed))
+        first = await sent(client, broker.address, delayed())
         assert first.queue_id == 2
         assert await sent(client, broker.address, once("K", properties="DELAY\x011\x02")) == first
         async with asyncio.timeout(10):
             while not await _max_offset(client, broker, 2):
                 await asyncio.sleep(0.02)
         # It is delivered, with the same key, and it is still the first one that is told.
-        assert await sent(client, broker.address, once("K", **delayed)) == first
+        assert await sent(client, broker.address, delayed()) == first
         assert [await _max_offset(client, broker, queue_id) for queue_id in range(4)] == [0, 0, 1, 0]
 
 

@@ -10,6 +10,7 @@ from client.produce.outgoing import STAY_SHARE, Outgoing, Packer
 from remoting.bodies.registry import MessageQueue
 from remoting.codes import MessageSysFlag, RequestCode, ResponseCode
 from remoting.errors import ConnectError, ConnectionLost, InvokeTimeout, ResponseError
+from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.msgid import UniqKeys
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
@@ -32,10 +33,14 @@ def test_the_mark_is_a_bit_of_the_sends_flags(batch: bool) -> None:
     for idempotent, wanted in ((True, MARK), (False, 0)):
         request = outgoing(idempotent=idempotent, batch=batch).request("P", A0, 4)
         assert request.code == (RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2)
-        assert request.typed_header.sysFlag & MARK == wanted
-        assert outgoing(idempotent=idempotent).request("P", A0, 4, oneway=True).typed_header.sysFlag & MARK == 0
+        assert request.header(SendMessageRequestHeaderV2).sysFlag & MARK == wanted
+        assert (
+            outgoing(idempotent=idempotent).request("P", A0, 4, oneway=True).header(SendMessageRequestHeaderV2).sysFlag
+            & MARK
+            == 0
+        )
     packed = outgoing(body=b"b" * 1000).request("P", A0, 4)
-    assert packed.typed_header.sysFlag & MessageSysFlag.COMPRESSED
+    assert packed.header(SendMessageRequestHeaderV2).sysFlag & MessageSysFlag.COMPRESSED
 
 
 @pytest.mark.parametrize("error", [InvokeTimeout("a", 1.0), ConnectionLost("gone")])
