@@ -20,7 +20,7 @@ from broker.metadata.operations import LocalMeta
 from broker.metadata.replicated import GroupMeta
 from broker.metadata.request_modes import RequestModes
 from broker.metadata.topics import DeleteQueues
-from broker.replication import Replication, SendTimes
+from broker.replication import Confirming, SendTimes
 from broker.role import BrokerRole, MasterWatch
 from remoting.command import Command
 from remoting.server import Connection, Handler
@@ -38,7 +38,7 @@ class Clean(Protocol):
         ...
 
 
-class ModeReplication(Replication, Protocol):
+class ModeReplication(Confirming, Protocol):
     """How a mode keeps messages safe, and what the broker as a whole needs of it."""
 
     @property

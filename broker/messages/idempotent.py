@@ -27,7 +27,7 @@ from broker.messages.recent_records import (
     keys_in_piece,
     next_record,
 )
-from broker.replication import Replication
+from broker.replication import Confirming
 from broker.settings.idempotent_keys import IdempotentKeys
 from remoting.codes import ResponseCode
 from remoting.message import MessageExt
@@ -44,8 +44,6 @@ _log = logging.getLogger(__name__)
 WAITING_MAX = 10_000
 # Between two words about how far the start is.
 PROGRESS_SECONDS = 2.0
-# Stored records whose answer was not SUCCESS (not on the disk, or on no slave, in time) that are told so again.
-LESSER_MAX = 10_000
 _OK = PutStatus.PUT_OK
 _UNIQ_KEY = f"{PROPERTY_UNIQ_KEY}\x01".encode()
 _PARTLY = "some messages of this batch were stored before, and others were not: it is no repetition of one send"
@@ -85,7 +83,7 @@ class IdempotentSends:
     """For the broker's loop."""
 
     def __init__(
-        self, replication: Replication, store: KeptStore, store_host: bytes, clock: Clock, keys: IdempotentKeys
+        self, replication: Confirming, store: KeptStore, store_host: bytes, clock: Clock, keys: IdempotentKeys
     ) -> None:
         """`store_host` as records hold it; `keys`: of the bounds those count that hold at the start."""
         self._replication = replication
@@ -97,10 +95,6 @@ class IdempotentSends:
         self.keys = RecentKeys(self.keys_max, self._window_ms)
         self._flying: dict[tuple[str, str], _Flying] = {}
         self._waiting = 0
-        # Position of a record → the code of its answer.
-        self._lesser: dict[int, int] = {}
-        # Of those that had no room there, the last one's position and code: nothing up to it is called safe.
-        self._unsure = (-1, 0)
         self.repeated = 0
         """How many sends were answered with an earlier one's result."""
 
@@ -169,7 +163,7 @@ class IdempotentSends:
             return
         first = self._first(topic, uniq_key)
         if first is not None:
-            self._repeated(done, _result(first), self._code(first.physical_offset))
+            self._confirm(first, first, _result(first), done, wait)
             return
         self._flying[name] = _Flying(queue_id)
         self._replication.append(record, partial(self._ended, name, done), wait=wait, until=until)
@@ -191,7 +185,8 @@ class IdempotentSends:
             if found is None:
                 done(_PARTLY, ResponseCode.MESSAGE_ILLEGAL)
             else:
-                self._repeated(done, found, self._code(first.physical_offset))
+                ids, last = found
+                self._confirm(first, last, _result(first)._replace(msg_id=ids), done, wait)
             return
         if keys[-1] and self._first(topic, keys[-1].decode("utf-8", "replace")) is not None:
             done(_PARTLY, ResponseCode.MESSAGE_ILLEGAL)
@@ -222,13 +217,20 @@ class IdempotentSends:
             return False
         return record.queue_offset < self._store.max_offset(record.topic, record.queue_id)
 
-    def _code(self, position: int) -> int:
-        """Return the code that the send of a record was answered with."""
-        unsure, code = self._unsure
-        return self._lesser.get(position, code if position <= unsure else 0)
+    def _confirm(self, first: MessageExt, last: MessageExt, result: FirstResult, done: Answer, wait: bool) -> None:
+        """Answer a repetition once what it repeats is as safe as this mode has it: nobody may have waited for that."""
+        end = last.physical_offset + last.size
+        stored = PutResult(_OK, first.physical_offset, first.queue_offset, first.size, first.store_timestamp, end)
+        self._replication.confirm(stored, partial(self._confirmed, result, done), wait=wait)
 
-    def _rest(self, first: MessageExt, topic: str, keys: Sequence[bytes]) -> FirstResult | None:
-        """Return what a batch that begins with a record was answered with, None when another one stands there."""
+    def _confirmed(self, result: FirstResult, done: Answer, stored: PutResult, code: int) -> None:
+        if stored.status is _OK:
+            self._repeated(done, result, code)
+        else:
+            self._told(done, stored, code)
+
+    def _rest(self, first: MessageExt, topic: str, keys: Sequence[bytes]) -> tuple[str, MessageExt] | None:
+        """Return the ids of the batch that begins with a record, and its last one; None when it is another batch."""
         ids, last = [first.offset_msg_id], first
         for key in keys[1:]:
             found = next_record(self._store, last)
@@ -236,7 +238,7 @@ class IdempotentSends:
                 return None
             ids.append(found.offset_msg_id)
             last = found
-        return _result(first)._replace(msg_id=",".join(ids))
+        return ",".join(ids), last
 
     def _ended(self, name: tuple[str, str], done: Answer, result: Any, code: int) -> None:
         """Tell a send of its fate, and who waits for it of the same.
@@ -248,11 +250,6 @@ class IdempotentSends:
         results: list[PutResult] = result if isinstance(result, list) else [result]
         first = results[0]
         stored = first.status is _OK and code != ResponseCode.NOT_LEADER_FOR_QUEUE
-        if stored and code:
-            if len(self._lesser) >= LESSER_MAX:
-                oldest = next(iter(self._lesser))
-                self._unsure = max(self._unsure, (oldest, self._lesser.pop(oldest)))
-            self._lesser[first.physical_offset] = code
         try:
             done(result, code)
         finally:

@@ -1,6 +1,7 @@
 """Idempotent sends to real processes in every mode: killed after they stored, before they answered, and again."""
 
 import asyncio
+import contextlib
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from chaos.host.processes import ServerProcess
 from remoting.client import RemotingClient
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import RemotingError
 from remoting.headers.registry import GetMaxOffsetRequestHeader
@@ -129,6 +130,39 @@ async def test_a_repetition_waits_for_the_first_ones_fate_in_a_group(
     await second.close()
     found = await read_all(namesrv.address, "Waits", 2)
     assert Counter(message.properties["UNIQ_KEY"] for message in found) == Counter("0A")
+
+
+async def test_a_repetition_at_a_sync_master_is_no_success_before_a_slave_has_it(
+    tmp_path: Path, client: RemotingClient
+) -> None:
+    site = Site(tmp_path, role="SYNC_MASTER")
+    try:
+        await site.start()
+        before = await until_sent(client, site.master.address, once("0"))
+        await site.caught_up(site.master, site.slave)
+        site.slave.signal(signal.SIGSTOP)
+        first = await sent(client, site.master.address, once("A"))
+        assert (first.code, first.queue_offset) == (ResponseCode.FLUSH_SLAVE_TIMEOUT, before.queue_offset + 1)
+        again = await sent(client, site.master.address, once("A"))
+        assert again == first
+        # Who has forgotten that it waited in vain still knows that it must.
+        site.master.kill()
+        await asyncio.to_thread(site.master.launch)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with contextlib.suppress(RemotingError, KeyError):
+                    again = await sent(client, site.master.address, once("A"))
+                    break
+                await asyncio.sleep(0.05)
+        assert again.code in {ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT}
+        assert again[1:] == first[1:]
+        site.slave.signal(signal.SIGCONT)
+        await site.caught_up(site.master, site.slave)
+        assert (await until_sent(client, site.master.address, once("A")))[1:] == first[1:]
+        assert await max_offset(client, site.master.address, "T") == first.queue_offset + 1
+    finally:
+        site.slave.signal(signal.SIGCONT)
+        site.close()
 
 
 async def test_a_promoted_slave_knows_what_its_master_stored(tmp_path: Path, client: RemotingClient) -> None:

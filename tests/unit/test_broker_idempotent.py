@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.messages.idempotent import LESSER_MAX, WAITING_MAX, FirstResult, IdempotentSends
+from broker.messages.idempotent import WAITING_MAX, FirstResult, IdempotentSends
 from broker.messages.recent_records import IDEMPOTENT_FLAG
 from broker.settings.idempotent_keys import IdempotentKeys
 from remoting.codes import ResponseCode
@@ -19,6 +19,7 @@ from store.types import Dispatched, PendingRecord, PutResult, PutStatus
 
 HOST = pack_host("192.0.2.1", 10911)
 REFUSED = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+SERVICE_NOT_AVAILABLE = int(ResponseCode.SERVICE_NOT_AVAILABLE)
 NOT_LEADER = int(ResponseCode.NOT_LEADER_FOR_QUEUE)
 WINDOW_S = 60
 
@@ -35,6 +36,7 @@ class Log:
         self.end = 0
         self.offsets: dict[tuple[str, int], int] = {}
         self.flights: list[tuple[list[PendingRecord], Callable[[Any, int], None], bool]] = []
+        self.confirms = 0
         self.told: Callable[[Sequence[Dispatched]], None] = lambda _batch: None
 
     def append(self, record: PendingRecord, done: Any, *, wait: bool = True, until: float = 0.0) -> None:
@@ -46,6 +48,14 @@ class Log:
     ) -> None:
         assert (wait, until) == (True, 5.0)
         self.flights.append((list(records), done, True))
+
+    def confirm(self, stored: PutResult, done: Any, *, wait: bool = True) -> None:
+        assert wait
+        assert stored.end in self.records.keys() | {self.end}, "behind the last record of what is repeated"
+        if self.confirms == SERVICE_NOT_AVAILABLE:
+            done(REFUSED, self.confirms)
+        else:
+            done(stored, self.confirms)
 
     def store(self, number: int = 0, code: int = 0) -> None:
         """Store a send that is on its way, and answer it."""
@@ -163,8 +173,28 @@ def test_a_repetition_of_what_is_on_its_way_waits_for_it() -> None:
     setting.log.store(code=int(ResponseCode.FLUSH_SLAVE_TIMEOUT))
     assert setting.answers[one][1] == setting.answers[two][1] == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert setting.answers[two] == setting.answers[three] == (first(0, 0), ResponseCode.FLUSH_SLAVE_TIMEOUT)
-    # And who comes later is told no more than that either.
-    assert setting.answers[setting.send("A")] == (first(0, 0), ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
+
+@pytest.mark.parametrize("code", [0, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE])
+def test_who_comes_later_is_told_how_safe_it_is_by_then(code: int) -> None:
+    setting = Setting()
+    setting.send("A")
+    setting.send_batch(["B", "C"])
+    setting.log.store(code=int(ResponseCode.FLUSH_SLAVE_TIMEOUT))
+    setting.log.store(code=int(ResponseCode.FLUSH_SLAVE_TIMEOUT))
+    setting.log.confirms = code
+    assert setting.answers[setting.send("A")] == (first(0, 0), code)
+    found, told = setting.answers[setting.send_batch(["B", "C"])]
+    assert (found.queue_offset, found.msg_id.count(","), told) == (1, 1, code)
+
+
+def test_who_comes_later_is_refused_by_a_broker_that_takes_nothing() -> None:
+    setting = Setting()
+    setting.send("A")
+    setting.log.store()
+    setting.log.confirms = SERVICE_NOT_AVAILABLE
+    assert setting.answers[setting.send("A")] == (REFUSED, SERVICE_NOT_AVAILABLE)
+    assert setting.sends.repeated == 0
 
 
 @pytest.mark.parametrize(
@@ -201,9 +231,8 @@ def test_what_cannot_be_answered_costs_nobody_else_the_answer() -> None:
     assert setting.answers[two] == (first(0, 0), 0)
 
 
-def test_repetitions_that_wait_are_bounded_and_what_is_told_again_is_too() -> None:
+def test_repetitions_that_wait_are_bounded() -> None:
     setting = Setting()
-    setting.sends.keys = RecentKeys(100_000, WINDOW_S * 1000)
     setting.send("A")
     for _ in range(WAITING_MAX):
         setting.send("A")
@@ -212,18 +241,6 @@ def test_repetitions_that_wait_are_bounded_and_what_is_told_again_is_too() -> No
     assert setting.answers[over] == (PutResult(PutStatus.OS_PAGE_CACHE_BUSY), ResponseCode.SYSTEM_BUSY)
     setting.log.store()
     assert len(setting.answers) == WAITING_MAX + 2
-    setting.send("B")
-    setting.send("B")
-    setting.log.store(code=int(ResponseCode.FLUSH_DISK_TIMEOUT))
-    for number in range(LESSER_MAX):
-        setting.send(f"C{number}")
-        setting.log.store(code=int(ResponseCode.FLUSH_DISK_TIMEOUT))
-    assert len(setting.sends._lesser) == LESSER_MAX
-    # What is no longer known singly is called no safer than it was.
-    assert setting.answers[setting.send("B")][1] == ResponseCode.FLUSH_DISK_TIMEOUT
-    setting.send("D")
-    setting.log.store()
-    assert setting.answers[setting.send("D")][1] == 0
 
 
 def test_the_first_one_counts_for_as_long_as_the_window_and_no_longer() -> None:
