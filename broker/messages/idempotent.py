@@ -122,7 +122,7 @@ class IdempotentSends:
     async def read_tail(self, end: int, threads: Executor) -> None:
         """Fill the table from the log, whose records up to `end` are in the queues; before anything else comes there.
 
-        Takes a second for some hundred MiB of the window. Raises OSError, EOFError.
+        Takes a second for some hundred MiB of the window.
         """
         loop, store = asyncio.get_running_loop(), self._store
         began = time.monotonic()

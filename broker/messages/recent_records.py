@@ -1,5 +1,6 @@
 """Recent records: those that idempotent sends left in the log, found by position, and by reading the log's tail."""
 
+import logging
 import struct
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
@@ -23,6 +24,8 @@ from remoting.topics import is_system_topic
 from store.errors import RecordDamaged
 from store.integrity.scrubcheck import next_border
 from store.log.dispatch import dispatched_from_record
+
+_log = logging.getLogger(__name__)
 
 IDEMPOTENT_FLAG = int(MessageSysFlag.IDEMPOTENT)
 # Bytes of the log that are read at once. Where the window begins is found to within one such piece.
@@ -105,7 +108,7 @@ def _record(store: RecordReads, position: int) -> MessageExt | None:
 def begin_of(store: LogReads, end: int, since_ms: int) -> int:
     """Return a record's begin in front of which none was stored at or after a time; at most a piece too early.
 
-    Store times never go back within a log. For any thread. Raises OSError, EOFError.
+    Store times never go back within a log. For any thread.
     """
     size, first = store.file_bytes, store.min_physical
     low, high = first // size, max(first, end - 1) // size
@@ -132,18 +135,20 @@ def begin_of(store: LogReads, end: int, since_ms: int) -> int:
 def _border(store: LogReads, start: int, until: int) -> int:
     """Return where the next record seems to begin, `until` when none does in front of it."""
     while start < until:
-        piece = memoryview(bytes(store.read_piece_cold(start, PIECE_BYTES)))
+        piece = _piece(store, start, PIECE_BYTES)
         at = next_border(piece, 0, start)
         if at >= 0:
             return min(start + at, until)
+        if len(piece) <= BLANK_BYTES:
+            break
         # A magic may lie across the end of a piece.
-        start += max(1, len(piece) - BLANK_BYTES + 1)
+        start += len(piece) - BLANK_BYTES + 1
     return until
 
 
 def _stored_ms(store: LogReads, position: int) -> int | None:
     """Return when the record that begins at a position was stored, None when none does."""
-    head = store.read_piece_cold(position, FIXED_BYTES)
+    head = _piece(store, position, FIXED_BYTES)
     if len(head) < FIXED_BYTES or _SIZE_AND_MAGIC.unpack_from(head)[1] not in _MAGICS:
         return None
     born_bytes = 20 if _SYSFLAG.unpack_from(head, SYSFLAG_AT)[0] & BORNHOST_V6 else 8
@@ -154,10 +159,10 @@ def _stored_ms(store: LogReads, position: int) -> int | None:
 def keys_in_piece(store: LogReads, position: int, end: int) -> tuple[list[FoundKey], int]:
     """Return the keys of idempotent sends in a piece of the log from a record's begin on, and where the next begins.
 
-    For any thread. Raises OSError, EOFError.
+    For any thread. A file that cannot be read (a member's may be missing until others have mended it) is passed over.
     """
     next_file = position - position % store.file_bytes + store.file_bytes
-    view = memoryview(bytes(store.read_piece_cold(position, min(PIECE_BYTES, end - position))))
+    view = _piece(store, position, min(PIECE_BYTES, end - position))
     found: list[FoundKey] = []
     at = 0
     while len(view) - at >= BLANK_BYTES:
@@ -173,7 +178,7 @@ def keys_in_piece(store: LogReads, position: int, end: int) -> tuple[list[FoundK
         if at + size > len(view):
             if at:
                 return found, position + at
-            view = memoryview(bytes(store.read_piece_cold(position, size)))
+            view = _piece(store, position, size)
             if len(view) < size:
                 return found, next_file
         if _SYSFLAG.unpack_from(view, at + SYSFLAG_AT)[0] & IDEMPOTENT_FLAG:
@@ -181,6 +186,17 @@ def keys_in_piece(store: LogReads, position: int, end: int) -> tuple[list[FoundK
         at += size
     # Less than a blank at the end of the view: of the file, or of what is dispatched.
     return found, position + at if at and position + at + BLANK_BYTES <= next_file else next_file
+
+
+def _piece(store: LogReads, position: int, size: int) -> memoryview:
+    """Return bytes of the log, none where it cannot be read."""
+    try:
+        return memoryview(bytes(store.read_piece_cold(position, size)))
+    except (OSError, EOFError) as error:
+        _log.warning(
+            "idempotent sends: the log cannot be read at %d, what stands there is not known: %s", position, error
+        )
+        return memoryview(b"")
 
 
 def _add(found: list[FoundKey], view: memoryview, at: int) -> None:

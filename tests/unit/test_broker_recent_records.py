@@ -36,7 +36,22 @@ def stored(store: MessageStore, clock: ManualClock, seed: int, count: int) -> li
     return marked
 
 
-def read(store: MessageStore, position: int) -> list[FoundKey]:
+class Broken:
+    """A log of which a part cannot be read."""
+
+    def __init__(self, store: MessageStore, gone: range) -> None:
+        self.file_bytes, self.min_physical, self.dispatched = store.file_bytes, store.min_physical, store.dispatched
+        self._store, self.gone = store, gone
+        self.failed = 0
+
+    def read_piece_cold(self, position: int, size_max: int) -> memoryview | bytes:
+        if position in self.gone:
+            self.failed += 1
+            raise FileNotFoundError(position)
+        return self._store.read_piece_cold(position, size_max)
+
+
+def read(store: MessageStore | Broken, position: int) -> list[FoundKey]:
     found: list[FoundKey] = []
     while position < store.dispatched:
         more, after = keys_in_piece(store, position, store.dispatched)
@@ -78,6 +93,24 @@ def test_what_is_damaged_is_passed_over(tmp_path: Path) -> None:
         file.seek(bad.position)
         file.write(b"\xff" * 40)
     assert read(store, 0) == [key for key in marked if key is not bad]
+    store.close()
+
+
+def test_a_file_that_is_missing_is_passed_over(tmp_path: Path) -> None:
+    clock = ManualClock()
+    config = make_config(tmp_path)
+    store = MessageStore.open(config, store_host=HOST, stepped=True, clock=clock)
+    marked = stored(store, clock, 1, 200)
+    store.step_flush()
+    assert store.dispatched > 3 * FILE_BYTES
+    broken = Broken(store, range(FILE_BYTES, 2 * FILE_BYTES))
+    left = [key for key in marked if key.position not in broken.gone]
+    assert read(broken, 0) == left
+    for ago in (0, 30, 100, 10_000):
+        since = clock.now_ms() - 1000 * ago
+        found = read(broken, begin_of(broken, store.dispatched, since))
+        assert {key for key in left if key.store_timestamp >= since} <= set(found)
+    assert broken.failed < 50
     store.close()
 
 
