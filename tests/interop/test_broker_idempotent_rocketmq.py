@@ -1,4 +1,4 @@
-"""Our producer's mark at the real RocketMQ's broker: it is stored, and nothing else, and the folder is served by ours."""
+"""Our mark at the real RocketMQ's broker: it is stored, and nothing else, and the folder is served by ours."""
 
 import asyncio
 from pathlib import Path
