@@ -16,12 +16,12 @@ from broker.deadlines import Came
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.pull import ForwardPull
 from broker.messages.replies import Relay
-from broker.messages.send import Elsewhere
+from broker.messages.send_answers import Elsewhere
 from broker.metadata.operations import LocalMeta
 from broker.metadata.replicated import GroupMeta
 from broker.metadata.request_modes import RequestModes
 from broker.metadata.topics import DeleteQueues
-from broker.replication import Replication, SendTimes
+from broker.replication import Confirming, SendTimes
 from broker.role import BrokerRole, MasterWatch
 from remoting.command import Command
 from remoting.server import Connection, Handler
@@ -39,7 +39,7 @@ class Clean(Protocol):
         ...
 
 
-class ModeReplication(Replication, Protocol):
+class ModeReplication(Confirming, Protocol):
     """How a mode keeps messages safe, and what the broker as a whole needs of it."""
 
     @property

@@ -29,6 +29,7 @@ from broker.delay.service import TimerParts
 from broker.housekeeping import Upkeep
 from broker.messages.commit_origins import Origins
 from broker.messages.delay_levels import ScheduleService
+from broker.messages.idempotent import IdempotentSends
 from broker.messages.offset_handlers import OffsetHandlers
 from broker.messages.pull import PullHandlers
 from broker.messages.pull_checks import PullChecks
@@ -55,6 +56,7 @@ from runtime.late import late
 from runtime.metrics import Metrics
 from store.log.dispatch import parse_delay_levels
 from store.messagestore import MessageStore
+from store.types import Dispatched
 
 # Keys that NameServers learn of.
 _REGISTERED_KEYS = frozenset({"brokerPermission", "namesrvAddr"})
@@ -102,9 +104,10 @@ class Parts:
             self.offsets.clamp(store.max_offset)
 
         checks = MessageChecks(live, self.topics, self.groups.find, clock, random.randrange)
+        self.idempotent = IdempotentSends(replication, store, store_host, clock, config)
         self._send = SendHandlers(
             live, checks, replication, store_host, UniqKeys(unpack_host(store_host)[0]).next, self.stats.put_failed,
-            mode.elsewhere, late(lambda: self.transactions.prepare),
+            mode.elsewhere, late(lambda: self.transactions.prepare), self.idempotent,
         )  # fmt: skip
         self._replies = ReplyHandlers(
             live, checks, replication, store_host, self.clients, clock, mode.elsewhere, mode.relay
@@ -162,6 +165,11 @@ class Parts:
         self._modes = RequestModes(folder / "messageRequestMode.json")
         exits.push_async_callback(self._modes.close)
 
+    def dispatched(self, batch: Sequence[Dispatched]) -> None:
+        """Take note of what has come into the queues."""
+        self.idempotent.dispatched(batch)
+        self.upkeep.dispatched(batch)
+
     def backlog(self) -> Backlog:
         """Return what waits in the broker just now."""
         return Backlog(self._mode.replication.pending_bytes, self.pull.parked, self.timers.service.index.count)
@@ -176,14 +184,7 @@ class Parts:
         around, context, live, mode = self._around, self._around.context, self._live, self._mode
         clock, tables = context.clock, self._tables
         topics, groups, offsets, clients, stats = self.topics, self.groups, self.offsets, self.clients, self.stats
-        info = RuntimeInfo(
-            live,
-            store,
-            stats,
-            clock,
-            self.backlog,
-            lambda: {**self.schedule.figures(), **self.timers.told.figures(), **mode.figures()},
-        )
+        info = RuntimeInfo(live, store, stats, clock, self.backlog, self._figures)
         self.missing = MissingFeatures(clock, clients.client_id)
         counted = Counted(
             self.backlog,
@@ -198,7 +199,7 @@ class Parts:
             self.timers.told.measures,
         )
         figures, metrics = BrokerFigures(context, tables, mode, counted), Metrics()
-        metrics.show(figures.figures, figures.common)
+        metrics.show(lambda: (*figures.figures(), *self.idempotent.measures()), figures.common)
         self.http = BrokerHttp(context, tables, mode, self.backlog, around.ready, around.addresses, self._gaps, metrics)
         return merged(
             self._send.table(),
@@ -219,6 +220,15 @@ class Parts:
             AdminMessages(live, store, clients).table(),
             AdminClients(live, clients, store).table(),
         )
+
+    def _figures(self) -> dict[str, str]:
+        """Return what parts add to the broker's figures (code 28)."""
+        return {
+            **self.schedule.figures(),
+            **self.timers.told.figures(),
+            **self.idempotent.figures(),
+            **self._mode.figures(),
+        }
 
     def _wants_notice(self, group: str) -> bool:
         config = self.groups.get(group)

@@ -62,6 +62,14 @@ class Replication(Protocol):
         ...
 
 
+class Confirming(Replication, Protocol):
+    """One that can also be asked about what stands in the log already."""
+
+    def confirm(self, stored: PutResult, done: Done, *, wait: bool = True) -> None:
+        """Tell when a record that is in the queues is as safe as a new one would be: the same codes, nothing stored."""
+        ...
+
+
 class SendTimes:
     """How long sends took to be stored: counted once for all that share an entry, or the write of a turn."""
 
@@ -106,9 +114,9 @@ class LogStore(Protocol):
 
 
 class Turn(NamedTuple):
-    """What one call of append or append_batch left for the end of the turn; `records` of a batch stand together."""
+    """What one call left for the end of the turn; `records` of a batch stand together, a PutResult stands already."""
 
-    records: PendingRecord | Sequence[PendingRecord]
+    records: PendingRecord | Sequence[PendingRecord] | PutResult
     done: Callable[[Any, int], None]
     wait: bool
 
@@ -221,6 +229,26 @@ class LocalReplication:
         self._turn_batches += 1
         turn.append(Turn(records, done, wait))
 
+    def confirm(self, stored: PutResult, done: Done, *, wait: bool = True) -> None:
+        """Tell when a record that is in the queues is safe; see Confirming."""
+        if not self._sync or stored.end <= self._safe_end:
+            done(stored, _SUCCESS)
+        else:
+            self._await_again(stored, done, wait=wait)
+
+    def _await_again(self, stored: PutResult, done: Done, *, wait: bool) -> None:
+        """Have a record that stands already wait with those of this turn."""
+        turn = self._turn
+        if not turn and (refusal := self._begin_turn()) is not None:
+            done(refusal, CODES[refusal.status])
+            return
+        if not turn:
+            self._began = monotonic()
+            self._loop.call_soon(self._end_turn)
+        # Not all are single records.
+        self._turn_batches += 1
+        turn.append(Turn(stored, done, wait))
+
     async def drain(self, timeout_seconds: float) -> bool:
         """Take nothing more and return when everything taken is acknowledged; False when that took too long."""
         self._stopped = True
@@ -249,7 +277,8 @@ class LocalReplication:
         except (StoreError, OSError) as error:
             _log.error("cannot write the log, %d sends fail: %s", len(turn), error)
             refusal = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
-            results = [refusal if isinstance(entry.records, PendingRecord) else [refusal] for entry in turn]
+            single = (PendingRecord, PutResult)
+            results = [refusal if isinstance(entry.records, single) else [refusal] for entry in turn]
             self._complete(turn, results)
             self._check_empty()
             return
@@ -280,6 +309,8 @@ class LocalReplication:
         for records, _done, _wait in turn:
             if isinstance(records, PendingRecord):
                 results += self._store.put_many((records,))
+            elif isinstance(records, PutResult):
+                results.append(records)
             else:
                 placed = self._store.put_batch(records)
                 results.append(placed if placed[-1].status is _OK else placed[-1:])

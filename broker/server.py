@@ -167,7 +167,8 @@ class Broker:
                 self.live, store, self.role, self._clock, self.address, store_host=store_host, threads=threads
             )
             self._parts = Parts(self._around(context), self._mode, self._exit)
-            self._arrived = self._parts.upkeep.dispatched
+            await self._parts.idempotent.read_tail(store.dispatched, threads)
+            self._arrived = self._parts.dispatched
             self._on_loaded()
             await self._mode.start(self._exit)
             self._parts.timers.service.begin()

@@ -268,6 +268,9 @@ class MessageSysFlag(IntFlag):
     STOREHOST_V6 = 0x20
     NEED_UNWRAP = 0x40
     INNER_BATCH = 0x80
+    # Ours, far from RocketMQ's, which neither it nor its clients look at: in a send its producer asks that a repetition
+    # of it be answered with the first one's result; in a record that it was promised that (docs/durability.md).
+    IDEMPOTENT = 0x100000
 
 
 TRANSACTION_MASK = 0xC

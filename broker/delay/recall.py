@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from broker.context import BrokerContext
-from broker.messages.send import Elsewhere
+from broker.messages.send_answers import Elsewhere
 from broker.messages.send_checks import remark_of
 from broker.messages.timed_record import DELETES, read_handle, timed, timer_limits
 from broker.replication import Replication

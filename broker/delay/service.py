@@ -13,7 +13,7 @@ from broker.delay.index import TimerIndex
 from broker.delay.recall import RecallHandlers, TopicLookup
 from broker.delay.timer_context import TimerContext
 from broker.delay.timers import TimerService
-from broker.messages.send import Elsewhere
+from broker.messages.send_answers import Elsewhere
 from broker.messages.timed_record import timer_limits
 from broker.replication import Replication
 from remoting.server import Handler

@@ -63,6 +63,10 @@ class NoReplication:
         """Refuse records."""
         done([PutResult(PutStatus.SERVICE_NOT_AVAILABLE)], CODES[PutStatus.SERVICE_NOT_AVAILABLE])
 
+    def confirm(self, stored: PutResult, done: Done, *, wait: bool = True) -> None:  # noqa: ARG002 # as the others
+        """Refuse to say."""
+        done(PutResult(PutStatus.SERVICE_NOT_AVAILABLE), CODES[PutStatus.SERVICE_NOT_AVAILABLE])
+
     async def drain(self, timeout_seconds: float) -> bool:  # noqa: ARG002 # as the others
         """Return at once."""
         return True

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from broker.replication import LocalReplication, LogStore, Turn
+from broker.replication import Done, LocalReplication, LogStore, Turn
 from broker.settings.pair_keys import ClassicKeys
 from remoting.codes import ResponseCode
-from store.types import PutStatus
+from store.types import PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
 
@@ -121,6 +121,12 @@ class SyncReplication(LocalReplication):
         if in_sync < required and keys.enableAutoInSyncReplicas:
             required = max(in_sync, keys.minInSyncReplicas - 1)
         return required
+
+    def confirm(self, stored: PutResult, done: Done, *, wait: bool = True) -> None:
+        """Tell when a record that is in the queues is where it must be: on the disk, and on slaves."""
+        self._await_again(stored, done, wait=wait)
+        # They may have it already, and then nothing more comes from them.
+        self._loop.call_soon(self.advance)
 
     def _put(self, turn: list[Turn]) -> list[Any]:
         # Before the write: what is being written must not count as what a slave is behind by.

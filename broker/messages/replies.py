@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol, cast
 
 from broker.messages.delayed_record import waiting
-from broker.messages.send import Elsewhere
+from broker.messages.send_answers import Elsewhere
 from broker.messages.send_checks import MessageChecks, check_sys_flag
 from broker.replication import Replication
 from broker.settings.config import LiveConfig

@@ -5,36 +5,35 @@ becomes a PendingRecord, and its answer is parked as one partial call that the r
 """
 
 import struct
-from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
-import orjson
-
 from broker.messages.delayed_record import waiting
 from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
+from broker.messages.idempotent import IdempotentSends
 from broker.messages.priorities import by_priority
+from broker.messages.recent_records import IDEMPOTENT_FLAG
+from broker.messages.send_answers import Elsewhere, SendAnswers
 from broker.messages.send_checks import (
     CLIENT_SYS_FLAGS,
     PREPARED,
     MessageChecks,
     Target,
     check_sys_flag,
-    remark_of,
     special,
     too_long,
 )
 from broker.messages.timed_record import recall_handle
 from broker.replication import Replication
 from broker.settings.config import BrokerConfig, LiveConfig
-from remoting.codes import VERSION, MessageSysFlag, RequestCode, ResponseCode
-from remoting.command import JSON, ONEWAY_FLAG, Command
+from remoting.codes import MessageSysFlag, RequestCode, ResponseCode
+from remoting.command import Command
 from remoting.errors import CommandError
-from remoting.headers.registry import SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
+from remoting.headers.registry import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from remoting.properties import PROPERTIES_BYTES_MAX
 from remoting.record import RecordError, split_batch
 from remoting.server import Connection, Handler
-from store.types import PendingRecord, PutResult, PutStatus
+from store.types import PendingRecord
 
 _words = struct.Struct(">II").pack
 _UNIQ_KEY = "\x02UNIQ_KEY\x01"
@@ -42,8 +41,6 @@ _UNIQ_KEY_LENGTH = len(_UNIQ_KEY)
 _NOT_LEADER = int(ResponseCode.NOT_LEADER_FOR_QUEUE)
 # Stores a record; see Replication.append.
 Append = Callable[..., None]
-# Takes a request that this broker cannot serve, and sees to it that it is answered.
-Elsewhere = Callable[[Connection, Command], None]
 # Messages in one batch; at 4 MiB of body a batch of messages with any content has fewer.
 BATCH_MESSAGES_MAX = 65_536
 _FOREVER = float("inf")
@@ -62,30 +59,31 @@ class SendHandlers:
         on_failure: Callable[[], None],
         elsewhere: Elsewhere | None = None,
         prepare: Append | None = None,
+        idempotent: IdempotentSends | None = None,
     ) -> None:
         """`store_host` as records hold it; `on_failure` counts a send that was refused by the store.
 
         `elsewhere` takes what the replication gives back with NOT_LEADER_FOR_QUEUE: it is in no log, and another
-        broker may store it. Without one the client gets that code. `prepare` stores a transaction's half message.
+        broker may store it. Without one the client gets that code. `prepare` stores a transaction's half message;
+        `idempotent` stands in front of the replication.
         """
         self._live = live
         self._checks = checks
         self._append = replication.append
         self._prepare = replication.append if prepare is None else prepare
         self._append_batch = replication.append_batch
-        self._id_prefix = store_host.hex().upper()
         self._new_uniq_key = new_uniq_key
-        self._on_failure = on_failure
-        self._elsewhere = elsewhere
-        self._held = HeldRequests()
-        self.answers: defaultdict[int, int] = defaultdict(int)
+        self._answers = SendAnswers(store_host, on_failure, elsewhere)
+        self.answers = self._answers.counts
         """How often a send was answered with each code."""
+        self._held = HeldRequests()
+        self._idempotent = idempotent
+        # The flags of a send that ask for it, and what a send has anyway when all are to be.
+        self._asks = self._all = 0
         self._config: BrokerConfig | None = None
         self._suffix = ""
         self._body_bytes_max = 0
         self._wait_seconds_max = _FOREVER
-        self._template = b""
-        self._ext: dict[str, str] = {}
         self._reload()
 
     def table(self) -> dict[int, Handler]:
@@ -129,7 +127,7 @@ class SendHandlers:
 
     def _told(self, error: CommandError) -> CommandError:
         """Return a refusal with the fields that every answer to a send has."""
-        error.ext = self._ext
+        error.ext = self._answers.ext
         self.answers[error.code] += 1
         return error
 
@@ -173,13 +171,14 @@ class SendHandlers:
             checks.check_size(len(body), len(properties))
 
         sys_flag = header.sysFlag
+        once = (sys_flag | self._all) & self._asks if level != PREPARED else 0
         if sys_flag & ~CLIENT_SYS_FLAGS:
             sys_flag = check_sys_flag(sys_flag, transaction=level == PREPARED or bool(header.reconsumeTimes))
         record = PendingRecord(
             topic,
             queue_id,
             header.flag,
-            sys_flag | target.sys_flag,
+            sys_flag | target.sys_flag | once,
             header.bornTimestamp,
             connection.peer_host,
             header.reconsumeTimes or 0,
@@ -188,68 +187,33 @@ class SendHandlers:
             properties,
         )
         append = self._append
-        if level > 0:
-            record = waiting(record, level)
-        elif level == PREPARED:
-            append = self._prepare
-        done = partial(self._stored, connection, request, queue_id, uniq_key)
-        if out_ms:
-            record = checks.timed(record, out_ms)
-            done = partial(
-                self._timer_stored, connection, request, queue_id, uniq_key, self._handle(topic, out_ms, uniq_key)
-            )
+        answers = self._answers
+        done = partial(answers.stored_once if once else answers.stored, connection, request, queue_id, uniq_key)
+        if level or out_ms:
+            record, done, append = self._unusual(record, level, out_ms, done)
         if (raw := request.raw_header) is None or len(raw) > len(text) + HEADER_BYTES_FREE:
             done = self._held.hold(request.header_bytes - len(text), done)
-        if request.until:
+        if once and self._idempotent is not None:
+            self._idempotent.append(topic, uniq_key, queue_id, record, done, wait=waits, until=request.until)
+        elif request.until:
             append(record, done, wait=waits, until=request.until)
         else:
             append(record, done, wait=waits)
 
-    def _stored(
-        self, connection: Connection, request: Command, queue_id: int, uniq_key: str, result: PutResult, code: int
-    ) -> None:
-        """Answer one message."""
-        self.answers[code] += 1
-        if code and (code == _NOT_LEADER or result.status is not PutStatus.PUT_OK):
-            self._not_stored(connection, request, result, code)
-        elif request.flag & ONEWAY_FLAG:
-            return
-        elif request.serialize_type == JSON and (key := uniq_key.encode()).isalnum():
-            head = self._template % (
-                code,
-                queue_id,
-                key,
-                result.physical_offset,
-                result.queue_offset,
-                request.opaque,
-            )
-            length = len(head)
-            connection.write(_words(length + 4, length) + head)
-        else:
-            msg_id = f"{self._id_prefix}{result.physical_offset:016X}"
-            self._reply(connection, request, code, queue_id, uniq_key, msg_id, result.queue_offset)
-
-    def _handle(self, topic: str, out_ms: int, uniq_key: str) -> str | None:
+    def _unusual(
+        self, record: PendingRecord, level: int, out_ms: int, done: "partial[None]"
+    ) -> tuple[PendingRecord, "partial[None]", Append]:
+        """Return what is stored of a message that is not delivered at once, who answers it, and who stores it."""
+        if level == PREPARED:
+            return record, done, self._prepare
+        if level:
+            return waiting(record, level), done, self._append
         config = self._live.broker
-        return recall_handle(topic, config.name(), out_ms, uniq_key) if config.recallMessageEnable else None
-
-    def _timer_stored(
-        self,
-        connection: Connection,
-        request: Command,
-        queue_id: int,
-        uniq_key: str,
-        handle: str | None,
-        result: PutResult,
-        code: int,
-    ) -> None:
-        """Answer one timer message, with what it can be recalled by."""
-        self.answers[code] += 1
-        if code and (code == _NOT_LEADER or result.status is not PutStatus.PUT_OK):
-            self._not_stored(connection, request, result, code)
-            return
-        msg_id = f"{self._id_prefix}{result.physical_offset:016X}"
-        self._reply(connection, request, code, queue_id, uniq_key, msg_id, result.queue_offset, handle)
+        handle = (
+            recall_handle(record.topic, config.name(), out_ms, done.args[3]) if config.recallMessageEnable else None
+        )
+        told = partial(self._answers.timer_stored, *done.args, handle)
+        return self._checks.timed(record, out_ms), told, self._append
 
     def _send_batch(self, connection: Connection, request: Command, header: SendMessageRequestHeader) -> None:
         if self._live.broker is not self._config:
@@ -269,9 +233,14 @@ class SendHandlers:
         records = self._records_of(connection, request, header, target, queue_id)
         at = outer.find(_UNIQ_KEY)
         uniq_key = outer[at + _UNIQ_KEY_LENGTH :].partition("\x02")[0] if at >= 0 else None
-        done = partial(self._batch_stored, connection, request, queue_id, uniq_key)
+        once = (header.sysFlag | self._all) & self._asks
+        answers = self._answers
+        done = partial(answers.stored_once if once else answers.batch_stored, connection, request, queue_id, uniq_key)
         done = self._held.hold(request.header_bytes, done)
-        self._append_batch(records, done, wait=waits, until=request.until)
+        if once and self._idempotent is not None:
+            self._idempotent.append_batch(header.topic, queue_id, records, done, wait=waits, until=request.until)
+        else:
+            self._append_batch(records, done, wait=waits, until=request.until)
 
     def _records_of(
         self,
@@ -284,6 +253,7 @@ class SendHandlers:
         """Unpack a batch; each message keeps the properties that the client gave it, as RocketMQ does."""
         topic, born, host = header.topic, header.bornTimestamp, connection.peer_host
         sys_flag = check_sys_flag(header.sysFlag) & ~int(MessageSysFlag.COMPRESSED) | target.sys_flag
+        sys_flag |= (header.sysFlag | self._all) & self._asks
         records = []
         try:
             for flag, body, properties in split_batch(request.body):
@@ -303,69 +273,18 @@ class SendHandlers:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
         return records
 
-    def _batch_stored(
-        self,
-        connection: Connection,
-        request: Command,
-        queue_id: int,
-        uniq_key: str | None,
-        results: list[PutResult],
-        code: int,
-    ) -> None:
-        """Answer a batch: all offset ids, and the first queue offset."""
-        self.answers[code] += 1
-        first = results[0]
-        if code and (code == _NOT_LEADER or first.status is not PutStatus.PUT_OK):
-            self._not_stored(connection, request, first, code)
-            return
-        msg_ids = ",".join([f"{self._id_prefix}{result.physical_offset:016X}" for result in results])
-        self._reply(connection, request, code, queue_id, uniq_key, msg_ids, first.queue_offset)
-
-    def _not_stored(self, connection: Connection, request: Command, result: PutResult, code: int) -> None:
-        """Hand a send on that only another broker can store; refuse any other."""
-        if code == _NOT_LEADER and self._elsewhere is not None:
-            self._elsewhere(connection, request)
-            return
-        self._on_failure()
-        connection.reply(request, Command.response(code, remark_of(result.status), ext=self._ext))
-
-    def _reply(
-        self,
-        connection: Connection,
-        request: Command,
-        code: int,
-        queue_id: int,
-        uniq_key: str | None,
-        msg_id: str,
-        queue_offset: int,
-        handle: str | None = None,
-    ) -> None:
-        header = SendMessageResponseHeader(
-            msgId=msg_id, queueId=queue_id, queueOffset=queue_offset, transactionId=uniq_key, recallHandle=handle
-        )
-        connection.reply(request, Command.response(code, header=header, ext=self._ext))
-
     def _reload(self) -> None:
         """Make what depends on the configuration only."""
         self._config = config = self._live.broker
+        self._asks = IDEMPOTENT_FLAG if config.enableIdempotentProducer and self._idempotent is not None else 0
+        self._all = IDEMPOTENT_FLAG if config.idempotentForAllProducers else 0
         traced = "true" if config.traceOn else "false"
-        self._ext = {"MSG_REGION": config.regionId, "TRACE_ON": traced}
+        self._answers.reconfigure(config)
         self._suffix = (
             f"MSG_REGION\x01{config.regionId}\x02TRACE_ON\x01{traced}\x02CLUSTER\x01{config.brokerClusterName}\x02"
         )
         self._body_bytes_max = self._live.store.maxMessageSize
         self._wait_seconds_max = config.waitTimeMillsInSendQueue / 1000 if config.brokerFastFailureEnable else _FOREVER
-        region = orjson.dumps(config.regionId).replace(b"%", b"%%")
-        self._template = (
-            b'{"code":%d,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"'
-            + self._id_prefix.encode()
-            + b'%016X","TRACE_ON":"'
-            + traced.encode()
-            + b'","MSG_REGION":'
-            + region
-            + b',"queueOffset":"%d"},"flag":1,"language":"JAVA","opaque":%d,'
-            b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
-        )
 
 
 def _waited_too_long(connection: Connection, request: Command) -> CommandError:

@@ -167,6 +167,10 @@ class RaftReplication:
         size = sum([len(record.body) + len(record.properties) + RECORD_OVERHEAD_BYTES for record in records])
         self._take(TakenRecords(records, done, size, until or _FOREVER))
 
+    def confirm(self, stored: PutResult, done: Done, *, wait: bool = True) -> None:  # noqa: ARG002 # as the others
+        """Tell that a record that is in the queues is safe: only what is committed comes there (R12)."""
+        done(stored, _SUCCESS)
+
     async def drain(self, timeout_seconds: float) -> bool:
         """Take nothing more and return when the fate of everything taken is known; False when that took too long."""
         self._stopped = True

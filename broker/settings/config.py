@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.settings.foreign_keys import KEYS
+from broker.settings.idempotent_keys import IdempotentKeys, check_idempotent
 from broker.settings.pair_keys import SYNC_MASTER, ClassicKeys, check_classic
 from broker.settings.raft_keys import RaftKeys, check_group
 from remoting.admission import check_networks
@@ -32,7 +33,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(RaftKeys, ClassicKeys):
+class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys):
     """Keys of RocketMQ's BrokerConfig and NettyServerConfig that are honoured; times are in milliseconds."""
 
     # Who and where.
@@ -129,6 +130,7 @@ class BrokerConfig(RaftKeys, ClassicKeys):
             check_group(self, self.group_name())
         else:
             check_classic(self, self.brokerId)
+        check_idempotent(self)
         for key in _POSITIVE:
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")

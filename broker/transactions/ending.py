@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from broker.context import BrokerContext
 from broker.messages.delay_queue import Cancellable
 from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
-from broker.messages.send import Elsewhere
+from broker.messages.send_answers import Elsewhere
 from broker.messages.send_checks import remark_of
 from broker.replication import Replication
 from broker.transactions.halves import Half, HalfTable

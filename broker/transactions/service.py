@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from broker.context import BrokerContext, Tables
-from broker.messages.send import Elsewhere
+from broker.messages.send_answers import Elsewhere
 from broker.replication import Done, Replication
 from broker.transactions.checker import Checker
 from broker.transactions.counts import TransactionCounts

@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from chaos.load.errors import outcome
 from chaos.load.recorder import Recorder
 from client.api import BrokerApi, PullAnswer, PullRequest, PullStatus
 from client.nameservers import NameServers
@@ -16,7 +17,7 @@ from pipeline.history.body import Tag, digest, make_body, read_tag
 from pipeline.history.rows import UNKNOWN, Act, Kind, Op, Read
 from remoting.bodies.registry import MessageQueue
 from remoting.client import RemotingClient
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import MessageSysFlag, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import HeaderError, RemotingError, ResponseError
 from remoting.headers.registry import SendMessageRequestHeaderV2
@@ -31,6 +32,8 @@ TIMEOUT_S = 3.0
 BROKER = "broker-a"
 # An address that could not be reached is tried again after this at the latest.
 BACKOFF_S_MAX = 0.1
+# Before an idempotent send is made again.
+AGAIN_S = 0.02
 READ_BYTES = 4 * 1024 * 1024
 
 # What a lock says that was not granted.
@@ -119,6 +122,30 @@ class LoadClient:
             return found
 
         return await self._do(self._begin_send(address, topic, queue, tag, body, self._process), told)
+
+    async def send_once(self, leaders: Leaders, topic: str, queue: int, tag: Tag, rest: bytes, patience_s: float) -> Op:
+        """Send a message again and again, as an idempotent one, until somebody says where it stands, for so long."""
+        body = make_body(tag, rest)
+
+        async def told() -> dict[str, Any]:
+            loop = asyncio.get_running_loop()
+            until, unsure = loop.time() + patience_s, None
+            while True:
+                address = leaders.address
+                request = self._request(topic, queue, RequestCode.SEND_MESSAGE_V2, _named(tag), body, once=True)
+                try:
+                    (found,) = await self._stored(address, request, 1)
+                    return found
+                except _NO_ANSWER as error:
+                    leaders.failed(address)
+                    # What one attempt left open, a later one's refusal does not settle.
+                    if unsure is None or outcome(error) is not Kind.FAIL:
+                        unsure = error
+                    if loop.time() >= until:
+                        raise unsure from error
+                await asyncio.sleep(AGAIN_S)
+
+        return await self._do(self._begin_send(leaders.address, topic, queue, tag, body, self._process), told)
 
     async def send_batch(
         self, address: str, topic: str, queue: int, tags: Sequence[Tag], rest: bytes = b""
@@ -245,14 +272,16 @@ class LoadClient:
         """Do and record anything else: `told` returns what its answer adds to the operation."""
         return await self._do(self._begin(act, address, **fields), told)
 
-    def _request(self, topic: str, queue: int, code: int, properties: str, body: bytes) -> Command:
+    def _request(
+        self, topic: str, queue: int, code: int, properties: str, body: bytes, *, once: bool = False
+    ) -> Command:
         header = SendMessageRequestHeaderV2(
             producerGroup=f"chaos-{self.name}",
             topic=topic,
             defaultTopic=AUTO_CREATE_TOPIC,
             defaultTopicQueueNums=4,
             queueId=queue,
-            sysFlag=0,
+            sysFlag=int(MessageSysFlag.IDEMPOTENT) if once else 0,
             bornTimestamp=1,
             flag=0,
             properties=properties,

@@ -76,6 +76,12 @@ _RAFT = (
     _make("kill", "Members die at once and come back.", ("kill-leader", "kill-follower", "kill-minority", "kill-all")),
     _make("pause", "Members stand still and wake up with old views.", ("pause-leader", "pause-follower", "pause-kill")),
     _make(
+        "once",
+        "Senders repeat idempotent sends until they are answered: each must stand once.",
+        ("kill-leader", "pause-leader", "isolate-leader", "kill-all"),
+        ("once",),
+    ),
+    _make(
         "partition",
         "Links are cut: the leader or a follower alone, one direction, a ring of majorities, again and again.",
         (

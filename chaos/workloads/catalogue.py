@@ -7,11 +7,13 @@ from chaos.workloads.admin import AdminWorkload
 from chaos.workloads.bank import BankWorkload
 from chaos.workloads.groups import GroupsWorkload
 from chaos.workloads.offsets import OffsetsWorkload
+from chaos.workloads.once import OnceWorkload
 from chaos.workloads.orderly import OrderlyWorkload
 from chaos.workloads.send import SendWorkload
 
 WORKLOADS: Mapping[str, Callable[[], Workload]] = {
     "send": SendWorkload,
+    "once": OnceWorkload,
     "groups": GroupsWorkload,
     "orderly": OrderlyWorkload,
     "offsets": OffsetsWorkload,

@@ -11,13 +11,18 @@ from client.message import Message, SendResult, batch_body, check_batch, check_m
 from client.replies import REPLY, ReplyMessage
 from client.retry import retriable
 from remoting.bodies.registry import MessageQueue
-from remoting.codes import RequestCode
+from remoting.codes import MessageSysFlag, RequestCode
 from remoting.command import Command
-from remoting.errors import RemotingError
+from remoting.errors import InvokeError, RemotingError
 from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.msgid import UniqKeys
 from remoting.properties import PROPERTY_MESSAGE_TYPE
 from remoting.topics import AUTO_CREATE_TOPIC
+
+_IDEMPOTENT = int(MessageSysFlag.IDEMPOTENT)
+# Of what is left of a send's time when an attempt's outcome is unknown, the part that belongs to the same broker group:
+# it alone can tell a repetition. What is left then is for others, at the price of a message that may be stored twice.
+STAY_SHARE = 0.75
 
 Selector = Callable[[list[MessageQueue], Message, Any], MessageQueue]
 
@@ -45,6 +50,8 @@ class Outgoing:
         "queue",
         "selector",
         "started",
+        "stay_until",
+        "stay_with",
         "sys_flag",
         "topic",
     )
@@ -72,6 +79,9 @@ class Outgoing:
         self.avoid: str | None = None
         # The topic did not exist when the last attempt began.
         self.assumed = False
+        # Until then only this broker group is asked: it may have the message, and knows.
+        self.stay_with = ""
+        self.stay_until = 0.0
         # Some attempt had an unknown end: whatever the later ones say, a broker may have the message.
         self.may_be_stored = False
 
@@ -83,7 +93,8 @@ class Outgoing:
             defaultTopic=AUTO_CREATE_TOPIC,
             defaultTopicQueueNums=default_queues,
             queueId=queue.queueId,
-            sysFlag=self.sys_flag,
+            # Nobody repeats what is sent one way.
+            sysFlag=self.sys_flag & ~_IDEMPOTENT if oneway else self.sys_flag,
             bornTimestamp=self.born_ms,
             flag=self.flag,
             properties=self.properties,
@@ -94,12 +105,28 @@ class Outgoing:
         )
         return Command.request(self.code, header, self.body, oneway=oneway)
 
-    def preferred(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """Return the queues to choose among: a reply first goes to the broker that its request came from."""
-        message = self.message
-        if type(message) is not ReplyMessage or self.attempts:
-            return queues
-        return [queue for queue in queues if queue.brokerName == message.broker] or queues
+    def failed(self, queue: MessageQueue, error: BaseException) -> None:
+        """Note how an attempt ended: an idempotent one of unknown outcome is repeated where it was made at first."""
+        unknown = may_be_stored(error)
+        self.failed_broker = queue.brokerName
+        self.avoid = self.address if isinstance(error, InvokeError) and error.reroute else None
+        self.may_be_stored |= unknown
+        if unknown and self.sys_flag & _IDEMPOTENT and not self.stay_until:
+            now = time.monotonic()
+            self.stay_with, self.stay_until = queue.brokerName, now + (self.deadline - now) * STAY_SHARE
+
+    def choice(self, queues: Sequence[MessageQueue]) -> tuple[Sequence[MessageQueue], str | None]:
+        """Return among which queues the next attempt chooses, and which broker it leaves alone.
+
+        A reply first goes to the broker that its request came from.
+        """
+        own: Sequence[MessageQueue] = ()
+        if self.stay_until > time.monotonic():
+            if own := [queue for queue in queues if queue.brokerName == self.stay_with]:
+                return own, None
+        elif type(self.message) is ReplyMessage and not self.attempts:
+            own = [queue for queue in queues if queue.brokerName == self.message.broker]
+        return own or queues, self.failed_broker
 
     def again(self, error: BaseException) -> bool:
         """Tell whether another attempt is right after `error`.
@@ -133,8 +160,11 @@ class Outgoing:
 class Packer:
     """Makes an Outgoing of what the application sends: checks, ids, compression."""
 
-    def __init__(self, keys: UniqKeys, *, compress_over: int, body_bytes_max: int, codec: Codec) -> None:
+    def __init__(
+        self, keys: UniqKeys, *, compress_over: int, body_bytes_max: int, codec: Codec, idempotent: bool = True
+    ) -> None:
         self._keys = keys
+        self._asks = _IDEMPOTENT if idempotent else 0
         self._compress_over = compress_over
         self._body_bytes_max = body_bytes_max
         self._codec = codec
@@ -152,7 +182,7 @@ class Packer:
                 body, sys_flag = packed, compressed_flag(self._codec)
         properties = message.properties_text(msg_id)
         code = RequestCode.SEND_REPLY_MESSAGE_V2 if _is_reply(message) else RequestCode.SEND_MESSAGE_V2
-        return Outgoing(message, code, msg_id, properties, body, sys_flag)
+        return Outgoing(message, code, msg_id, properties, body, sys_flag | self._asks)
 
     def _pack_batch(self, messages: Sequence[Message]) -> Outgoing:
         check_batch(messages, self._body_bytes_max)
@@ -163,7 +193,7 @@ class Packer:
         first = messages[0]
         # The header's properties are the whole batch's: only `wait` is.
         properties = f"WAIT\x01{'true' if first.wait else 'false'}\x02"
-        return Outgoing(first, RequestCode.SEND_BATCH_MESSAGE, ",".join(ids), properties, body, 0)
+        return Outgoing(first, RequestCode.SEND_BATCH_MESSAGE, ",".join(ids), properties, body, self._asks)
 
 
 def _is_reply(message: Message) -> bool:

@@ -16,7 +16,6 @@ from client.errors import (
     RouteError,
     SendBacklogFull,
     SendFailed,
-    may_be_stored,
 )
 from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
 from client.instance import ClientInstance
@@ -51,7 +50,8 @@ class Producer(Requester):
     `send_timeout` (s) bounds a send with all its attempts; `retries` is how often an attempt that reached a broker
     is repeated (with 0, not even an unreachable one is tried again); bodies longer than `compress_over` bytes are
     compressed by `codec`; `latency_tolerance` leaves slow brokers alone for a while; a topic that does not exist is
-    created with `default_topic_queues` queues where brokers allow it. `close` waits for what is on its way.
+    created with `default_topic_queues` queues where brokers allow it. `idempotent` asks brokers to answer a repeated
+    attempt with the first one's result. `close` waits for what is on its way.
     """
 
     noun = "producer"
@@ -68,6 +68,7 @@ class Producer(Requester):
         max_message_bytes: int = BODY_BYTES_MAX,
         default_topic_queues: int = 4,
         latency_tolerance: bool = False,
+        idempotent: bool = True,
         in_flight_max: int = IN_FLIGHT_MAX,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         instance_name: str | None = None,
@@ -88,7 +89,7 @@ class Producer(Requester):
         self._default_queues = default_topic_queues
         self._latency = LatencyTable(SystemClock()) if latency_tolerance else None
         self._picker = QueuePicker(self._latency)
-        self._pack_options = (compress_over, max_message_bytes, codec)
+        self._pack_options = (compress_over, max_message_bytes, codec, idempotent)
         self._packer: Packer | None = None
         self._flight = Flight(in_flight_max, in_flight_bytes_max, self.instance.flight)
         self._drained: asyncio.Future[None] | None = None
@@ -99,8 +100,9 @@ class Producer(Requester):
         # Brokers are contacted with the first message to each.
         await self.instance.enter()
         self._undo.push_async_callback(self.instance.leave)
-        over, most, codec = self._pack_options
-        packer = Packer(UniqKeys(self.instance.ip), compress_over=over, body_bytes_max=most, codec=codec)
+        over, most, codec, once = self._pack_options
+        keys = UniqKeys(self.instance.ip)
+        packer = Packer(keys, compress_over=over, body_bytes_max=most, codec=codec, idempotent=once)
         self.instance.add_producer(self.group)
         self._undo.push_async_callback(self.instance.remove_producer, self.group)
         self._loop = asyncio.get_running_loop()
@@ -252,7 +254,7 @@ class Producer(Requester):
             except Exception as error:
                 raise MessageRefused(f"the queue selector failed: {type(error).__name__}: {error}") from error
             out.queue = selected(chosen, route.write_queues)
-        return out.queue or self._picker.pick(out.topic, out.preferred(route.write_queues), out.failed_broker)
+        return out.queue or self._picker.pick(out.topic, *out.choice(route.write_queues))
 
     def _address(self, route: TopicRoute, queue: MessageQueue, avoid: str | None) -> str:
         address = route.for_writing(queue.brokerName, avoid)
@@ -350,9 +352,7 @@ class Producer(Requester):
         return await self._routes.find_for_send(out.topic, self._default_queues)
 
     def _note_failure(self, out: Outgoing, queue: MessageQueue, error: BaseException) -> None:
-        out.failed_broker = queue.brokerName
-        out.avoid = out.address if isinstance(error, InvokeError) and error.reroute else None
-        out.may_be_stored |= may_be_stored(error)
+        out.failed(queue, error)
         self._picker.failed(queue.brokerName, error)
 
     def _has_other_broker(self, out: Outgoing) -> bool:

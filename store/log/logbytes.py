@@ -27,6 +27,11 @@ class LogBytes:
         return self._log.flushed
 
     @property
+    def dispatched(self) -> int:
+        """The position behind the last record that is in queues and index."""
+        return self._log.dispatched
+
+    @property
     def min_physical(self) -> int:
         """The position of the first record that is kept."""
         return self._log.min_position

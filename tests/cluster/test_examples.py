@@ -2,9 +2,12 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,10 +24,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
-def run(program: Path, cluster: LocalCluster) -> str:
+def run(program: Path, cluster: LocalCluster, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, str(program)],
-        env={**os.environ, "NAMESRV_ADDR": cluster.address, "FLIGHTS": "1500"},
+        env={**os.environ, "NAMESRV_ADDR": cluster.address, "FLIGHTS": "1500", **environment},
         capture_output=True,
         text=True,
         timeout=90,
@@ -35,7 +38,13 @@ def run(program: Path, cluster: LocalCluster) -> str:
 
 
 def test_every_example_is_run_here() -> None:
-    tested = {"quickstart_async.py", "quickstart_sync.py", "flights_by_origin.py", "request_reply.py"}
+    tested = {
+        "quickstart_async.py",
+        "quickstart_sync.py",
+        "flights_by_origin.py",
+        "request_reply.py",
+        "idempotent_payments.py",
+    }
     with_spark = {"spark_wordcount.py"}  # tests/spark/test_examples_spark.py
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested | with_spark
 
@@ -65,3 +74,18 @@ def test_request_reply(cluster: LocalCluster) -> None:
         output = run(EXAMPLES / "request_reply.py", cluster)
         assert [line.rpartition(" ")[2] for line in output.splitlines()[:3]] == ["6", "42", "0"]
         assert "no reply: no reply to the request to topic sums came within 1 s; it was stored" in output
+
+
+def test_idempotent_payments(cluster: LocalCluster) -> None:
+    """Twice, while the broker is frozen until attempts have ended, with their requests in its socket, and killed."""
+    for _ in range(2):
+        with ThreadPoolExecutor() as threads:
+            running = threads.submit(run, EXAMPLES / "idempotent_payments.py", cluster, PAYMENTS="800")
+            time.sleep(1.5)
+            cluster.broker.signal(signal.SIGSTOP)
+            time.sleep(11.0)
+            cluster.broker.signal(signal.SIGCONT)
+            time.sleep(0.3)
+            cluster.broker.kill()
+            cluster.broker.start()
+            assert running.result().endswith("paid 800, lost 0, booked twice 0\n")

@@ -8,8 +8,8 @@ import pytest
 from broker import replication as module
 from broker.replication import LocalReplication
 from remoting.codes import ResponseCode
-from store.types import PutResult
-from tests.parts.replication_parts import REFUSED, SIZE, Answers, FakeStore, record, turn
+from store.types import PutResult, PutStatus
+from tests.parts.replication_parts import REFUSED, SIZE, Answers, FakeStore, answered, record, turn
 
 
 def make(
@@ -227,3 +227,37 @@ async def test_who_copies_the_log_is_told_of_each_write_before_anybody_is_answer
     await turn()
     assert told == [(2 * SIZE, 0)]
     assert answers.codes == [0, 0, ResponseCode.SERVICE_NOT_AVAILABLE]
+
+
+async def test_what_stands_already_is_told_as_safe_once_it_is_on_the_disk() -> None:
+    store, answers, again, eager = FakeStore(), Answers(), Answers(), Answers()
+    replication = make(store, sync=True, timeout=0.01)
+    replication.append(record(), answers)
+    await turn()
+    stands = PutResult(PutStatus.PUT_OK, 0, 0, SIZE, 0, SIZE)
+    replication.confirm(stands, again)
+    replication.confirm(stands, eager, wait=False)
+    replication.append(record(), answers)
+    await turn()
+    assert (answers.codes, again.codes, eager.codes) == ([], [], [0])
+    assert store.end == 2 * SIZE
+    assert await answered(again) == [ResponseCode.FLUSH_DISK_TIMEOUT]
+    replication.confirm(stands, again)
+    replication.flushed_in_thread(SIZE)
+    assert await answered(again, 2) == [ResponseCode.FLUSH_DISK_TIMEOUT, 0]
+    # On the disk, or where nobody waits for that: at once.
+    replication.confirm(stands, again)
+    make(FakeStore()).confirm(stands, again)
+    assert again.codes[2:] == [0, 0]
+    store.refused = "full"
+    replication.confirm(stands._replace(end=2 * SIZE), again)
+    assert again.codes[4:] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+
+
+async def test_a_failed_write_is_told_of_what_stands_already_too() -> None:
+    store, answers = FakeStore(), Answers()
+    replication = make(store, sync=True)
+    replication.confirm(PutResult(PutStatus.PUT_OK, 0, 0, SIZE, 0, SIZE), answers)
+    store.broken = True
+    await turn()
+    assert (answers.codes, answers.results) == ([14], [PutResult(PutStatus.SERVICE_NOT_AVAILABLE)])

@@ -10,6 +10,7 @@ import pytest
 from broker.master_slave.sync_replication import SyncReplication
 from broker.settings.pair_keys import ClassicKeys
 from remoting.codes import ResponseCode
+from store.types import PutResult, PutStatus
 from tests.parts.replication_parts import REFUSED, SIZE, Answers, FakeStore, answered, record, turn
 
 DISK = int(ResponseCode.FLUSH_DISK_TIMEOUT)
@@ -309,3 +310,39 @@ async def test_a_later_turn_expires_at_its_own_time() -> None:
     assert await answered(first) == [SLAVE]
     assert await answered(second) == [SLAVE]
     assert now() - sent_at >= 0.03
+
+
+async def confirmed(parts: Parts, end: int) -> Answers:
+    """Ask about a record that ends there, as a repeated send does."""
+    answers = Answers()
+    parts.replication.confirm(PutResult(PutStatus.PUT_OK, end - SIZE, 0, SIZE, 0, end), answers)
+    await turn()
+    return answers
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_what_stands_already_is_told_as_safe_when_a_slave_has_it(sync: bool) -> None:
+    parts = Parts(0, sync=sync)
+    sent = await parts.send()
+    again = await confirmed(parts, SIZE)
+    assert sent.codes == again.codes == []
+    parts.slaves.now(SIZE)
+    if sync:
+        assert again.codes == []
+        await parts.flush(SIZE)
+    assert sent.codes == again.codes == [0]
+    # Nothing more will come of a slave that has everything.
+    assert (await confirmed(parts, SIZE)).codes == [0]
+    assert parts.store.end == SIZE
+
+
+async def test_what_stands_already_is_told_as_a_new_one_would_be() -> None:
+    parts = Parts(0, slaveTimeout=10)
+    sent = await parts.send()
+    assert await answered(sent) == [SLAVE]
+    assert await answered(await confirmed(parts, SIZE)) == [SLAVE]
+    parts.slaves.now(None)
+    assert (await confirmed(parts, SIZE)).codes == [ALONE]
+    parts.store.broken = True
+    parts.store.refused = "full"
+    assert (await confirmed(parts, SIZE)).codes == [ResponseCode.SERVICE_NOT_AVAILABLE]

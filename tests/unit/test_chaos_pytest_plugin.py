@@ -127,7 +127,7 @@ def test_named_scenario_must_exist(pytester: pytest.Pytester, asked: list[tuple[
     ("asked_for", "what", "known"),
     [
         ("faults=('power-loss-all',)", "no fault is called 'power-loss-all'", "power-all"),
-        ("workloads=('sends', 'groups')", "no workload is called 'sends'", "send, groups"),
+        ("workloads=('sends', 'groups')", "no workload is called 'sends'", "send, once, groups"),
         ("mode='raftt'", "no mode is called 'raftt'", "raft, raft-async"),
         ("'kill', faults=('kil',)", "no fault is called 'kil'", "power-all"),
     ],

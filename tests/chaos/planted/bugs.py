@@ -63,6 +63,8 @@ _ALL = (
          "storing:leave_messages_out_of_the_index", "calm", "B11"),
     _bug("appended-twice", "one attempt to send is appended twice",
          "answering:append_retries_again", "calm", "A6"),
+    _bug("sends-forgotten", "of idempotent sends a member knows only those that came to itself",
+         "sending:forget_others_sends", "once", "A6"),
     _bug("refused-and-stored", "a send is refused and stored all the same",
          "answering:refuse_what_is_stored", "calm", "A5", "B10"),
     _bug("wrong-offset-told", "an acknowledgement names another offset",

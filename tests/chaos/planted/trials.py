@@ -14,6 +14,7 @@ from chaos.load.workload import Load, Plain, opened, pause, start_senders
 from chaos.runs.scenario import Scenario, promised
 from chaos.runs.schedule import Planned, Schedule
 from chaos.workloads.groups import GROUP as WORKERS
+from chaos.workloads.once import OnceWorkload
 from chaos.workloads.orderly import GROUP as ORDERLY
 from pipeline.history.rows import Act
 
@@ -121,6 +122,17 @@ TRIALS: Mapping[str, Trial] = {
             "cut-leader",
             "The leader is cut off and goes on taking messages; another one is elected.",
             (("isolate-leader", 2000, 4000), ("isolate-leader", 4500, 4000)),
+        ),
+        _trial(
+            "once",
+            "Idempotent sends are repeated until they are answered; the leader is killed, frozen and cut off.",
+            (
+                ("kill-leader", 1500, 1500),
+                ("pause-leader", 3000, 2500),
+                ("isolate-leader", 4500, 4000),
+                ("kill-leader", 6000, 1500),
+            ),
+            (OnceWorkload,),
         ),
         _trial(
             "cut-follower",

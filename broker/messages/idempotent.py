@@ -1,0 +1,277 @@
+"""Idempotent sends: a send that is repeated with the same UNIQ_KEY is answered with the first one's result.
+
+In front of the replication of sends that ask for it. Three places know a send: `_flying`, from the moment when it is
+handed to the log until its fate is told; the table of recent keys, from the moment when its record has come into the
+queues; and the log itself, where the record says topic, key, place and who stored it. What is in the log of a follower
+or a slave comes into its table in the same way, and a new leader serves only when everything in its log has (R12): so
+it knows what the one before it stored, whether that was answered or not.
+
+A hash leads to positions only; an answer is given for a record that was read there, and whose topic and key are those
+of the send. The record of a delayed or prepared message names its real topic and queue.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from broker.messages.recent_records import (
+    IDEMPOTENT_FLAG,
+    LogReads,
+    RecordReads,
+    begin_of,
+    first_record,
+    keys_in_piece,
+    next_record,
+)
+from broker.replication import Confirming
+from broker.settings.idempotent_keys import IdempotentKeys
+from remoting.codes import ResponseCode
+from remoting.message import MessageExt
+from remoting.msgid import offset_msg_id
+from remoting.properties import PROPERTY_UNIQ_KEY, find_property
+from runtime.clock import Clock
+from runtime.figures import Figure, counter, gauge
+from store.derived.recentkeys import RecentKeys
+from store.types import Dispatched, PendingRecord, PutResult, PutStatus
+
+_log = logging.getLogger(__name__)
+
+# Repetitions that wait for a send that is on its way, of all sends together. A client has one at a time.
+WAITING_MAX = 10_000
+# Between two words about how far the start is.
+PROGRESS_SECONDS = 2.0
+_OK = PutStatus.PUT_OK
+_UNIQ_KEY = f"{PROPERTY_UNIQ_KEY}\x01".encode()
+_PARTLY = "some messages of this batch were stored before, and others were not: it is no repetition of one send"
+
+Answer = Callable[[Any, int], None]
+"""What a send's handler is told: a PutResult, a batch's list of them, a FirstResult or why not (text); and the code."""
+
+
+class FirstResult(NamedTuple):
+    """What the first of several equal sends was answered with."""
+
+    queue_id: int
+    queue_offset: int
+    msg_id: str
+    """The offset id; of a batch all of them, with commas."""
+
+
+class KeptStore(RecordReads, LogReads, Protocol):
+    """What is needed of the store."""
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind the last message of a queue."""
+        ...
+
+
+class _Flying:
+    """A send that was handed to the log."""
+
+    __slots__ = ("queue_id", "waiting")
+
+    def __init__(self, queue_id: int) -> None:
+        self.queue_id = queue_id
+        self.waiting: list[Answer] = []
+
+
+class IdempotentSends:
+    """For the broker's loop."""
+
+    def __init__(
+        self, replication: Confirming, store: KeptStore, store_host: bytes, clock: Clock, keys: IdempotentKeys
+    ) -> None:
+        """`store_host` as records hold it; `keys`: of the bounds those count that hold at the start."""
+        self._replication = replication
+        self._store = store
+        self._clock = clock
+        self._store_host = store_host
+        self._window_ms = 1000 * keys.idempotentWindowSeconds
+        self.keys_max = keys.idempotentKeysMax
+        self.keys = RecentKeys(self.keys_max, self._window_ms)
+        self._flying: dict[tuple[str, str], _Flying] = {}
+        self._waiting = 0
+        self.repeated = 0
+        """How many sends were answered with an earlier one's result."""
+
+    def dispatched(self, batch: Sequence[Dispatched]) -> None:
+        """Remember what has come into the queues, of the sends that were promised it."""
+        add = self.keys.add
+        for entry in batch:
+            if entry[9] & IDEMPOTENT_FLAG and entry[7]:
+                add(entry[7], entry[3], entry[6])
+
+    def measures(self) -> Iterator[Figure]:
+        """Yield its metrics."""
+        yield counter("raftmq_sends_repeated_total", "Sends answered with an earlier one's result", self.repeated)
+        yield gauge("raftmq_idempotent_keys", "Sends that are remembered, to tell repeated ones", len(self.keys))
+        yield gauge("raftmq_idempotent_keys_limit", "How many are remembered at most", self.keys_max)
+
+    def figures(self) -> dict[str, str]:
+        """Return its figures of code 28."""
+        return {
+            "idempotentKeys": str(len(self.keys)),
+            "idempotentKeysMax": str(self.keys_max),
+            "idempotentSendsRepeated": str(self.repeated),
+        }
+
+    async def read_tail(self, end: int, threads: Executor) -> None:
+        """Fill the table from the log, whose records up to `end` are in the queues; before anything else comes there.
+
+        Takes a second for some hundred MiB of the window.
+        """
+        loop, store = asyncio.get_running_loop(), self._store
+        began = time.monotonic()
+        since = self._clock.now_ms() - self._window_ms
+        position = start = await loop.run_in_executor(threads, begin_of, store, end, since)
+        told = began
+        while position < end:
+            found, position = await loop.run_in_executor(threads, keys_in_piece, store, position, end)
+            for key, at, stored in found:
+                self.keys.add(key, at, stored)
+            if (now := time.monotonic()) - told > PROGRESS_SECONDS:
+                told = now
+                _log.info("idempotent sends: read the log from %d to %d of %d", start, position, end)
+        if self.keys:
+            took = time.monotonic() - began
+            _log.info("idempotent sends: %d keys of the last %d bytes, in %.1f s", len(self.keys), end - start, took)
+
+    def append(
+        self,
+        topic: str,
+        uniq_key: str,
+        queue_id: int,
+        record: PendingRecord,
+        done: Answer,
+        *,
+        wait: bool,
+        until: float,
+    ) -> None:
+        """Store a record, unless one of this topic and key is stored already or on its way: then `done` is told of it.
+
+        `topic` and `queue_id`: where it goes in the end, and what the answer says.
+        """
+        if not uniq_key:
+            self._replication.append(record, done, wait=wait, until=until)
+            return
+        name = (topic, uniq_key)
+        if self._parked(name, done):
+            return
+        first = self._first(topic, uniq_key)
+        if first is not None:
+            self._confirm(first, first, _result(first), done, wait)
+            return
+        self._flying[name] = _Flying(queue_id)
+        self._replication.append(record, partial(self._ended, name, done), wait=wait, until=until)
+
+    def append_batch(
+        self, topic: str, queue_id: int, records: Sequence[PendingRecord], done: Answer, *, wait: bool, until: float
+    ) -> None:
+        """Store the records of one batch, unless they are; as append(). Refused (a text) when some of them are."""
+        keys = [find_property(record.properties, _UNIQ_KEY) for record in records]
+        if not keys[0]:
+            self._replication.append_batch(records, done, wait=wait, until=until)
+            return
+        name = (topic, keys[0].decode("utf-8", "replace"))
+        if self._parked(name, done):
+            return
+        first = self._first(*name)
+        if first is not None:
+            found = self._rest(first, topic, keys)
+            if found is None:
+                done(_PARTLY, ResponseCode.MESSAGE_ILLEGAL)
+            else:
+                ids, last = found
+                self._confirm(first, last, _result(first)._replace(msg_id=ids), done, wait)
+            return
+        if keys[-1] and self._first(topic, keys[-1].decode("utf-8", "replace")) is not None:
+            done(_PARTLY, ResponseCode.MESSAGE_ILLEGAL)
+            return
+        self._flying[name] = _Flying(queue_id)
+        self._replication.append_batch(records, partial(self._ended, name, done), wait=wait, until=until)
+
+    def _parked(self, name: tuple[str, str], done: Answer) -> bool:
+        """Have a send wait for one that is on its way; False when there is none. Raises CommandError (SYSTEM_BUSY)."""
+        flying = self._flying.get(name)
+        if flying is None:
+            return False
+        if self._waiting >= WAITING_MAX:
+            done(PutResult(PutStatus.OS_PAGE_CACHE_BUSY), ResponseCode.SYSTEM_BUSY)
+        else:
+            self._waiting += 1
+            flying.waiting.append(done)
+        return True
+
+    def _first(self, topic: str, uniq_key: str) -> MessageExt | None:
+        """Return the first record of a topic with a key, None when there is none in the window."""
+        positions = self.keys.find(uniq_key.encode("utf-8", "replace"))
+        return first_record(self._store, positions, topic, uniq_key, self._stands) if positions else None
+
+    def _stands(self, record: MessageExt) -> bool:
+        """Whether a record is young enough, and its topic was not deleted since."""
+        if self._clock.now_ms() - record.store_timestamp > self._window_ms:
+            return False
+        return record.queue_offset < self._store.max_offset(record.topic, record.queue_id)
+
+    def _confirm(self, first: MessageExt, last: MessageExt, result: FirstResult, done: Answer, wait: bool) -> None:
+        """Answer a repetition once what it repeats is as safe as this mode has it: nobody may have waited for that."""
+        end = last.physical_offset + last.size
+        stored = PutResult(_OK, first.physical_offset, first.queue_offset, first.size, first.store_timestamp, end)
+        self._replication.confirm(stored, partial(self._confirmed, result, done), wait=wait)
+
+    def _confirmed(self, result: FirstResult, done: Answer, stored: PutResult, code: int) -> None:
+        if stored.status is _OK:
+            self._repeated(done, result, code)
+        else:
+            self._told(done, stored, code)
+
+    def _rest(self, first: MessageExt, topic: str, keys: Sequence[bytes]) -> tuple[str, MessageExt] | None:
+        """Return the ids of the batch that begins with a record, and its last one; None when it is another batch."""
+        ids, last = [first.offset_msg_id], first
+        for key in keys[1:]:
+            found = next_record(self._store, last)
+            if found is None or found.topic != topic or found.properties.get(PROPERTY_UNIQ_KEY, "").encode() != key:
+                return None
+            ids.append(found.offset_msg_id)
+            last = found
+        return ",".join(ids), last
+
+    def _ended(self, name: tuple[str, str], done: Answer, result: Any, code: int) -> None:
+        """Tell a send of its fate, and who waits for it of the same.
+
+        Stored: all get the one result. Not stored, or nobody knows: each is told so, and may go on to another leader.
+        """
+        flying = self._flying.pop(name)
+        self._waiting -= len(flying.waiting)
+        results: list[PutResult] = result if isinstance(result, list) else [result]
+        first = results[0]
+        stored = first.status is _OK and code != ResponseCode.NOT_LEADER_FOR_QUEUE
+        try:
+            done(result, code)
+        finally:
+            ids = ",".join([offset_msg_id(self._store_host, one.physical_offset) for one in results]) if stored else ""
+            for waiting in flying.waiting:
+                if stored:
+                    self._repeated(waiting, FirstResult(flying.queue_id, first.queue_offset, ids), code)
+                else:
+                    self._told(waiting, result, code)
+
+    def _repeated(self, done: Answer, first: FirstResult, code: int) -> None:
+        self.repeated += 1
+        self._told(done, first, code)
+
+    def _told(self, done: Answer, result: Any, code: int) -> None:
+        """Answer; a failure must not cost the others their answers."""
+        try:
+            done(result, code)
+        except Exception:
+            _log.exception("a repeated send could not be answered")
+
+
+def _result(record: MessageExt) -> FirstResult:
+    """Return what the send of a record was answered with: the queue where it is, or will be."""
+    return FirstResult(record.queue_id, record.queue_offset, record.offset_msg_id)

@@ -1,0 +1,170 @@
+"""Answers to sends: of one message, a batch, a timer message, and one that was stored before."""
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from broker.messages.idempotent import FirstResult
+from broker.messages.send_checks import remark_of
+from broker.settings.config import BrokerConfig
+from remoting.codes import VERSION, ResponseCode
+from remoting.command import JSON, ONEWAY_FLAG, Command
+from remoting.headers.registry import SendMessageResponseHeader
+from remoting.server import Connection
+from store.types import PutResult, PutStatus
+
+_words = struct.Struct(">II").pack
+_NOT_LEADER = int(ResponseCode.NOT_LEADER_FOR_QUEUE)
+# Takes a request that this broker cannot serve, and sees to it that it is answered.
+Elsewhere = Callable[[Connection, Command], None]
+
+
+class SendAnswers:
+    """Tells clients what became of what they sent."""
+
+    def __init__(self, store_host: bytes, on_failure: Callable[[], None], elsewhere: Elsewhere | None) -> None:
+        """See SendHandlers; reconfigure() comes before the first answer."""
+        self._id_prefix = store_host.hex().upper()
+        self._on_failure = on_failure
+        self._elsewhere = elsewhere
+        self.counts: defaultdict[int, int] = defaultdict(int)
+        """How often a send was answered with each code."""
+        self.ext: dict[str, str] = {}
+        """The fields that every answer to a send has."""
+        self._template = b""
+
+    def stored(
+        self, connection: Connection, request: Command, queue_id: int, uniq_key: str, result: PutResult, code: int
+    ) -> None:
+        """Answer one message."""
+        self.counts[code] += 1
+        if code and (code == _NOT_LEADER or result.status is not PutStatus.PUT_OK):
+            self._not_stored(connection, request, result, code)
+        elif request.flag & ONEWAY_FLAG:
+            return
+        elif request.serialize_type == JSON and (key := uniq_key.encode()).isalnum():
+            head = self._template % (
+                code,
+                queue_id,
+                key,
+                result.physical_offset,
+                result.queue_offset,
+                request.opaque,
+            )
+            length = len(head)
+            connection.write(_words(length + 4, length) + head)
+        else:
+            msg_id = f"{self._id_prefix}{result.physical_offset:016X}"
+            self._reply(connection, request, code, queue_id, uniq_key, msg_id, result.queue_offset)
+
+    def timer_stored(
+        self,
+        connection: Connection,
+        request: Command,
+        queue_id: int,
+        uniq_key: str,
+        handle: str | None,
+        result: Any,
+        code: int,
+    ) -> None:
+        """Answer one timer message, with what it can be recalled by."""
+        if self._stored_before(connection, request, uniq_key, result, code, handle):
+            return
+        self.counts[code] += 1
+        if code and (code == _NOT_LEADER or result.status is not PutStatus.PUT_OK):
+            self._not_stored(connection, request, result, code)
+            return
+        msg_id = f"{self._id_prefix}{result.physical_offset:016X}"
+        self._reply(connection, request, code, queue_id, uniq_key, msg_id, result.queue_offset, handle)
+
+    def _stored_before(
+        self,
+        connection: Connection,
+        request: Command,
+        uniq_key: str,
+        result: Any,
+        code: int,
+        handle: str | None = None,
+    ) -> bool:
+        """Answer a message, or a batch, that was stored before, or is refused because a part of it was."""
+        if type(result) is FirstResult:
+            self._reply(
+                connection, request, code, result.queue_id, uniq_key, result.msg_id, result.queue_offset, handle
+            )
+        elif isinstance(result, str):
+            connection.reply(request, Command.response(code, result, ext=self.ext))
+        else:
+            return False
+        self.counts[code] += 1
+        return True
+
+    def stored_once(self, *told: Any) -> None:
+        """Answer a message, or a batch, that may have been stored before."""
+        connection, request, _queue_id, uniq_key, result, code = told
+        if self._stored_before(connection, request, uniq_key, result, code):
+            return
+        if isinstance(result, list):
+            self.batch_stored(*told)
+        else:
+            self.stored(*told)
+
+    def batch_stored(
+        self,
+        connection: Connection,
+        request: Command,
+        queue_id: int,
+        uniq_key: str | None,
+        results: list[PutResult],
+        code: int,
+    ) -> None:
+        """Answer a batch: all offset ids, and the first queue offset."""
+        self.counts[code] += 1
+        first = results[0]
+        if code and (code == _NOT_LEADER or first.status is not PutStatus.PUT_OK):
+            self._not_stored(connection, request, first, code)
+            return
+        msg_ids = ",".join([f"{self._id_prefix}{result.physical_offset:016X}" for result in results])
+        self._reply(connection, request, code, queue_id, uniq_key, msg_ids, first.queue_offset)
+
+    def _not_stored(self, connection: Connection, request: Command, result: PutResult, code: int) -> None:
+        """Hand a send on that only another broker can store; refuse any other."""
+        if code == _NOT_LEADER and self._elsewhere is not None:
+            self._elsewhere(connection, request)
+            return
+        self._on_failure()
+        connection.reply(request, Command.response(code, remark_of(result.status), ext=self.ext))
+
+    def _reply(
+        self,
+        connection: Connection,
+        request: Command,
+        code: int,
+        queue_id: int,
+        uniq_key: str | None,
+        msg_id: str,
+        queue_offset: int,
+        handle: str | None = None,
+    ) -> None:
+        header = SendMessageResponseHeader(
+            msgId=msg_id, queueId=queue_id, queueOffset=queue_offset, transactionId=uniq_key, recallHandle=handle
+        )
+        connection.reply(request, Command.response(code, header=header, ext=self.ext))
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Take over a changed configuration."""
+        traced = "true" if config.traceOn else "false"
+        self.ext = {"MSG_REGION": config.regionId, "TRACE_ON": traced}
+        region = orjson.dumps(config.regionId).replace(b"%", b"%%")
+        self._template = (
+            b'{"code":%d,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"'
+            + self._id_prefix.encode()
+            + b'%016X","TRACE_ON":"'
+            + traced.encode()
+            + b'","MSG_REGION":'
+            + region
+            + b',"queueOffset":"%d"},"flag":1,"language":"JAVA","opaque":%d,'
+            b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
+        )
