@@ -20,7 +20,7 @@ from client.errors import ClientClosed, ConsumeError, RouteError
 from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
 from client.nameservers import NameServers, parse_addresses
 from client.routes import MASTER_ID, Routes, TopicRoute
-from client.serverrequests import ConsumerMember, ServerRequests
+from client.serverrequests import ConsumerMember, ServerRequests, TransactionChecker
 from remoting.bodies.registry import HeartbeatData, ProducerData
 from remoting.client import ClientLimits, RemotingClient
 from remoting.errors import RemotingError
@@ -66,6 +66,8 @@ class ClientInstance:
         self._addresses = parse_addresses(namesrv)
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, int] = {}
+        # The producers that answer checks of transactions, by group; one each.
+        self.checkers: dict[str, TransactionChecker] = {}
         self.instance_name = instance_name or f"{os.getpid()}#{time.time_ns():x}{next(_numbers):x}"
         self.ip = "127.0.0.1"
         # What all its producers may have on their way together.
@@ -93,7 +95,9 @@ class ClientInstance:
             return
         # Made here and not before: they belong to the running loop.
         self.remoting = RemotingClient(
-            ServerRequests(self._consumers).table(), limits=self._limits(), on_close=self._connection_lost
+            ServerRequests(self._consumers, self.checkers).table(),
+            limits=self._limits(),
+            on_close=self._connection_lost,
         )
         self.nameservers = NameServers(self.remoting, self._addresses)
         self.api = BrokerApi(self.remoting, self.nameservers, self._passed_on)

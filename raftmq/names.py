@@ -37,6 +37,8 @@ from client.message import (
     split_batch,
 )
 from client.produce.producer import Producer
+from client.produce.transaction import Transaction, TransactionResult, TransactionState
+from client.produce.transactions import TransactionProducer
 from remoting.bodies.registry import MessageQueue
 from remoting.errors import InvokeError, ResponseError
 from remoting.message import MessageExt
@@ -73,6 +75,10 @@ __all__ = [
     "SendFailed",
     "SendResult",
     "SendStatus",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "average",
     "average_by_circle",
     "by_config",
