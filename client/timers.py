@@ -67,9 +67,10 @@ def _moment_ms(moment: Any) -> int:
 
 def _delay_ms(delay: Any) -> int:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+    number = isinstance(seconds, int) and not isinstance(seconds, bool)
+    if not number and not (isinstance(seconds, float) and math.isfinite(seconds)):
         raise MessageRefused(f"the delay is {delay!r}: it takes a number of seconds or a timedelta")
-    if not 0 <= seconds * 1000 < MS_MAX:
+    if not 0 <= seconds < MS_MAX // 1000:
         raise MessageRefused(f"the delay is {delay!r}: it takes 0 seconds or more, as far as a broker's timers reach")
     return round(seconds * 1000)
 
