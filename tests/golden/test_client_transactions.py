@@ -8,8 +8,8 @@ import pytest
 
 from client.errors import MessageRefused
 from client.message import Message, SendResult, SendStatus
-from client.produce.transaction import Transaction, TransactionState, end_header
-from client.produce.transactions import HalfMessage, TransactionProducer, half_message
+from client.produce.transaction import HalfMessage, Transaction, TransactionState, end_header, half_message
+from client.produce.transactions import TransactionProducer
 from client.timers import RecallHandle, read_handle
 from remoting.bodies.registry import MessageQueue
 from remoting.codec import decode
@@ -47,8 +47,9 @@ async def packed(group: str, message: Message) -> Any:
     """What is sent of a half message; nobody is asked for a route."""
     async with TransactionProducer(group, "127.0.0.1:1", on_check=lambda _m: TransactionState.UNKNOWN) as producer:
         half: Any = half_message(group, message, None)
-        assert isinstance(half, HalfMessage)
-        return producer._pack(half)
+        assert type(half) is HalfMessage
+        sent: Any = half
+        return producer._pack(sent)
 
 
 @KINDS
