@@ -42,6 +42,7 @@ from broker.mode import BrokerParts, Mode
 from broker.queue_locks import LockTable
 from broker.registration.registration import Registration
 from broker.stats import BrokerStats
+from broker.transactions.service import Transactions
 from remoting.admission import Admission
 from remoting.audit import audited
 from remoting.client import RemotingClient
@@ -100,9 +101,11 @@ class Parts:
         checks = MessageChecks(live, self.topics, self.groups.find, clock, random.randrange)
         self._send = SendHandlers(
             live, checks, replication, store_host, UniqKeys(unpack_host(store_host)[0]).next, self.stats.put_failed,
-            mode.elsewhere,
+            mode.elsewhere, late(lambda: self.transactions.prepare),
         )  # fmt: skip
         self._tables = Tables(self.topics, self.groups, self.offsets, self.clients, self.stats)
+        self.transactions = Transactions(context, self._tables, replication, mode.elsewhere, mends=meta.shared)
+        exits.push_async_callback(self.transactions.close)
         self._send_back = SendBackHandlers(context, self._tables, replication, random.randrange, mode.elsewhere)
         levels_ms = parse_delay_levels(live.store.messageDelayLevel)
         self.schedule = ScheduleService(
@@ -179,6 +182,7 @@ class Parts:
         return merged(
             self._send.table(),
             self._send_back.table(),
+            self.transactions.table(),
             self.schedule.table(),
             self.pull.table(),
             OffsetHandlers(live, offsets, topics, groups, store, clients, self._origins).table(),

@@ -258,8 +258,10 @@ class Broker:
         self._leads = leads
         if leads:
             self._parts.schedule.start()
+            self._parts.transactions.start()
         else:
             self._parts.schedule.stop()
+            self._parts.transactions.stop()
         self._parts.pull.wake_all()
 
     async def _quiesce(self) -> None:

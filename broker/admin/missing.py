@@ -24,7 +24,6 @@ OTHER = "other"
 
 _CODES: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("request-reply", (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)),
-    ("transactions", (RequestCode.END_TRANSACTION, 323)),
     ("recall", (RequestCode.RECALL_MESSAGE,)),
     ("timer messages", (60, 61)),
     ("POP", (400, 401, *range(200_050, 200_057), 200_151)),

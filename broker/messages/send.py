@@ -37,6 +37,8 @@ _words = struct.Struct(">II").pack
 _UNIQ_KEY = "\x02UNIQ_KEY\x01"
 _UNIQ_KEY_LENGTH = len(_UNIQ_KEY)
 _NOT_LEADER = int(ResponseCode.NOT_LEADER_FOR_QUEUE)
+# Stores a record; see Replication.append.
+Append = Callable[..., None]
 # Takes a request that this broker cannot serve, and sees to it that it is answered.
 Elsewhere = Callable[[Connection, Command], None]
 # Messages in one batch; at 4 MiB of body a batch of messages with any content has fewer.
@@ -56,15 +58,17 @@ class SendHandlers:
         new_uniq_key: Callable[[], str],
         on_failure: Callable[[], None],
         elsewhere: Elsewhere | None = None,
+        prepare: Append | None = None,
     ) -> None:
         """`store_host` as records hold it; `on_failure` counts a send that was refused by the store.
 
         `elsewhere` takes what the replication gives back with NOT_LEADER_FOR_QUEUE: it is in no log, and another
-        broker may store it. Without one the client gets that code.
+        broker may store it. Without one the client gets that code. `prepare` stores a transaction's half message.
         """
         self._live = live
         self._checks = checks
         self._append = replication.append
+        self._prepare = replication.append if prepare is None else prepare
         self._append_batch = replication.append_batch
         self._id_prefix = store_host.hex().upper()
         self._new_uniq_key = new_uniq_key
@@ -143,9 +147,12 @@ class SendHandlers:
 
         text = header.properties or ""
         marked = "\x02" + text
-        waits, level = True, 0
+        waits, level, append = True, 0, self._append
         if special(marked) is not None:
-            text, waits, level = checks.properties(text, dead_letter=dead)
+            text, waits, level, prepared = checks.properties(
+                text, dead_letter=dead, reconsumed=header.reconsumeTimes or 0, group=header.producerGroup
+            )
+            append = self._prepare if prepared else append
             marked = "\x02" + text
         at = marked.find(_UNIQ_KEY)
         if at >= 0:
@@ -163,7 +170,8 @@ class SendHandlers:
 
         sys_flag = header.sysFlag
         if sys_flag & ~CLIENT_SYS_FLAGS:
-            sys_flag = check_sys_flag(sys_flag)
+            transaction = append is self._prepare or bool(header.reconsumeTimes)
+            sys_flag = check_sys_flag(sys_flag, transaction=transaction)
         record = PendingRecord(
             topic,
             queue_id,
@@ -182,9 +190,9 @@ class SendHandlers:
         if (raw := request.raw_header) is None or len(raw) > len(text) + HEADER_BYTES_FREE:
             done = self._held.hold(request.header_bytes - len(text), done)
         if request.until:
-            self._append(record, done, wait=waits, until=request.until)
+            append(record, done, wait=waits, until=request.until)
         else:
-            self._append(record, done, wait=waits)
+            append(record, done, wait=waits)
 
     def _stored(
         self, connection: Connection, request: Command, queue_id: int, uniq_key: str, result: PutResult, code: int

@@ -21,6 +21,7 @@ from remoting.properties import (
     PROPERTY_DELAY,
     PROPERTY_MSG_REGION,
     PROPERTY_POP_CK,
+    PROPERTY_PRODUCER_GROUP,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
@@ -97,6 +98,8 @@ class CheckedProperties(NamedTuple):
     """The producer waits for the disk."""
     level: int
     """Delay level, 0 for none."""
+    prepared: bool = False
+    """It waits as a half message until its producer ends the transaction; its delay begins then."""
 
 
 class MessageChecks:
@@ -156,14 +159,18 @@ class MessageChecks:
             return None
         return self._topics.create_for_retry(names.dlq_topic(group), DLQ_QUEUES).topicName
 
-    def properties(self, text: str, *, dead_letter: bool = False, batch: bool = False) -> CheckedProperties:
+    def properties(
+        self, text: str, *, dead_letter: bool = False, batch: bool = False, reconsumed: int = 0, group: str = ""
+    ) -> CheckedProperties:
         """Return what properties ask for, without what the broker itself writes; dead letters are never delayed.
 
-        Refuses what needs a feature that this broker does not have: a timer message delivered at once, or a prepared
-        one delivered before its commit, would be worse than an error. A batch cannot be delayed.
+        Refuses what needs a feature that this broker does not have: a timer message delivered at once would be worse
+        than an error. A batch cannot be delayed, nor prepared. `group` is the producer's; `reconsumed` above 0: a
+        consumer wants it again, and what was a transaction once is none any more.
         """
         found = decode_properties(text.encode())
-        if found.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+        prepared = found.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true" and not dead_letter
+        if prepared and batch:
             raise transactions_refused()
         wanted = found.pop(PROPERTY_DELAY, "")
         level = 0 if dead_letter else self._delay_level(wanted)
@@ -172,15 +179,32 @@ class MessageChecks:
         for name in _TIMERS:
             if name in found:
                 raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"{name}: timer messages are not available")
+        if prepared and not (reconsumed > 0 and level > 0):
+            self._prepare(found, level, group)
+            level = 0
+        else:
+            prepared = False
         waits = found.get(PROPERTY_WAIT, "true").lower() != "false"
         for name in _WRITTEN_BY_BROKER:
             found.pop(name, None)
         for name in [name for name in found if name.startswith(TRANSIENT_PREFIX)]:
             del found[name]
         try:
-            return CheckedProperties(encode_properties(found).decode(), waits, level)
+            return CheckedProperties(encode_properties(found).decode(), waits, level, prepared)
         except ValueError as error:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+
+    def _prepare(self, found: dict[str, str], level: int, group: str) -> None:
+        """Have a half message's properties name who is to be asked about it, and the delay that begins afterwards."""
+        broker = self._live.broker
+        if broker.rejectTransactionMessage:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{broker.advertised_ip()}] sending transaction message is forbidden",
+            )
+        found.setdefault(PROPERTY_PRODUCER_GROUP, group)
+        if level:
+            found[PROPERTY_DELAY] = str(level)
 
     def check_size(self, body_bytes: int, properties_bytes: int) -> None:
         """Refuse a message that is too long."""
@@ -259,17 +283,17 @@ class MessageChecks:
         return config
 
 
-def check_sys_flag(sys_flag: int) -> int:
-    """Return the bits that a producer may set; refuses a prepared message."""
-    if sys_flag & TRANSACTION_MASK:
+def check_sys_flag(sys_flag: int, *, transaction: bool = False) -> int:
+    """Return the bits that a producer may set; refuses those of a transaction where there is none."""
+    if sys_flag & TRANSACTION_MASK and not transaction:
         raise transactions_refused()
     return sys_flag & CLIENT_SYS_FLAGS
 
 
 def transactions_refused() -> CommandError:
-    """Return the refusal of a transactional message."""
+    """Return the refusal of a message that is prepared by halves: in a batch, or without TRAN_MSG."""
     return CommandError(
-        ResponseCode.NO_PERMISSION, "the broker does not take transactional messages (TRAN_MSG): not available yet"
+        ResponseCode.NO_PERMISSION, "a prepared message says TRAN_MSG=true and goes alone: here it would be delivered"
     )
 
 

@@ -73,6 +73,7 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     litePullMessageEnable: bool = True
     startAcceptSendRequestTimeStamp: int = 0
     traceOn: bool = True
+    rejectTransactionMessage: bool = False
 
     # Consumption.
     longPollingEnable: bool = True
@@ -83,6 +84,14 @@ class BrokerConfig(RaftKeys, ClassicKeys):
     flushConsumerOffsetInterval: int = 5000
     channelExpiredTimeout: int = 120_000
     serverChannelMaxIdleTimeSeconds: int = 120
+
+    # Transactions: undecided for so long, a message's producer is asked about it, in rounds so often.
+    transactionTimeOut: int = 6000
+    transactionCheckInterval: int = 30_000
+    transactionCheckMax: int = 15  # rounds; then it goes to TRANS_CHECK_MAX_TIME_TOPIC
+    # Rollbacks that nobody waits for are gathered: their offsets, at most so many bytes, at most for so long.
+    transactionOpMsgMaxSize: int = 4096
+    transactionOpBatchInterval: int = 3000
 
     # Registration.
     forceRegister: bool = True
@@ -188,6 +197,11 @@ _POSITIVE = (
     "waitTimeMillsInSendQueue",
     "pullThreadPoolQueueCapacity",
     "autoCreateBurst",
+    "transactionTimeOut",
+    "transactionCheckInterval",
+    "transactionCheckMax",
+    "transactionOpMsgMaxSize",
+    "transactionOpBatchInterval",
     "coldReadThreads",
     "reviveQueueNum",
     "shutdownForwardMs",

@@ -73,9 +73,9 @@ _HARMLESS = (
         """,
     ),
     Harmless(
-        "whatever they say, transactional messages are refused, consumers learn of changes at once, producers are "
-        "registered, and topics of mixed types are taken",
-        "rejectTransactionMessage realTimeNotifyConsumerChange enableRegisterProducer enableMixedMessageType",
+        "whatever they say, consumers learn of changes at once, producers are registered, and topics of mixed types "
+        "are taken",
+        "realTimeNotifyConsumerChange enableRegisterProducer enableMixedMessageType transactionMetricFlushInterval",
     ),
     Harmless(
         "of effect only with aclEnable or authenticationEnabled=true, which are refused",
@@ -172,14 +172,7 @@ _LACKING = (
         "aclEnable=false authenticationEnabled=false authorizationEnabled=false",
     ),
     Lacking("SQL92 filters are not available", "enablePropertyFilter=false enableConsumeQueueExt=false"),
-    Lacking(
-        "transactions are not available",
-        """
-        transactionTimeOut=6000 transactionCheckMax=15 transactionCheckInterval=30000
-        transactionMetricFlushInterval=10000 transactionOpMsgMaxSize=4096 transactionOpBatchInterval=3000
-        transRocksDBEnable=false
-        """,
-    ),
+    Lacking("transactions are kept in files", "transRocksDBEnable=false"),
     Lacking(
         "timer messages are not available, delay levels are",
         """

@@ -1,0 +1,292 @@
+"""Code 37: a producer commits or rolls back what it prepared, of its own accord or because it was asked.
+
+A commit stores the real message and the op message side by side, all or none; a rollback the op message. While that is
+on its way, whoever ends the same transaction once more waits for it, and is answered by what came of it: a transaction
+ends once. What arrives while the halves are still being read waits too.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from broker.context import BrokerContext
+from broker.messages.held import HeldRequests
+from broker.messages.send import Elsewhere
+from broker.messages.send_checks import remark_of
+from broker.replication import Replication
+from broker.transactions.halves import Half, HalfTable
+from broker.transactions.loading import committed_real
+from broker.transactions.records import HalfView, op, read_half, real
+from remoting.codes import MessageSysFlag, ResponseCode
+from remoting.command import Command
+from remoting.errors import CommandError
+from remoting.headers.registry import EndTransactionRequestHeader
+from remoting.record import RecordError
+from remoting.server import Connection
+from remoting.topics import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from store.errors import RecordDamaged
+from store.log.dispatch import parse_delay_levels
+from store.types import PendingRecord, PutResult, PutStatus
+
+_log = logging.getLogger(__name__)
+
+COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
+ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
+# Requests that wait for the halves to be read, or for a write about their transaction; beyond it: SYSTEM_BUSY. What a
+# producer does not get done is asked about later.
+WAITING_MAX = 10_000
+# Discarded halves that may still be ended, the newest ones: each is read to be found.
+GIVEN_UP_MAX = 100
+NOT_FOUND = "Find prepared transaction message failed"
+
+
+class Told(Protocol):
+    """Learns how transactions end."""
+
+    def ended(self, half: Half, now_ms: int, *, committed: bool) -> None:
+        """Count one."""
+        ...
+
+
+class EndHandler:
+    """Serves END_TRANSACTION; `table` is None until the halves are read."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        replication: Replication,
+        comes_to: Callable[[str, int, int], None],
+        elsewhere: Elsewhere | None,
+        told: Told,
+    ) -> None:
+        """`comes_to` is told of a real message's topic and queue, and when its half was stored, before it comes there.
+
+        `elsewhere` as of SendHandlers.
+        """
+        self._live, self._store, self._clock = context.live, context.store, context.clock
+        self._store_host = context.store_host
+        self._append_batch = replication.append_batch
+        self._comes_to = comes_to
+        self._elsewhere = elsewhere
+        self._told = told
+        self._held = HeldRequests()
+        self._levels = len(parse_delay_levels(context.live.store.messageDelayLevel))
+        self._waiting: list[Callable[[], None]] = []
+        self.waits = 0
+        self.table: HalfTable | None = None
+
+    def end(self, connection: Connection, request: Command) -> Command | None:
+        """37: commit or roll back; answers when that is safe, and never to what decides nothing."""
+        header = request.header(EndTransactionRequestHeader)
+        if header.commitOrRollback not in {COMMIT, ROLLBACK}:
+            # As RocketMQ: the half stays as it is.
+            return None
+        if self.table is None:
+            self._wait(self._waiting, connection, request, header)
+            return None
+        return self._end(self.table, connection, request, header)
+
+    def began(self, table: HalfTable | None) -> None:
+        """Serve with this table; None: no more. What waits is served now, or refused."""
+        ended, self.table = self.table, table
+        waiting, self._waiting = self._waiting, []
+        if ended is not None:
+            for half in ended.pending.values():
+                waiting += half.waiting or ()
+        for wake in waiting:
+            wake()
+
+    def settle(self, half: Half) -> None:
+        """Let what waits for a write about a half go on."""
+        waiting, half.waiting = half.waiting or [], None
+        for wake in waiting:
+            wake()
+
+    # ---- one request
+
+    def _wait(
+        self,
+        queue: list[Callable[[], None]],
+        connection: Connection,
+        request: Command,
+        header: EndTransactionRequestHeader,
+    ) -> None:
+        if self.waits >= WAITING_MAX:
+            raise CommandError(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many ends of transactions wait: try again")
+        self.waits += 1
+        queue.append(partial(self._again, connection, request, header))
+
+    def _again(self, connection: Connection, request: Command, header: EndTransactionRequestHeader) -> None:
+        """Serve what had to wait."""
+        self.waits -= 1
+        table = self.table
+        if table is None:
+            self._lost(connection, request)
+            return
+        try:
+            answer = self._end(table, connection, request, header)
+        except CommandError as error:
+            answer = Command.response(error.code, error.remark)
+        if answer is not None:
+            connection.reply(request, answer)
+
+    def _lost(self, connection: Connection, request: Command) -> None:
+        """Pass a request on: this broker leads no more, another one may do it."""
+        if self._elsewhere is not None:
+            self._elsewhere(connection, request)
+        else:
+            connection.reply(
+                request, Command.response(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker ends no transactions now")
+            )
+
+    def _end(
+        self, table: HalfTable, connection: Connection, request: Command, header: EndTransactionRequestHeader
+    ) -> Command | None:
+        committed = header.commitOrRollback == COMMIT
+        view = self._view(header)
+        self._check(header, view)
+        root = table.root_of(view)
+        half = table.pending.get(root)
+        if half is not None and half.waiting is not None:
+            self._wait(half.waiting, connection, request, header)
+            return None
+        if half is None:
+            half = self._given_up(view, root) if table.outcome(root) is None else None
+            if half is None:
+                return self._over(table, root, view, committed=committed)
+        elif not half.fresh and self._was_committed(half):
+            # The log was torn between the real message and the op message.
+            self._write(table, half, [], committed=True)
+            return _answer(committed=committed, was=True)
+        records = self._real(half) if committed else []
+        half.waiting = []
+        done = partial(self._stored, table, half, committed, connection, request)
+        done = self._held.hold(len(request.body) + request.header_bytes, done)
+        self._append_batch([*records, self.op(half, view.offset)], done, until=request.until)
+        return None
+
+    def _view(self, header: EndTransactionRequestHeader) -> HalfView:
+        """Return the copy that a request names."""
+        try:
+            record = self._store.record_at(header.commitLogOffset) if header.commitLogOffset >= 0 else None
+            if record is not None:
+                return read_half(record)
+        except RecordDamaged as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        except RecordError:
+            pass
+        raise CommandError(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
+
+    def _check(self, header: EndTransactionRequestHeader, view: HalfView) -> None:
+        """Refuse what is not the producer's own, or comes too late; RocketMQ's words."""
+        if not header.fromTransactionCheck and 0 <= view.immunity_ms < self._clock.now_ms() - view.born_ms:
+            raise CommandError(
+                ResponseCode.ILLEGAL_OPERATION,
+                "the time without checks (CHECK_IMMUNITY_TIME_IN_SECONDS) is over: answer the broker's check",
+            )
+        if view.group != header.producerGroup:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if view.offset != header.tranStateTableOffset:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+
+    def _real(self, half: Half) -> list[PendingRecord]:
+        try:
+            record = self._store.record_at(half.position)
+            if record is None:
+                raise RecordError("its record is gone")
+            view = read_half(record)
+            self._comes_to(view.topic, view.queue_id, view.stored_ms)
+            return [real(record, self._levels, half.root if half.given_up else -1)]
+        except RecordDamaged as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        except RecordError as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"{NOT_FOUND}: {error}") from None
+
+    def op(self, half: Half, *more: int) -> PendingRecord:
+        """Return the op message of a half that is over."""
+        return op(half.offsets(*more), self._store_host, self._clock.now_ms())
+
+    def _stored(
+        self,
+        table: HalfTable,
+        half: Half,
+        committed: bool,
+        connection: Connection,
+        request: Command,
+        results: list[PutResult],
+        code: int,
+    ) -> None:
+        if results[0].status is PutStatus.PUT_OK and code != ResponseCode.NOT_LEADER_FOR_QUEUE:
+            self._note(table, half, results[-1], committed=committed)
+            self.settle(half)
+            # Written, if perhaps not yet synced: nothing that a producer does makes it safer.
+            connection.reply(request, Command.response(ResponseCode.SUCCESS))
+            return
+        self.settle(half)
+        if code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+            self._lost(connection, request)
+        else:
+            connection.reply(request, Command.response(code, remark_of(results[0].status)))
+
+    def _note(self, table: HalfTable, half: Half, op_result: PutResult, *, committed: bool) -> None:
+        table.named(op_result.queue_offset, half.offsets())
+        table.end(half, committed=committed)
+        self._told.ended(half, self._clock.now_ms(), committed=committed)
+
+    # ---- what is over, or was
+
+    def was_committed(self, half: Half) -> bool:
+        """Tell whether a half that stood in the log before this broker led was committed; looked for once."""
+        found = not half.fresh and self._was_committed(half)
+        if found and self.table is not None:
+            self._write(self.table, half, [], committed=True)
+        return found
+
+    def _was_committed(self, half: Half) -> bool:
+        half.fresh = True
+        topics = (half.topic, SCHEDULE_TOPIC)
+        return committed_real(self._store, topics, half.key, half.root, half.position)
+
+    def _write(self, table: HalfTable, half: Half, records: list[PendingRecord], *, committed: bool) -> None:
+        """Write that a half is over, for the next who reads the queues; this one knows it now."""
+        table.end(half, committed=committed)
+        self._append_batch([*records, self.op(half)], partial(self._op_stored, table, half))
+
+    def _op_stored(self, table: HalfTable, half: Half, results: list[PutResult], _code: int) -> None:
+        if results[0].status is PutStatus.PUT_OK:
+            table.named(results[-1].queue_offset, half.offsets())
+        else:
+            half.fresh = False
+            table.pending[half.root] = half
+
+    def _over(self, table: HalfTable, root: int, view: HalfView, *, committed: bool) -> Command:
+        """Answer who ends what is over already."""
+        was = table.outcome(root)
+        if was is None:
+            was = committed_real(self._store, (view.topic, SCHEDULE_TOPIC), view.key, root, view.position)
+            table.remember(root, committed=was)
+        return _answer(committed=committed, was=was)
+
+    def _given_up(self, view: HalfView, root: int) -> Half | None:
+        """Return a half that was discarded and never ended; None when it is none of the last that were."""
+        end = self._store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0)
+        start = max(self._store.min_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0), end - GIVEN_UP_MAX)
+        for entry in self._store.queue_entries(TRANS_CHECK_MAX_TIME_TOPIC, 0, start, end - start):
+            try:
+                record = self._store.record_at(entry.physical_offset)
+                found = read_half(record, TRANS_CHECK_MAX_TIME_TOPIC) if record is not None else None
+            except (RecordDamaged, RecordError):
+                continue
+            if found is not None and found.root == root and found.key == view.key:
+                made = Half.of(root, view)
+                made.given_up = True
+                return None if self._was_committed(made) else made
+        return None
+
+
+def _answer(*, committed: bool, was: bool) -> Command:
+    if committed == was:
+        return Command.response(ResponseCode.SUCCESS)
+    how = "committed" if was else "rolled back, or given up"
+    return Command.response(ResponseCode.SYSTEM_ERROR, f"the transaction is over: it was {how}")
