@@ -9,6 +9,7 @@ from chaos.workloads.groups import GroupsWorkload
 from chaos.workloads.offsets import OffsetsWorkload
 from chaos.workloads.orderly import OrderlyWorkload
 from chaos.workloads.send import SendWorkload
+from chaos.workloads.transactions import TransactionsWorkload
 
 WORKLOADS: Mapping[str, Callable[[], Workload]] = {
     "send": SendWorkload,
@@ -17,6 +18,7 @@ WORKLOADS: Mapping[str, Callable[[], Workload]] = {
     "offsets": OffsetsWorkload,
     "admin": AdminWorkload,
     "bank": BankWorkload,
+    "transactions": TransactionsWorkload,
 }
 
 
