@@ -46,6 +46,7 @@ LEADER_ONLY = SENDS | frozenset(
     {
         RequestCode.CONSUMER_SEND_MSG_BACK,
         RequestCode.END_TRANSACTION,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
         RequestCode.RECALL_MESSAGE,
         RequestCode.QUERY_CONSUMER_OFFSET,
         RequestCode.UPDATE_CONSUMER_OFFSET,

@@ -82,6 +82,7 @@ class Parts:
         meta, replication, store_host = mode.meta, mode.replication, context.store_host
         self._around, self._live, self._mode, self._store = around, live, mode, store
         self.registration: Registration
+        self.transactions: Transactions
         self.http: BrokerHttp
         self._gaps = LoopGaps(clock)
         exits.callback(self._gaps.close)
@@ -175,6 +176,7 @@ class Parts:
             self._send.answers,
             mode.replication.times,
             self.pull.times,
+            self.transactions.figures,
         )
         figures, metrics = BrokerFigures(context, tables, mode, counted), Metrics()
         metrics.show(figures.figures, figures.common)

@@ -229,7 +229,7 @@ class Broker:
                 ) from error
             self.vip_port = port
         if config.httpEnable:
-            face: HttpFace = self._parts.http.face()
+            face: HttpFace = self._parts.http.face({"/v1/transactions": self._parts.transactions.page})
             self._exit.push_async_callback(face.close)
             wanted = config.httpPort or (config.listenPort + HTTP_OFFSET if config.listenPort else 0)
             with named_address("httpPort", config.httpBindAddress, wanted):
@@ -267,6 +267,7 @@ class Broker:
     async def _quiesce(self) -> None:
         """Come to rest while the connections are still open, so that everybody gets an answer."""
         self._parts.schedule.stop()
+        self._parts.transactions.retire()
         if self.role.leads:
             await self._parts.schedule.persist()
         await self._tasks.close()

@@ -48,6 +48,7 @@ CHANGES: Mapping[int, str] = {
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
         RequestCode.CLONE_GROUP_OFFSET,
         RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
         RequestCode.UPDATE_NAMESRV_CONFIG,
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,

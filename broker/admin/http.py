@@ -1,5 +1,6 @@
 """The broker's HTTP face: /healthz, /readyz, /metrics (metrics.py), /v1/status, /v1/topics and /v1/groups.
 
+/v1/transactions shows half messages (broker/transactions).
 A member of a Raft group has /v1/raft too: term, role, leader, indexes, lag of each peer, the last election and why. A
 broker in a classic mode has /v1/ha: role, epoch, positions, slaves or master.
 """
@@ -64,9 +65,10 @@ class BrokerHttp:
         self._gaps = gaps
         self._metrics = metrics
 
-    def face(self) -> HttpFace:
-        """Return the server of the pages; the caller starts and closes it."""
+    def face(self, more: Mapping[str, Callable[[], dict[str, object]]] | None = None) -> HttpFace:
+        """Return the server of the pages, and of `more`; the caller starts and closes it."""
         pages = {"/v1/status": self.status, "/v1/topics": self.topics, "/v1/groups": self.groups, **self._mode.pages}
+        pages.update(more or {})
         return HttpFace(self._metrics, self._ready, pages, names=self._config.broker.http_names())
 
     def status(self) -> dict[str, object]:

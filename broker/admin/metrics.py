@@ -48,6 +48,8 @@ class Counted(NamedTuple):
     """How often a send was answered with each code."""
     sends: SendTimes
     pulls: Timings
+    transactions: Callable[[], Iterable[Figure]] = tuple
+    """Yields what is counted of transactions."""
 
 
 class CountingMode(Protocol):
@@ -93,6 +95,7 @@ class BrokerFigures:
         yield from self._storage()
         yield from self._integrity()
         yield from self._loop()
+        yield from counted.transactions()
         yield from self._mode.measures()
         yield by("of", "gauge", "raftmq_series_omitted", "What has no series for the bound", self._omitted.items())
 

@@ -8,9 +8,10 @@ ends once. What arrives while the halves are still being read waits too.
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.context import BrokerContext
+from broker.messages.delay_queue import Cancellable
 from broker.messages.held import HeldRequests
 from broker.messages.send import Elsewhere
 from broker.messages.send_checks import remark_of
@@ -41,7 +42,19 @@ GIVEN_UP_MAX = 100
 NOT_FOUND = "Find prepared transaction message failed"
 
 
-class Told(Protocol):
+Later = Callable[[float, Callable[[], None]], Cancellable]
+
+
+class _Rollback(NamedTuple):
+    """A rollback that waits for others to be written with; `offset` is the copy that it names."""
+
+    half: Half
+    offset: int
+    connection: Connection
+    request: Command
+
+
+class EndsTold(Protocol):
     """Learns how transactions end."""
 
     def ended(self, half: Half, now_ms: int, *, committed: bool) -> None:
@@ -58,15 +71,16 @@ class EndHandler:
         replication: Replication,
         comes_to: Callable[[str, int, int], None],
         elsewhere: Elsewhere | None,
-        told: Told,
+        told: EndsTold,
+        later: Later,
     ) -> None:
         """`comes_to` is told of a real message's topic and queue, and when its half was stored, before it comes there.
 
-        `elsewhere` as of SendHandlers.
+        `elsewhere` as of SendHandlers; `later(seconds, call)` sets a timer.
         """
         self._live, self._store, self._clock = context.live, context.store, context.clock
         self._store_host = context.store_host
-        self._append_batch = replication.append_batch
+        self._append, self._append_batch = replication.append, replication.append_batch
         self._comes_to = comes_to
         self._elsewhere = elsewhere
         self._told = told
@@ -74,6 +88,10 @@ class EndHandler:
         self._levels = len(parse_delay_levels(context.live.store.messageDelayLevel))
         self._waiting: list[Callable[[], None]] = []
         self.waits = 0
+        self._later = later
+        self._timer: Cancellable | None = None
+        self._gathered: list[_Rollback] = []
+        self._gathered_bytes = 0
         self.table: HalfTable | None = None
 
     def end(self, connection: Connection, request: Command) -> Command | None:
@@ -91,9 +109,14 @@ class EndHandler:
         """Serve with this table; None: no more. What waits is served now, or refused."""
         ended, self.table = self.table, table
         waiting, self._waiting = self._waiting, []
+        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        for each in gathered:
+            self._lost(each.connection, each.request)
         if ended is not None:
             for half in ended.pending.values():
-                waiting += half.waiting or ()
+                if half.waiting is not None:
+                    waiting += half.waiting
+                    half.waiting = []
         for wake in waiting:
             wake()
 
@@ -150,9 +173,11 @@ class EndHandler:
         half = table.pending.get(root)
         if half is not None and half.waiting is not None:
             self._wait(half.waiting, connection, request, header)
+            if not request.is_oneway:
+                self.flush()
             return None
         if half is None:
-            half = self._given_up(view, root) if table.outcome(root) is None else None
+            half = self._given_up(table, view, root) if table.outcome(root) is None else None
             if half is None:
                 return self._over(table, root, view, committed=committed)
         elif not half.fresh and self._was_committed(half):
@@ -161,6 +186,9 @@ class EndHandler:
             return _answer(committed=committed, was=True)
         records = self._real(half) if committed else []
         half.waiting = []
+        if not committed and request.is_oneway:
+            self._gather(_Rollback(half, view.offset, connection, request))
+            return None
         done = partial(self._stored, table, half, committed, connection, request)
         done = self._held.hold(len(request.body) + request.header_bytes, done)
         self._append_batch([*records, self.op(half, view.offset)], done, until=request.until)
@@ -219,20 +247,57 @@ class EndHandler:
     ) -> None:
         if results[0].status is PutStatus.PUT_OK and code != ResponseCode.NOT_LEADER_FOR_QUEUE:
             self._note(table, half, results[-1], committed=committed)
-            self.settle(half)
             # Written, if perhaps not yet synced: nothing that a producer does makes it safer.
             connection.reply(request, Command.response(ResponseCode.SUCCESS))
-            return
-        self.settle(half)
-        if code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+        elif code == ResponseCode.NOT_LEADER_FOR_QUEUE:
             self._lost(connection, request)
         else:
             connection.reply(request, Command.response(code, remark_of(results[0].status)))
+        self.settle(half)
 
     def _note(self, table: HalfTable, half: Half, op_result: PutResult, *, committed: bool) -> None:
         table.named(op_result.queue_offset, half.offsets())
         table.end(half, committed=committed)
         self._told.ended(half, self._clock.now_ms(), committed=committed)
+
+    # ---- rollbacks that nobody waits for
+
+    def _gather(self, rollback: "_Rollback") -> None:
+        """Have a rollback written with others, in one op message."""
+        self._gathered.append(rollback)
+        self._gathered_bytes += sum([len(str(offset)) + 1 for offset in rollback.half.offsets(rollback.offset)])
+        config = self._live.broker
+        if self._gathered_bytes >= config.transactionOpMsgMaxSize:
+            self.flush()
+        elif self._timer is None:
+            self._timer = self._later(config.transactionOpBatchInterval / 1000, self.flush)
+
+    def flush(self) -> None:
+        """Write the rollbacks that are gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        table = self.table
+        if not gathered or table is None:
+            return
+        offsets = sorted({offset for each in gathered for offset in each.half.offsets(each.offset)})
+        record = op(offsets, self._store_host, self._clock.now_ms())
+        self._append(record, partial(self._rolled_back, table, gathered, offsets))
+
+    def _rolled_back(
+        self, table: HalfTable, gathered: list["_Rollback"], offsets: list[int], result: PutResult, code: int
+    ) -> None:
+        stored = result.status is PutStatus.PUT_OK and code != ResponseCode.NOT_LEADER_FOR_QUEUE
+        if stored:
+            table.named(result.queue_offset, offsets)
+        for half, _offset, connection, request in gathered:
+            if stored:
+                table.end(half, committed=False)
+                self._told.ended(half, self._clock.now_ms(), committed=False)
+            self.settle(half)
+            if code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+                self._lost(connection, request)
 
     # ---- what is over, or was
 
@@ -265,10 +330,9 @@ class EndHandler:
         was = table.outcome(root)
         if was is None:
             was = committed_real(self._store, (view.topic, SCHEDULE_TOPIC), view.key, root, view.position)
-            table.remember(root, committed=was)
         return _answer(committed=committed, was=was)
 
-    def _given_up(self, view: HalfView, root: int) -> Half | None:
+    def _given_up(self, table: HalfTable, view: HalfView, root: int) -> Half | None:
         """Return a half that was discarded and never ended; None when it is none of the last that were."""
         end = self._store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0)
         start = max(self._store.min_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0), end - GIVEN_UP_MAX)
@@ -279,10 +343,16 @@ class EndHandler:
             except (RecordDamaged, RecordError):
                 continue
             if found is not None and found.root == root and found.key == view.key:
-                made = Half.of(root, view)
-                made.given_up = True
-                return None if self._was_committed(made) else made
+                return self.given_up(table, view, root)
         return None
+
+    def given_up(self, table: HalfTable, view: HalfView, root: int) -> Half | None:
+        """Return a transaction that was discarded as one that can go on; None when it has ended since."""
+        if table.outcome(root) is not None:
+            return None
+        made = Half.of(root, view)
+        made.given_up = True
+        return None if self._was_committed(made) else made
 
 
 def _answer(*, committed: bool, was: bool) -> Command:

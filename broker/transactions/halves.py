@@ -30,6 +30,8 @@ class Half(msgspec.Struct, eq=False):
     born_ms: int
     since_ms: int
     """When it was first stored, as far as that is known."""
+    stored_ms: int
+    """When the newest copy was."""
     group: str
     topic: str
     key: str
@@ -46,7 +48,7 @@ class Half(msgspec.Struct, eq=False):
         first = view.root < 0 and not view.checks
         return cls(
             root, view.offset, view.position, view.checks, view.immunity_ms, view.born_ms,
-            view.stored_ms if first else view.born_ms, view.group, view.topic, view.key, fresh,
+            view.stored_ms if first else view.born_ms, view.stored_ms, view.group, view.topic, view.key, fresh,
         )  # fmt: skip
 
     @property
@@ -98,7 +100,8 @@ class HalfTable:
         root = self._root_of_new(view, fresh=fresh)
         known = self.pending.get(root)
         if known is not None:
-            known.offset, known.position, known.checks = view.offset, view.position, view.checks
+            known.offset, known.position = view.offset, view.position
+            known.checks, known.stored_ms = view.checks, view.stored_ms
             return known
         made = self.pending[root] = Half.of(root, view, fresh=fresh)
         return made

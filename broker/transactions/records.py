@@ -148,9 +148,9 @@ def real(view: bytes | memoryview, levels: int, root: int = -1) -> PendingRecord
 
 
 def again(view: bytes | memoryview, root: int, checks: int) -> PendingRecord:
-    """Return the next copy of a half, or of a discarded one, in the half queue."""
+    """Return the next copy of a half, or of a discarded one, in the half queue; below 0 no root is known."""
     record = pending(view)
-    told = f"{PROPERTY_CHECKS}\x01{checks}\x02{PROPERTY_ROOT}\x01{root}\x02"
+    told = f"{PROPERTY_CHECKS}\x01{checks}\x02" + (f"{PROPERTY_ROOT}\x01{root}\x02" if root >= 0 else "")
     return msgspec.structs.replace(
         record,
         topic=TRANS_HALF_TOPIC,

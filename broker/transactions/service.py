@@ -2,22 +2,29 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from functools import partial
 
 from broker.context import BrokerContext, Tables
 from broker.messages.send import Elsewhere
 from broker.replication import Done, Replication
-from broker.transactions.ending import EndHandler
+from broker.transactions.checker import Checker
+from broker.transactions.counts import TransactionCounts
+from broker.transactions.ending import EndHandler, Later
 from broker.transactions.halves import Half
 from broker.transactions.loading import GROUP, load
-from broker.transactions.records import half, view_of
+from broker.transactions.records import HalfView, half, view_of
+from broker.transactions.resuming import ResumeHandler
 from remoting.codes import RequestCode, ResponseCode
 from remoting.server import Handler
+from runtime.figures import Figure
 from runtime.tasks import Tasks
 from store.types import PendingRecord, PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
 
+# Seconds after which a changed interval counts.
+LOOK_SECONDS = 1.0
 # Undecided transactions at which prepared messages are refused with SYSTEM_BUSY: some 80 MB of memory.
 PENDING_MAX = 200_000
 
@@ -33,29 +40,56 @@ class Transactions:
         elsewhere: Elsewhere | None,
         *,
         mends: bool,
+        later: Later | None = None,
     ) -> None:
-        """`mends`: damaged records are given back by other members of a Raft group."""
+        """`mends`: damaged records are given back by others of a Raft group; `later` is the loop's by default."""
         self._context, self._tables, self._mends = context, tables, mends
         self._append = replication.append
-        self._ending = EndHandler(context, replication, tables.topics.adopt_awaited, elsewhere, self)
+        self.counts = TransactionCounts()
+        self.ending = EndHandler(
+            context,
+            replication,
+            tables.topics.adopt_awaited,
+            elsewhere,
+            self,
+            asyncio.get_running_loop().call_later if later is None else later,
+        )
+        self.checker = Checker(context, tables, replication, self.ending, shared=mends)
+        self._resuming = ResumeHandler(context, self.ending, self.checker)
+        self.page = self._resuming.page
+        """For /v1/transactions."""
         self._tasks = Tasks("transactions")
-        self._loading: asyncio.Task[None] | None = None
+        self._working: asyncio.Task[None] | None = None
+        # Halves that were acknowledged while the queues were being read.
+        self._early: list[HalfView] = []
 
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
-        return {RequestCode.END_TRANSACTION: self._ending.end}
+        return {
+            RequestCode.END_TRANSACTION: self.ending.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self._resuming.resume,
+        }
+
+    def figures(self) -> Iterator[Figure]:
+        """Yield the metrics."""
+        return self.counts.figures(self.ending.table, self.checker.checks, self.checker.given_up)
 
     def start(self) -> None:
         """Begin, as who leads: read what is undecided."""
         self.stop()
-        self._loading = self._tasks.spawn(self._load(), "read half messages")
+        self._working = self._tasks.spawn(self._work(), "check half messages")
 
     def stop(self) -> None:
         """Lead no more: what waits goes on its way elsewhere."""
-        if self._loading is not None:
-            self._loading.cancel()
-            self._loading = None
-        self._ending.began(None)
+        if self._working is not None:
+            self._working.cancel()
+            self._working = None
+        self._early.clear()
+        self.ending.began(None)
+
+    def retire(self) -> None:
+        """Begin to stop: what is gathered is written now."""
+        self.ending.flush()
 
     async def close(self) -> None:
         """End all that is under way."""
@@ -64,7 +98,7 @@ class Transactions:
 
     def prepare(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:
         """Store a prepared message as a half message; see Replication."""
-        table = self._ending.table
+        table = self.ending.table
         if table is not None and len(table.pending) >= PENDING_MAX:
             done(PutResult(PutStatus.OS_PAGE_CACHE_BUSY), ResponseCode.SYSTEM_BUSY)
             return
@@ -73,18 +107,43 @@ class Transactions:
 
     def ended(self, half: Half, now_ms: int, *, committed: bool) -> None:
         """Count a transaction that has ended."""
+        self.counts.ended(half, now_ms, committed=committed)
 
     def _prepared(self, record: PendingRecord, done: Done, result: PutResult, code: int) -> None:
         if result.status is PutStatus.PUT_OK and code != ResponseCode.NOT_LEADER_FOR_QUEUE:
-            table = self._ending.table
-            if table is not None:
-                view = view_of(record, result.queue_offset, result.physical_offset, result.store_timestamp)
+            view = view_of(record, result.queue_offset, result.physical_offset, result.store_timestamp)
+            if (table := self.ending.table) is not None:
                 table.stored(view, fresh=True)
+            elif self._working is not None:
+                self._early.append(view)
         done(result, code)
 
-    async def _load(self) -> None:
+    async def read(self) -> None:
+        """Read what is undecided, and serve."""
         store, offsets = self._context.store, self._tables.offsets
         table = await load(store, lambda topic: offsets.query(GROUP, topic, 0), mends=self._mends)
         if table.pending:
             _log.info("%d half messages are neither committed nor rolled back", len(table.pending))
-        self._ending.began(table)
+        early, self._early = self._early, []
+        for view in early:
+            table.stored(view, fresh=True)
+        self.checker.began()
+        self.ending.began(table)
+
+    async def _work(self) -> None:
+        await self.read()
+        while True:
+            await self._interval()
+            try:
+                await self.checker.round()
+            except Exception:
+                _log.exception("a round over the half messages failed; the next one comes")
+
+    async def _interval(self) -> None:
+        """Wait for the next round; an administrator may change how long that is."""
+        began = asyncio.get_running_loop().time()
+        while True:
+            left = began + self._context.live.broker.transactionCheckInterval / 1000 - asyncio.get_running_loop().time()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, LOOK_SECONDS))

@@ -115,7 +115,6 @@ async def test_only_true_unpacks_a_batch_of_code_10(broker: Broker, client: Remo
         (v2(queue_id=99), b"", ResponseCode.INVALID_PARAMETER),
         (v2(properties="DELAY\x01soon\x02"), b"", ResponseCode.MESSAGE_ILLEGAL),
         (v2(properties="a\x01b\x02TIMER_DELAY_SEC\x013\x02"), b"", ResponseCode.MESSAGE_ILLEGAL),
-        (v2(properties="TRAN_MSG\x01true\x02"), b"", ResponseCode.NO_PERMISSION),
         (v2(properties=f"p\x01{'x' * 33_000}\x02"), b"", ResponseCode.MESSAGE_ILLEGAL),
         (v2(), b"x" * (4 * 1024 * 1024 + 1), ResponseCode.MESSAGE_ILLEGAL),
     ],

@@ -77,7 +77,7 @@ def test_the_defaults_in_the_tables_are_rocketmqs() -> None:
 
 def test_what_is_not_there_is_refused_by_name_all_of_it_in_one_line() -> None:
     keys = [key for key, _ in refusable(broker.settings.foreign_keys.KEYS)]
-    assert {"readOnlyCommitLogStorePaths", "enableConsumeQueueExt", "transactionCheckMax"} <= set(keys)
+    assert {"readOnlyCommitLogStorePaths", "enableConsumeQueueExt", "lockInStrictMode"} <= set(keys)
     assert {"timerPrecisionMs", "defaultMessageRequestMode", "tls.server.mode", "aclEnable"} <= set(keys)
     with pytest.raises(ConfigError) as refused:
         load_broker_config(dict.fromkeys(keys, NOBODYS))
@@ -100,7 +100,6 @@ def test_what_a_name_server_lacks_is_refused_by_name() -> None:
     [
         "readOnlyCommitLogStorePaths=/mnt/old",
         "enableConsumeQueueExt=true",
-        "transactionCheckMax=5",
         "timerMaxDelaySec=864000",
         "defaultMessageRequestMode=POP",
         "tls.server.mode=enforcing",
@@ -119,7 +118,7 @@ def test_what_to_do_is_said(setting: str) -> None:
 @pytest.mark.parametrize(
     "setting",
     [
-        "transactionCheckMax= 15 ",
+        "indexFileReadEnable= true ",
         "enableConsumeQueueExt=FALSE",
         "timerWheelEnable=false",
         "tls.server.mode=disabled",
@@ -151,8 +150,8 @@ def test_harmless_keys_take_any_value_and_are_told_with_the_reason() -> None:
 def test_a_change_at_run_time_that_asks_for_what_is_not_there_changes_nothing() -> None:
     made, store, _ = load_broker_config({})
     live = LiveConfig(made, store)
-    with pytest.raises(ConfigError, match="transactionCheckMax=5"):
-        live.update({"fileReservedTime": "1", "transactionCheckMax": "5"})
+    with pytest.raises(ConfigError, match="lockInStrictMode=true"):
+        live.update({"fileReservedTime": "1", "lockInStrictMode": "true"})
     assert live.store is store
     assert live.update({"fileReservedTime": "1", "sendMessageThreadPoolNums": "9", "noSuchKey": "1"}) == ["noSuchKey"]
     assert live.store.fileReservedTime == 1

@@ -61,18 +61,18 @@ async def test_unknown_keys_are_ignored_and_named_in_the_log(
 async def test_keys_of_what_is_not_there_are_refused_by_name_and_nothing_is_changed(
     parts: Parts, tmp_path: Path
 ) -> None:
-    code, remark = await update(parts, "fileReservedTime=24\ntransactionCheckMax=5\ndefaultMessageRequestMode=POP")
+    code, remark = await update(parts, "fileReservedTime=24\nlockInStrictMode=true\ndefaultMessageRequestMode=POP")
     assert code == ResponseCode.INVALID_PARAMETER
-    assert "transactionCheckMax=5" in remark
+    assert "lockInStrictMode=true" in remark
     assert "defaultMessageRequestMode=POP" in remark
     assert parts.config.store.fileReservedTime == 72
     assert (tmp_path / "broker.conf").read_text() == CONF
 
 
 async def test_rocketmqs_keys_without_effect_are_taken_and_kept_in_the_file(parts: Parts, tmp_path: Path) -> None:
-    code, remark = await update(parts, "sendMessageThreadPoolNums=8\nfileReservedTime=24\ntransactionCheckMax=15")
+    code, remark = await update(parts, "sendMessageThreadPoolNums=8\nfileReservedTime=24\nlockInStrictMode=false")
     assert code == ResponseCode.SUCCESS
-    assert remark == "sendMessageThreadPoolNums, transactionCheckMax: has no effect on this broker"
+    assert remark == "lockInStrictMode, sendMessageThreadPoolNums: has no effect on this broker"
     written = parse_properties((tmp_path / "broker.conf").read_text())
     assert (written["sendMessageThreadPoolNums"], written["fileReservedTime"]) == ("8", "24")
     assert parts.config.store.fileReservedTime == 24

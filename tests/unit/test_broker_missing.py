@@ -47,17 +47,17 @@ def test_a_client_is_named_once_for_each_code_and_counted_always(
         for _ in range(3):
             setting.ask(one, RequestCode.SEND_REPLY_MESSAGE_V2)
         setting.ask(two, RequestCode.SEND_REPLY_MESSAGE_V2)
-        setting.ask(one, RequestCode.END_TRANSACTION)
+        setting.ask(one, 513)
     said = [record.getMessage() for record in caplog.records]
     assert said == [
         f"client {client} asks for {what}, which this broker does not serve: it is answered with code 3"
         for client, what in (
             ("10.0.0.1@1 at 10.0.0.1:40000", "request-reply (code 325)"),
             ("10.0.0.1@2 at 10.0.0.1:40001", "request-reply (code 325)"),
-            ("10.0.0.1@1 at 10.0.0.1:40000", "transactions (code 37)"),
+            ("10.0.0.1@1 at 10.0.0.1:40000", "static topics (code 513)"),
         )
     ]
-    assert setting.counts() == {("request-reply", "325"): 4, ("transactions", "37"): 1}
+    assert setting.counts() == {("request-reply", "325"): 4, ("static topics", "513"): 1}
 
 
 def test_a_client_that_comes_back_without_a_heartbeat_is_known_by_its_host(

@@ -146,7 +146,6 @@ def test_refusals() -> None:
     refused(setting, ResponseCode.MESSAGE_ILLEGAL, "properties", properties=f"a\x01{'x' * 32_800}\x02")
     refused(setting, ResponseCode.MESSAGE_ILLEGAL, "delay", properties="DELAY\x01soon\x02")
     refused(setting, ResponseCode.MESSAGE_ILLEGAL, "TIMER_DELIVER_MS", properties="TIMER_DELIVER_MS\x011\x02")
-    refused(setting, ResponseCode.NO_PERMISSION, "TRAN_MSG", properties="TRAN_MSG\x01true\x02")
     refused(setting, ResponseCode.NO_PERMISSION, "TRAN_MSG", sys_flag=4)
 
 
@@ -284,3 +283,34 @@ def test_R8_what_is_in_no_log_goes_elsewhere_as_it_came(by: int, oneway: bool) -
     setting.log.answers[0](ResponseCode.NOT_LEADER_FOR_QUEUE)
     assert setting.elsewhere == [request]
     assert (setting.peer.answers, setting.failures) == ([], 0)
+
+
+def test_a_prepared_message_goes_the_way_of_halves() -> None:
+    setting = Setting()
+    setting.do(properties="TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02DELAY\x0130\x02", sys_flag=5)
+    [record] = setting.log.records
+    assert (record.topic, record.sys_flag) == ("T", 1)
+    found = decode_properties(record.properties)
+    # Its producer group is known in any case, and a delay waits until the commit.
+    assert (found["PGROUP"], found["DELAY"], found["TRAN_MSG"]) == ("P", "18", "true")
+
+
+def test_what_was_a_transaction_once_is_tried_again_like_any_other() -> None:
+    """Consumers before 4.6.1 send it back with all the properties that it had."""
+    setting = Setting()
+    setting.do(
+        properties="TRAN_MSG\x01true\x02DELAY\x013\x02", sys_flag=4, reconsume_times=1, topic="%RETRY%G", queue_id=0
+    )
+    [record] = setting.log.records
+    assert (record.topic, record.queue_id, record.sys_flag) == ("SCHEDULE_TOPIC_XXXX", 2, 0)
+
+
+def test_a_prepared_message_in_a_batch_is_refused() -> None:
+    setting = Setting()
+    body = encode_batch([(0, b"x", b"TRAN_MSG\x01true\x02")])
+    refused(setting, ResponseCode.NO_PERMISSION, "TRAN_MSG", body=body, by=RequestCode.SEND_BATCH_MESSAGE)
+
+
+def test_a_broker_that_wants_no_transactions_says_so() -> None:
+    setting = Setting(rejectTransactionMessage="true")
+    refused(setting, ResponseCode.NO_PERMISSION, "forbidden", properties="TRAN_MSG\x01true\x02")

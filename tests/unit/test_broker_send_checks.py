@@ -19,7 +19,7 @@ def checks() -> MessageChecks:
 
 def test_what_the_broker_writes_itself_is_left_out() -> None:
     found = checks().properties("A\x01b\x02DELAY\x013\x02CLUSTER\x01c\x02WAIT\x01false")
-    assert found == ("A\x01b\x02WAIT\x01false\x02", False, 3)
+    assert found == ("A\x01b\x02WAIT\x01false\x02", False, 3, False)
 
 
 @pytest.mark.parametrize("text", ["A\x01b\x01c\x02DELAY\x013", "DELAY\x01" + "9" * 5000, "DELAY\x01x"])

@@ -1,0 +1,262 @@
+"""Rounds over undecided transactions: who is asked, when, what is given up, and how far the queues' offsets move."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.headers.registry import ResumeCheckHalfMessageRequestHeader
+from remoting.record import decode_record
+from remoting.topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from store.types import PutStatus
+from tests.parts.transaction_parts import COMMIT, GROUP, ROLLBACK, UNKNOWN, Client, TransactionSite, transaction_site
+
+OK = ResponseCode.SUCCESS
+RESUME = RequestCode.RESUME_CHECK_HALF_MESSAGE
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[TransactionSite]:
+    async with transaction_site(tmp_path) as made:
+        made.connect()
+        yield made
+
+
+async def resume(site: TransactionSite, msg_id: str) -> Command:
+    answer = site.ask(RESUME, ResumeCheckHalfMessageRequestHeader(topic=None, msgId=msg_id))
+    if isinstance(answer, Command):
+        return answer
+    try:
+        return await answer  # type: ignore[misc, no-any-return] # what a handler may return
+    except Exception as error:
+        return Command.response(error.code, error.remark)  # type: ignore[attr-defined] # a CommandError
+
+
+async def test_a_producer_is_asked_once_its_time_is_over_and_ends_it_by_its_answer(site: TransactionSite) -> None:
+    site.prepare("one")
+    assert await site.round(5.0) == []
+    [question] = await site.round(1.0)
+    assert question.is_oneway
+    assert question.ext["tranStateTableOffset"] == "1"
+    message = decode_record(question.body)
+    assert (message.topic, message.queue_id, message.body) == ("T", 1, b"one")
+    assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    assert site.answered(question, COMMIT) == OK
+    assert site.delivered() == ["one"]
+    assert site.ops() == ["0,1,"]
+    assert await site.round() == []
+
+
+async def test_an_answer_to_any_copy_ends_it_and_only_once(site: TransactionSite) -> None:
+    """With RocketMQ an end that crosses a check delivers twice."""
+    one = site.prepare("one")
+    [first] = await site.round()
+    [second] = await site.round()
+    assert site.end(one, COMMIT) == OK
+    assert site.answered(first, COMMIT) == OK
+    assert site.answered(second, COMMIT) == OK
+    assert site.answered(second, ROLLBACK) == ResponseCode.SYSTEM_ERROR
+    assert site.delivered() == ["one"]
+    await site.lead()
+    assert site.answered(first, COMMIT) == OK
+    assert site.delivered() == ["one"]
+
+
+async def test_an_end_that_comes_while_a_copy_is_written_waits_for_it(site: TransactionSite) -> None:
+    one = site.prepare("one")
+    site.log.held = []
+    site.clock.advance(30)
+    view = site.store.record_at(site.pending[0].position)
+    assert view is not None
+    table = site.service.ending.table
+    assert table is not None
+    done = site.service.checker.renew(table, site.pending[0], view, 1, ask=True)
+    assert site.end(one, COMMIT) is None
+    site.log.release()
+    assert await done
+    assert site.client.asked == []
+    assert site.client.answers[-1].code == OK
+    assert (site.delivered(), site.ops()) == (["one"], ["0,1,"])
+
+
+async def test_one_connection_is_asked_at_a_time_the_next_when_it_takes_nothing(site: TransactionSite) -> None:
+    other, third = Client(), Client()
+    site.connect(other)
+    site.connect(third, group="Others")
+    for _ in range(4):
+        site.prepare()
+    await site.round()
+    assert (len(site.client.asked), len(other.asked), len(third.asked)) == (2, 2, 0)
+    site.client.full = True
+    await site.round()
+    assert len(other.asked) == 6
+    other.closed = True
+    await site.round()
+    assert len(other.asked) == 6
+    assert [half.checks for half in site.pending.values()] == [3] * 4
+
+
+async def test_an_immunity_time_keeps_a_producer_from_being_asked(site: TransactionSite) -> None:
+    """RocketMQ counts such rounds too, and discards a half after transactionCheckMax of them without asking."""
+    site.prepare("one", more="CHECK_IMMUNITY_TIME_IN_SECONDS\x01700\x02")
+    for _ in range(20):
+        assert await site.round() == []
+    assert [half.checks for half in site.pending.values()] == [0]
+    await site.round(110)
+    assert len(site.client.asked) == 1
+
+
+async def test_after_the_last_check_it_is_given_up(tmp_path: Path) -> None:
+    async with transaction_site(tmp_path, transactionCheckMax=3) as site:
+        site.connect()
+        one = site.prepare("one")
+        asked = [len(await site.round()) for _ in range(5)]
+        assert asked == [1, 1, 1, 0, 0]
+        assert site.pending == {}
+        [discarded] = site.records(TRANS_CHECK_MAX_TIME_TOPIC)
+        assert discarded.properties["TRANSACTION_CHECK_TIMES"] == "3"
+        assert discarded.properties["REAL_TOPIC"] == "T"
+        assert site.ops() == ["0,3,"]
+        assert site.parts.topics.get(TRANS_CHECK_MAX_TIME_TOPIC) is not None
+        # Its producer may still end it, as with RocketMQ; here once.
+        assert [site.end(one, COMMIT) for _ in range(2)] == [OK, OK]
+        await site.lead()
+        assert site.end(one, COMMIT) == OK
+        assert site.end(one, ROLLBACK) == ResponseCode.SYSTEM_ERROR
+        assert site.delivered() == ["one"]
+
+
+async def test_what_is_older_than_the_log_keeps_is_given_up(site: TransactionSite) -> None:
+    site.prepare(more="CHECK_IMMUNITY_TIME_IN_SECONDS\x01999999\x02")
+    await site.round(72 * 3600 + 1)
+    assert site.pending == {}
+    assert len(site.records(TRANS_CHECK_MAX_TIME_TOPIC)) == 1
+
+
+async def test_progress_is_committed_a_round_later_once_the_log_is_on_the_disk(site: TransactionSite) -> None:
+    stored = [site.prepare() for _ in range(3)]
+    for one in stored:
+        site.end(one, COMMIT)
+    await site.round()
+    assert site.committed() == (-1, -1)
+    await site.flushed()
+    await site.round()
+    assert site.committed() == (3, 3)
+    await site.lead()
+    assert site.pending == {}
+
+
+async def test_copies_let_the_offsets_pass_the_undecided(site: TransactionSite) -> None:
+    site.prepare("one")
+    for _ in range(4):
+        await site.round()
+        await site.flushed()
+    halves, _ops = site.committed()
+    assert halves == 3
+    await site.lead()
+    assert {root: (half.offset, half.checks) for root, half in site.pending.items()} == {0: (4, 4)}
+    [question] = await site.round()
+    assert site.answered(question, COMMIT) == OK
+    assert site.delivered() == ["one"]
+
+
+async def test_a_half_with_a_long_immunity_moves_when_many_come_after_it(
+    site: TransactionSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.transactions.checker.BEHIND_MAX", 2)
+    site.prepare("one", more="CHECK_IMMUNITY_TIME_IN_SECONDS\x013600\x02")
+    for _ in range(3):
+        site.end(site.prepare(), COMMIT)
+    assert await site.round() == []
+    [copy] = [message for message in site.records(TRANS_HALF_TOPIC) if message.queue_offset == 4]
+    assert (copy.properties["TRANSACTION_CHECK_TIMES"], copy.properties["TRAN_PREPARED_QUEUE_OFFSET"]) == ("0", "0")
+    await site.lead()
+    assert {root: half.offset for root, half in site.pending.items()} == {0: 4}
+    assert await site.round(3600) != []
+
+
+async def test_a_refused_copy_changes_nothing(site: TransactionSite) -> None:
+    one = site.prepare("one")
+    site.log.refuses = (PutStatus.SERVICE_NOT_AVAILABLE, ResponseCode.SERVICE_NOT_AVAILABLE)
+    assert await site.round() == []
+    site.log.refuses = None
+    assert [half.checks for half in site.pending.values()] == [0]
+    assert site.end(one, COMMIT) == OK
+
+
+async def test_a_clock_that_was_set_back_keeps_nobody_waiting(site: TransactionSite) -> None:
+    site.prepare()
+    site.clock.set_wall(site.clock.now_ms() - 86_400_000)
+    assert len(await site.round()) == 1
+
+
+async def test_settings_count_at_once(site: TransactionSite) -> None:
+    site.prepare()
+    site.parts.config.update({"transactionTimeOut": "100000"})
+    assert await site.round() == []
+    site.parts.config.update({"transactionTimeOut": "1000"})
+    assert len(await site.round()) == 1
+
+
+async def test_resuming_asks_about_a_discarded_one_again(tmp_path: Path) -> None:
+    async with transaction_site(tmp_path, transactionCheckMax=1) as site:
+        site.connect()
+        site.prepare("one")
+        await site.round()
+        await site.round()
+        [discarded] = cast(list[dict[str, str]], site.service.page()["discardedHalves"])
+        assert discarded["transactionId"] == "one"
+        for _ in range(2):
+            assert (await resume(site, discarded["id"])).code == OK
+        assert list(site.pending) == [0]
+        assert site.service.page()["discardedHalves"] == []
+        [question] = await site.round()
+        assert site.answered(question, COMMIT) == OK
+        assert site.delivered() == ["one"]
+        # What is over stays over, for the next leader too.
+        for _ in range(2):
+            assert (await resume(site, discarded["id"])).code == ResponseCode.SYSTEM_ERROR
+            await site.lead()
+        assert (site.pending, site.delivered()) == ({}, ["one"])
+
+
+async def test_resuming_begins_the_count_anew_and_refuses_what_is_over(site: TransactionSite) -> None:
+    one = site.prepare("one")
+    await site.round()
+    assert (await resume(site, one["msgId"])).code == OK
+    assert [half.checks for half in site.pending.values()] == [0]
+    assert site.end(one, ROLLBACK) == OK
+    assert (await resume(site, one["msgId"])).code == ResponseCode.SYSTEM_ERROR
+    for wrong in ("", "xyz", "0" * 31 + "1", "F" * 32):
+        answer = await resume(site, wrong)
+        assert answer.code in {ResponseCode.INVALID_PARAMETER, ResponseCode.SYSTEM_ERROR}
+
+
+async def test_the_page_tells_what_is_pending(site: TransactionSite) -> None:
+    for _ in range(3):
+        site.prepare()
+    await site.round()
+    page = site.service.page()
+    assert (page["pending"], page["oldestMs"], page["discarded"]) == (3, 30_000, 0)
+    rows = page["halves"]
+    assert isinstance(rows, list)
+    assert [(row["producerGroup"], row["topic"], row["checks"], row["ageMs"]) for row in rows] == [
+        (GROUP, "T", 1, 30_000)
+    ] * 3
+
+
+async def test_ends_are_counted_under_rocketmqs_names(site: TransactionSite) -> None:
+    stored = [site.prepare() for _ in range(4)]
+    site.end(stored[0], COMMIT)
+    site.end(stored[0], COMMIT)
+    site.end(stored[1], ROLLBACK)
+    site.end(stored[2], UNKNOWN)
+    await site.round()
+    figures = {figure.name: figure.values for figure in site.service.figures()}
+    assert figures["rocketmq_half_messages"] == [(("T", "false"), 2)]
+    assert figures["rocketmq_commit_messages_total"] == [(("T", "false"), 1)]
+    assert figures["rocketmq_rollback_messages_total"] == [(("T", "false"), 1)]
+    assert figures["raftmq_transaction_checks_total"] == [((), 2)]
