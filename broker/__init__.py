@@ -14,6 +14,7 @@ alone knows
 - `admin`: what administrators and tools ask. `housekeeping`: what is done by the clock. `mode`: the seam behind which
 a broker
   is single, a member, a master or a slave.
+- `transactions`: half messages, their ends (37), and asking producers about the undecided (39).
 - `messages`: sends (10, 310, 320), pulls (11, 361), who waits for which queue, delays, retries (36).
   `registration`: what NameServers are told.
 - `metadata`: tables of topics, groups and offsets, and the operations that change them. `peers`: what others say of

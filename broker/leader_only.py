@@ -91,6 +91,11 @@ LEASED = frozenset(
 )
 
 
+def is_undecided(request: Command) -> bool:
+    """Tell whether an end of a transaction decides nothing: it is never answered, whoever gets it."""
+    return request.code == RequestCode.END_TRANSACTION and request.ext.get("commitOrRollback") not in {"8", "12"}
+
+
 FromMember = Callable[[Connection], bool]
 """Tells whether a connection is another member's: only those speak for somebody else."""
 

@@ -277,6 +277,7 @@ class Broker:
             _log.warning("some sends were not acknowledged within %s s", DRAIN_SECONDS)
         if self.role.leads:
             await self._parts.schedule.persist()
+            self._parts.transactions.retire()
         self._parts.pull.stop()
         # One turn for the answers to reach the transports.
         await asyncio.sleep(0)

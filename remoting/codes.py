@@ -125,6 +125,13 @@ class RaftCode(IntEnum):
     """{}, to the last member: the store becomes a single broker's. Answered when that is committed."""
 
 
+class TransactionCode(IntEnum):
+    """Requests of ours about transactions; bodies are JSON, there are no headers."""
+
+    STATUS = 9131
+    """Answer: what is undecided and what was given up, as /v1/transactions shows it."""
+
+
 class ClassicCode(IntEnum):
     """Requests of ours about a broker in a classic mode (master, slave), beside RaftCode; bodies are JSON."""
 

@@ -1,9 +1,10 @@
 """What only the master of a classic pair does, and how everybody else refuses it.
 
 A slave's log is the master's, byte for byte, and its tables are copies: whatever would change either is refused, with
-words that name the master. Sends and what belongs to them get 14, which clients take as "try elsewhere"; what an
-administrator asks for gets 1, RocketMQ's code for it. A fenced master refuses the same, and commits of offsets too:
-they would be lost with it, while a client that is refused commits again where the route leads by then.
+words that name the master. Sends and what belongs to them get 14, which clients take as "try elsewhere" (an end of a
+transaction gets 11 from a slave); what an administrator asks for gets 1, RocketMQ's code for it. A fenced master
+refuses the same, and commits of offsets too: they would be lost with it, while a client that is refused commits again
+where the route leads by then.
 
 Everything else is served: heartbeats, pulls, positions, queries, and on a slave offsets, for consumers go on there
 while the master is away.
@@ -14,6 +15,7 @@ from typing import cast
 
 from broker.leader_only import LEADER_ONLY, LEASED, SENDS
 from broker.master_slave.role import ClassicRole
+from broker.role import MASTER_ID
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
@@ -55,7 +57,10 @@ class ClassicGate:
         def write(connection: Connection, request: Command) -> object:
             if role.leads:
                 return handler(connection, request)
-            raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, self._words("takes no messages"))
+            # RocketMQ's code for it, at its slaves.
+            ends = code == RequestCode.END_TRANSACTION and role.broker_id != MASTER_ID
+            refused = ResponseCode.SLAVE_NOT_AVAILABLE if ends else ResponseCode.SERVICE_NOT_AVAILABLE
+            raise CommandError(refused, self._words("takes no messages"))
 
         def change(connection: Connection, request: Command) -> object:
             if role.leads:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from remoting.bodies.registry import TopicConfig
-from remoting.topics import REVIVE_LOG_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC
+from remoting.topics import REVIVE_LOG_PREFIX, TIMER_TOPIC
 
-# The groups by which RocketMQ notes how far it has come with half messages, and with POP's check points.
-TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+# The group by which RocketMQ notes how far it has come with POP's check points.
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 QUEUE_TYPE = "queue.type"
 CLEANUP = "cleanup.policy"
@@ -49,7 +48,6 @@ def leftovers(
     revive = sum(open_in(topic, REVIVE_GROUP) for topic in queues if topic.startswith(REVIVE_LOG_PREFIX))
     return [
         *_timers(timers),
-        *_halves(open_in(TRANS_HALF_TOPIC, TRANSACTION_GROUP)),
         *_pops(root, revive),
         *_odd_topics(root, topics),
         *_extended(root),
@@ -61,14 +59,6 @@ def _timers(count: int) -> Iterator[str]:
         yield (
             f"timer messages (up to {count} in timerwheel and {TIMER_TOPIC}, POP's check points among them): nobody "
             f"delivers them here, and retention deletes them with the log; {_WITH_ROCKETMQ}"
-        )
-
-
-def _halves(count: int) -> Iterator[str]:
-    if count:
-        yield (
-            f"transactions (up to {count} half messages in {TRANS_HALF_TOPIC} are neither committed nor rolled back): "
-            f"their producers are not asked, and nobody gets them; {_WITH_ROCKETMQ}"
         )
 
 

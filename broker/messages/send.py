@@ -15,6 +15,7 @@ from broker.messages.delayed_record import waiting
 from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
 from broker.messages.send_checks import (
     CLIENT_SYS_FLAGS,
+    PREPARED,
     MessageChecks,
     Target,
     check_sys_flag,
@@ -147,12 +148,10 @@ class SendHandlers:
 
         text = header.properties or ""
         marked = "\x02" + text
-        waits, level, append = True, 0, self._append
+        waits, level = True, 0
         if special(marked) is not None:
-            text, waits, level, prepared = checks.properties(
-                text, dead_letter=dead, reconsumed=header.reconsumeTimes or 0, group=header.producerGroup
-            )
-            append = self._prepare if prepared else append
+            again = header.reconsumeTimes or 0
+            text, waits, level = checks.properties(text, dead_letter=dead, again=again, group=header.producerGroup)
             marked = "\x02" + text
         at = marked.find(_UNIQ_KEY)
         if at >= 0:
@@ -170,8 +169,7 @@ class SendHandlers:
 
         sys_flag = header.sysFlag
         if sys_flag & ~CLIENT_SYS_FLAGS:
-            transaction = append is self._prepare or bool(header.reconsumeTimes)
-            sys_flag = check_sys_flag(sys_flag, transaction=transaction)
+            sys_flag = check_sys_flag(sys_flag, transaction=level == PREPARED or bool(header.reconsumeTimes))
         record = PendingRecord(
             topic,
             queue_id,
@@ -184,8 +182,11 @@ class SendHandlers:
             body,
             properties,
         )
-        if level:
+        append = self._append
+        if level > 0:
             record = waiting(record, level)
+        elif level == PREPARED:
+            append = self._prepare
         done = partial(self._stored, connection, request, queue_id, uniq_key)
         if (raw := request.raw_header) is None or len(raw) > len(text) + HEADER_BYTES_FREE:
             done = self._held.hold(request.header_bytes - len(text), done)

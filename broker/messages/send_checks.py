@@ -38,6 +38,8 @@ from store.types import PutStatus
 # Topics whose checks are remembered; when it is full all are forgotten and made again.
 REMEMBERED_MAX = 100_000
 DLQ_QUEUES = 1
+# In the place of a delay level, of a prepared message.
+PREPARED = -1
 # The bit of topicSysFlag that says that a topic belongs to a unit.
 UNIT_TOPIC = 1
 # Bits of sysFlag that a producer decides: compression and its codec, several tags. The others are the store's.
@@ -97,9 +99,7 @@ class CheckedProperties(NamedTuple):
     waits: bool
     """The producer waits for the disk."""
     level: int
-    """Delay level, 0 for none."""
-    prepared: bool = False
-    """It waits as a half message until its producer ends the transaction; its delay begins then."""
+    """Delay level, 0 for none; PREPARED: it waits as a half message until its producer ends the transaction."""
 
 
 class MessageChecks:
@@ -160,17 +160,17 @@ class MessageChecks:
         return self._topics.create_for_retry(names.dlq_topic(group), DLQ_QUEUES).topicName
 
     def properties(
-        self, text: str, *, dead_letter: bool = False, batch: bool = False, reconsumed: int = 0, group: str = ""
+        self, text: str, *, dead_letter: bool = False, batch: bool = False, again: int = 0, group: str = ""
     ) -> CheckedProperties:
         """Return what properties ask for, without what the broker itself writes; dead letters are never delayed.
 
         Refuses what needs a feature that this broker does not have: a timer message delivered at once would be worse
-        than an error. A batch cannot be delayed, nor prepared. `group` is the producer's; `reconsumed` above 0: a
-        consumer wants it again, and what was a transaction once is none any more.
+        than an error. A batch cannot be delayed. `group` is the producer's, of what may be prepared; `again` above 0:
+        a consumer wants it again, and what was a transaction once is none any more.
         """
         found = decode_properties(text.encode())
         prepared = found.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true" and not dead_letter
-        if prepared and batch:
+        if prepared and not group:
             raise transactions_refused()
         wanted = found.pop(PROPERTY_DELAY, "")
         level = 0 if dead_letter else self._delay_level(wanted)
@@ -179,23 +179,22 @@ class MessageChecks:
         for name in _TIMERS:
             if name in found:
                 raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"{name}: timer messages are not available")
-        if prepared and not (reconsumed > 0 and level > 0):
-            self._prepare(found, level, group)
-            level = 0
-        else:
-            prepared = False
+        if prepared and not (again > 0 and level > 0):
+            level = self._prepare(found, level, group)
         waits = found.get(PROPERTY_WAIT, "true").lower() != "false"
         for name in _WRITTEN_BY_BROKER:
             found.pop(name, None)
         for name in [name for name in found if name.startswith(TRANSIENT_PREFIX)]:
             del found[name]
         try:
-            return CheckedProperties(encode_properties(found).decode(), waits, level, prepared)
+            return CheckedProperties(encode_properties(found).decode(), waits, level)
         except ValueError as error:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
-    def _prepare(self, found: dict[str, str], level: int, group: str) -> None:
+    def _prepare(self, found: dict[str, str], level: int, group: str) -> int:
         """Have a half message's properties name who is to be asked about it, and the delay that begins afterwards."""
+        if any(name.startswith("TIMER_DE") for name in found):
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, "a prepared message has a delay level, or no delay")
         broker = self._live.broker
         if broker.rejectTransactionMessage:
             raise CommandError(
@@ -205,6 +204,7 @@ class MessageChecks:
         found.setdefault(PROPERTY_PRODUCER_GROUP, group)
         if level:
             found[PROPERTY_DELAY] = str(level)
+        return PREPARED
 
     def check_size(self, body_bytes: int, properties_bytes: int) -> None:
         """Refuse a message that is too long."""

@@ -29,6 +29,7 @@ from broker.leader_only import (
     SENDS,
     forwarded,
     in_clients_name,
+    is_undecided,
     refusal,
 )
 from broker.raft_group.forward_limits import ForwardLimits
@@ -153,6 +154,8 @@ class Forwarder:
 
         Raises CommandError (SYSTEM_BUSY) at the bounds and HeaderError; a one-way request is dropped there, as ever.
         """
+        if is_undecided(request):
+            return
         self._take(connection, request, 0.0, None)
         self._pump()
 

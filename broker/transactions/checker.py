@@ -40,6 +40,8 @@ ROUND_SECONDS = 60.0
 # Messages of the half queue behind one that must not be asked about yet, at which it is written anew all the same:
 # whoever begins to lead reads from the first undecided one on.
 BEHIND_MAX = 1000
+# Lines that a round logs at most; the metrics count all.
+LINES_MAX = 100
 HOUR_MS = 3_600_000
 
 
@@ -64,6 +66,12 @@ class Checker:
         self._ending = ending
         self._asked = ProducersInTurn(tables.clients)
         self._progress: CheckedUpTo | None = None
+        # Of the present round: lines that may still be logged, groups of which it is said that nobody is there.
+        self._lines = LINES_MAX
+        self._unasked: set[str] = set()
+        # The last offset of the round that is due: what stands before it is written anew with it. So no older copies
+        # stand behind the committed offset, which RocketMQ would take for transactions of their own.
+        self._last_due = -1
         self.checks = 0
         """How often a producer was asked."""
         self.given_up = 0
@@ -78,10 +86,12 @@ class Checker:
         if table is None:
             return
         self._commit_progress()
+        self._lines, self._unasked = LINES_MAX, set()
         until = self._clock.monotonic() + ROUND_SECONDS
         halves = sorted(table.pending.values(), key=lambda half: half.offset)
+        self._last_due = max([half.offset for half in halves if self._is_due(half)], default=-1)
         for at in range(0, len(halves), PER_TURN):
-            writes = [write for half in halves[at : at + PER_TURN] for write in self._look(table, half)]
+            writes = [write for half in halves[at : at + PER_TURN] for write in self._looked(table, half)]
             await asyncio.gather(*writes)
             await asyncio.sleep(0)
             if self._ending.table is not table or self._clock.monotonic() >= until:
@@ -91,35 +101,56 @@ class Checker:
             if not self._shared:
                 self._store.flush_soon(self._progress.written)
 
+    def _looked(self, table: HalfTable, half: Half) -> Iterable["asyncio.Future[bool]"]:
+        """Do what _look() does; what goes wrong with one must not keep the round from the others."""
+        try:
+            return self._look(table, half)
+        except Exception:
+            if self._may_tell():
+                _log.exception("half message %d of group %s cannot be looked at", half.offset, half.group)
+            return ()
+
     def _look(self, table: HalfTable, half: Half) -> Iterable["asyncio.Future[bool]"]:
         """Begin what is due about a half; yields what to wait for."""
         if half.busy or table.pending.get(half.root) is not half:
             return ()
-        now_ms, config = self._clock.now_ms(), self._live.broker
+        now_ms = self._clock.now_ms()
         reserved_ms = self._live.store.fileReservedTime * HOUR_MS
-        age = now_ms - half.since_ms
-        immune = age < (half.immunity_ms if half.immunity_ms >= 0 else config.transactionTimeOut)
-        # A clock that was set back must not keep anybody waiting.
-        due = not immune or age < -config.transactionTimeOut
-        given_up = age > reserved_ms or (due and half.checks >= config.transactionCheckMax)
-        moves = now_ms - half.stored_ms > reserved_ms // 2 or table.halves.end - half.offset > BEHIND_MAX
+        age, due = now_ms - half.since_ms, self._is_due(half)
+        given_up = age > reserved_ms or (due and half.checks >= self._live.broker.transactionCheckMax)
+        moves = (
+            half.offset < self._last_due
+            or table.halves.end - half.offset > BEHIND_MAX
+            or now_ms - half.stored_ms > reserved_ms // 2
+        )
         if not (due or given_up or moves) or self._ending.was_committed(half):
             return ()
         view = self._read(table, half)
         if view is None:
+            if age > reserved_ms:
+                # It stays damaged, and must not hold up the offset for good.
+                table.pending.pop(half.root, None)
             return ()
         if given_up:
             return (self._give_up(table, half, view),)
         return (self.renew(table, half, view, half.checks + due, ask=due),)
 
+    def _is_due(self, half: Half) -> bool:
+        """Tell whether a producer may be asked; a clock that was set back must not keep anybody waiting."""
+        timeout_ms = self._live.broker.transactionTimeOut
+        age = self._clock.now_ms() - half.since_ms
+        return age >= (half.immunity_ms if half.immunity_ms >= 0 else timeout_ms) or age < -timeout_ms
+
     def _read(self, table: HalfTable, half: Half) -> bytes | memoryview | None:
         try:
             view = self._store.record_at(half.position)
         except RecordDamaged as error:
-            _log.error("half message %d cannot be read: %s", half.offset, error)
+            if self._may_tell():
+                _log.error("half message %d cannot be read: %s", half.offset, error)
             return None
         if view is None:
-            _log.error("half message %d of group %s is gone with the log: nobody ended it", half.offset, half.group)
+            if self._may_tell():
+                _log.error("half message %d of group %s is gone with the log: nobody ended it", half.offset, half.group)
             table.pending.pop(half.root, None)
         return view
 
@@ -131,8 +162,8 @@ class Checker:
         """Write a half anew, and ask its producer; the future tells whether it is stored."""
         copy = again(view, half.root, checks)
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        half.waiting = []
         record = bytes(view)
+        half.waiting = []
         self._append(copy, partial(self._renewed, table, half, record, copy, ask, done))
         return done
 
@@ -166,8 +197,8 @@ class Checker:
             _log.error("%s cannot be made: %s", TRANS_CHECK_MAX_TIME_TOPIC, error)
             _finish(done, False)
             return done
-        half.waiting = []
         records = [discarded(view, half.root), self._ending.op(half)]
+        half.waiting = []
         self._append_batch(records, partial(self._gave_up, table, half, done))
         return done
 
@@ -178,15 +209,16 @@ class Checker:
             table.named(results[-1].queue_offset, half.offsets())
             table.pending.pop(half.root, None)
             self.given_up += 1
-            _log.warning(
-                "transaction %s of group %s (topic %s) is given up after %d checks: it stands in %s, at %d",
-                half.key,
-                half.group,
-                half.topic,
-                half.checks,
-                TRANS_CHECK_MAX_TIME_TOPIC,
-                results[0].queue_offset,
-            )
+            if self._may_tell():
+                _log.warning(
+                    "transaction %s of group %s (topic %s) is given up after %d checks: it stands in %s, at %d",
+                    half.key,
+                    half.group,
+                    half.topic,
+                    half.checks,
+                    TRANS_CHECK_MAX_TIME_TOPIC,
+                    results[0].queue_offset,
+                )
         self._ending.settle(half)
         _finish(done, _stored(results[0], code))
 
@@ -204,19 +236,32 @@ class Checker:
         name = self._live.broker.name()
         if self._asked.ask(half.group, lambda: _check(header, record, name)):
             self.checks += 1
-        else:
-            _log.warning("transaction %s: nobody of producer group %s is connected to be asked", half.key, half.group)
+        elif half.group not in self._unasked and self._may_tell():
+            self._unasked.add(half.group)
+            _log.warning("transaction %s: nobody of producer group %s is there to be asked", half.key, half.group)
+
+    def _may_tell(self) -> bool:
+        self._lines -= 1
+        return self._lines >= 0
 
     # ---- progress
+
+    def keep(self) -> None:
+        """Commit what there is, before a stop in good order: the whole log goes to the disk then."""
+        if (table := self._ending.table) is not None:
+            self._commit(*table.progress())
 
     def _commit_progress(self) -> None:
         """Commit what the last round has come to, when a crash takes nothing of it back."""
         found, self._progress = self._progress, None
         if found is None or (not self._shared and self._store.flushed < found.written):
             return
+        self._commit(found.halves, found.ops)
+
+    def _commit(self, halves: int, ops: int) -> None:
         offsets = self._tables.offsets
         # The half queue's first: as long as only that one counts, op messages are read that say nothing new.
-        for topic, offset in ((TRANS_HALF_TOPIC, found.halves), (TRANS_OP_HALF_TOPIC, found.ops)):
+        for topic, offset in ((TRANS_HALF_TOPIC, halves), (TRANS_OP_HALF_TOPIC, ops)):
             if offset > offsets.query(GROUP, topic, 0):
                 try:
                     end = self._store.max_offset(topic, 0)

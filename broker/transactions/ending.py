@@ -12,12 +12,12 @@ from typing import NamedTuple, Protocol
 
 from broker.context import BrokerContext
 from broker.messages.delay_queue import Cancellable
-from broker.messages.held import HeldRequests
+from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
 from broker.messages.send import Elsewhere
 from broker.messages.send_checks import remark_of
 from broker.replication import Replication
 from broker.transactions.halves import Half, HalfTable
-from broker.transactions.loading import committed_real
+from broker.transactions.loading import committed_real, ended_since
 from broker.transactions.records import HalfView, op, read_half, real
 from remoting.codes import MessageSysFlag, ResponseCode
 from remoting.command import Command
@@ -137,8 +137,9 @@ class EndHandler:
     ) -> None:
         if self.waits >= WAITING_MAX:
             raise CommandError(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many ends of transactions wait: try again")
+        again = partial(self._again, connection, request, header)
+        queue.append(self._held.hold(len(request.body) + request.header_bytes, again))
         self.waits += 1
-        queue.append(partial(self._again, connection, request, header))
 
     def _again(self, connection: Connection, request: Command, header: EndTransactionRequestHeader) -> None:
         """Serve what had to wait."""
@@ -177,7 +178,8 @@ class EndHandler:
                 self.flush()
             return None
         if half is None:
-            half = self._given_up(table, view, root) if table.outcome(root) is None else None
+            found = self.discarded(root, view.key) if table.outcome(root) is None else None
+            half = self.given_up(table, view, root, found.stored_ms) if found is not None else None
             if half is None:
                 return self._over(table, root, view, committed=committed)
         elif not half.fresh and self._was_committed(half):
@@ -185,13 +187,16 @@ class EndHandler:
             self._write(table, half, [], committed=True)
             return _answer(committed=committed, was=True)
         records = self._real(half) if committed else []
-        half.waiting = []
-        if not committed and request.is_oneway:
-            self._gather(_Rollback(half, view.offset, connection, request))
-            return None
+        size = len(request.body) + request.header_bytes
         done = partial(self._stored, table, half, committed, connection, request)
-        done = self._held.hold(len(request.body) + request.header_bytes, done)
-        self._append_batch([*records, self.op(half, view.offset)], done, until=request.until)
+        done = self._held.hold(size, done)
+        half.waiting = []
+        # One that was given up stands among the others again until it is over: whoever ends it too finds it there.
+        table.pending[root] = half
+        if not committed and request.is_oneway and size <= HEADER_BYTES_FREE:
+            self._gather(_Rollback(half, view.offset, connection, request))
+        else:
+            self._append_batch([*records, self.op(half, view.offset)], done, until=request.until)
         return None
 
     def _view(self, header: EndTransactionRequestHeader) -> HalfView:
@@ -332,27 +337,32 @@ class EndHandler:
             was = committed_real(self._store, (view.topic, SCHEDULE_TOPIC), view.key, root, view.position)
         return _answer(committed=committed, was=was)
 
-    def _given_up(self, table: HalfTable, view: HalfView, root: int) -> Half | None:
-        """Return a half that was discarded and never ended; None when it is none of the last that were."""
+    def discarded(self, root: int, key: str) -> HalfView | None:
+        """Return the newest record that says that a half was discarded; None when none of the last ones does."""
         end = self._store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0)
         start = max(self._store.min_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0), end - GIVEN_UP_MAX)
-        for entry in self._store.queue_entries(TRANS_CHECK_MAX_TIME_TOPIC, 0, start, end - start):
+        for entry in reversed(self._store.queue_entries(TRANS_CHECK_MAX_TIME_TOPIC, 0, start, end - start)):
             try:
                 record = self._store.record_at(entry.physical_offset)
                 found = read_half(record, TRANS_CHECK_MAX_TIME_TOPIC) if record is not None else None
             except (RecordDamaged, RecordError):
                 continue
-            if found is not None and found.root == root and found.key == view.key:
-                return self.given_up(table, view, root)
+            if found is not None and found.root == root and found.key == key:
+                return found
         return None
 
-    def given_up(self, table: HalfTable, view: HalfView, root: int) -> Half | None:
-        """Return a transaction that was discarded as one that can go on; None when it has ended since."""
+    def given_up(self, table: HalfTable, view: HalfView, root: int, since_ms: int) -> Half | None:
+        """Return a transaction that was discarded then as one that can go on; None when it has ended since."""
         if table.outcome(root) is not None:
             return None
         made = Half.of(root, view)
         made.given_up = True
-        return None if self._was_committed(made) else made
+        if self._was_committed(made):
+            return None
+        if root >= 0 and ended_since(self._store, root, since_ms):
+            table.remember(root, committed=False)
+            return None
+        return made
 
 
 def _answer(*, committed: bool, was: bool) -> Command:

@@ -7,7 +7,7 @@ message speaks of a half at or above the other offset.
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -130,13 +130,18 @@ class HalfTable:
         """Return whether a transaction was committed (True) or rolled back, None when that is not remembered."""
         return self._outcomes.get(root)
 
-    def take_out(self, done: set[int]) -> None:
-        """Take out, when all is read, what the op messages say is over by any of its copies."""
+    def take_out(self, done: Mapping[int, int]) -> None:
+        """Take out, when all is read, what an op message says is over by any of its copies.
+
+        `done` has the position of the last op message that names an offset: one that stands before the newest copy
+        says that the half was discarded, and somebody had it resumed since.
+        """
         copies: dict[int, set[int]] = {}
         for offset, root in self._roots.items():
             copies.setdefault(root, set()).add(offset)
         for root, half in list(self.pending.items()):
-            if not done.isdisjoint({root, half.offset} | copies.get(root, set())):
+            named = {root, half.offset} | copies.get(root, set())
+            if max([done.get(offset, -1) for offset in named]) > half.position:
                 del self.pending[root]
         self._foreign.clear()
 

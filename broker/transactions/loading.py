@@ -10,7 +10,7 @@ from typing import Protocol
 
 from broker.transactions.halves import HalfTable
 from broker.transactions.records import commit_of, over, read_half
-from remoting.record import RecordError
+from remoting.record import RecordError, decode_record
 from remoting.topics import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from store.errors import RecordDamaged
 from store.types import QueryResult, QueueEntry
@@ -22,6 +22,8 @@ GROUP = "CID_RMQ_SYS_TRANS"
 PER_TURN = 100
 # Records with one key that are looked at: a producer that sends a half again gives it the same one.
 QUERY_MAX = 64
+# Op messages that are looked through for the end of one half: some 20 ms.
+OPS_MAX = 2000
 QUERY_END_MS = 1 << 62
 # Seconds before a record is asked for again that another member of the group is to give back.
 MEND_SECONDS = 1.0
@@ -78,15 +80,15 @@ class QueueReader:
         self.offset = start
         self.ended = False
 
-    async def some(self) -> list[tuple[int, memoryview]]:
-        """Return the next records with their offsets; sets `ended` when there are no more."""
+    async def some(self) -> list[tuple[int, int, memoryview]]:
+        """Return the next records with their offsets and positions; sets `ended` when there are no more."""
         entries = self._store.queue_entries(self._topic, 0, self.offset, PER_TURN)
         self.ended = not entries
         found = []
         for entry in entries:
             view = await self._record(entry.physical_offset)
             if view is not None:
-                found.append((self.offset, view))
+                found.append((self.offset, entry.physical_offset, view))
             self.offset += 1
         return found
 
@@ -112,15 +114,15 @@ async def load(store: TransactionStore, committed: Committed, *, mends: bool) ->
     ops = QueueReader(store, TRANS_OP_HALF_TOPIC, start_of(store, committed, TRANS_OP_HALF_TOPIC), mends=mends)
     halves = QueueReader(store, TRANS_HALF_TOPIC, start_of(store, committed, TRANS_HALF_TOPIC), mends=mends)
     table = HalfTable(halves.offset, ops.offset)
-    done: set[int] = set()
+    done: dict[int, int] = {}
     while not ops.ended:
-        for offset, view in await ops.some():
-            named = list(_named(view))
+        for offset, position, view in await ops.some():
+            named = _named(view)
             table.named(offset, named)
-            done.update(named)
+            done.update(dict.fromkeys(named, position))
         await asyncio.sleep(0)
     while not halves.ended:
-        for offset, view in await halves.some():
+        for offset, _position, view in await halves.some():
             try:
                 table.stored(read_half(view), fresh=False)
             except RecordError as error:
@@ -145,6 +147,25 @@ def committed_real(store: TransactionStore, topics: tuple[str, ...], key: str, r
             if found is not None and (found[0] == position if found[1] < 0 else found[1] == root):
                 return True
     return False
+
+
+def ended_since(store: TransactionStore, root: int, since_ms: int) -> bool:
+    """Tell whether a half that was discarded then has ended later, as far as the newest OPS_MAX op messages say.
+
+    One op message names it for having been discarded, with the same store time; a second one for its end.
+    """
+    end = store.max_offset(TRANS_OP_HALF_TOPIC, 0)
+    start = max(store.min_offset(TRANS_OP_HALF_TOPIC, 0), end - OPS_MAX)
+    times = 0
+    for entry in reversed(store.queue_entries(TRANS_OP_HALF_TOPIC, 0, start, end - start)):
+        try:
+            view = store.record_at(entry.physical_offset)
+            if view is None or decode_record(view).store_timestamp < since_ms:
+                break
+        except (RecordDamaged, RecordError):
+            continue
+        times += root in _named(view)
+    return times > 1
 
 
 def _named(view: memoryview) -> list[int]:

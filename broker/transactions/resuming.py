@@ -4,9 +4,13 @@ A discarded half comes back into the half queue with no checks counted, one that
 What is over stays over.
 """
 
+import heapq
 from collections.abc import Iterator
 
+import orjson
+
 from broker.context import BrokerContext
+from broker.reply import ok
 from broker.transactions.checker import Checker
 from broker.transactions.ending import EndHandler
 from broker.transactions.halves import Half, HalfTable
@@ -67,7 +71,8 @@ class ResumeHandler:
         root = view.root if given_up else table.root_of(view)
         half = table.pending.get(root) if root >= 0 else _same(table, view)
         if half is None and given_up:
-            half = self._ending.given_up(table, view, root)
+            newest = self._ending.discarded(root, view.key) or view
+            half = self._ending.given_up(table, view, root, newest.stored_ms)
         if half is None:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the transaction is over: nobody is asked about it any more")
         if half.busy:
@@ -76,15 +81,20 @@ class ResumeHandler:
 
     # ---- the page
 
+    def status(self, _connection: Connection, _request: Command) -> Command:
+        """9131: the page."""
+        return ok(body=orjson.dumps(self.page()))
+
     def page(self) -> dict[str, object]:
         """Return what is undecided and what was given up, the first ROWS_MAX of each; for /v1/transactions."""
         table = self._ending.table
-        pending = [] if table is None else sorted(table.pending.values(), key=lambda half: half.since_ms)
+        pending = {} if table is None else table.pending
+        oldest = heapq.nsmallest(ROWS_MAX, pending.values(), key=lambda half: half.since_ms)
         return {
             "read": table is not None,
             "pending": len(pending),
-            "oldestMs": max(0, self._clock.now_ms() - pending[0].since_ms) if pending else 0,
-            "halves": [self._row(half) for half in pending[:ROWS_MAX]],
+            "oldestMs": max(0, self._clock.now_ms() - oldest[0].since_ms) if oldest else 0,
+            "halves": [self._row(half) for half in oldest],
             "discarded": self._store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0)
             - self._store.min_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0),
             "discardedHalves": list(self._discarded(table)),
@@ -105,14 +115,16 @@ class ResumeHandler:
         """Yield the newest that were discarded, newest first, but those that are asked about again or are over."""
         end = self._store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0)
         start = max(self._store.min_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0), end - ROWS_MAX)
+        shown = set[int]()
         for entry in reversed(self._store.queue_entries(TRANS_CHECK_MAX_TIME_TOPIC, 0, start, end - start)):
             try:
                 record = self._store.record_at(entry.physical_offset)
                 view = read_half(record, TRANS_CHECK_MAX_TIME_TOPIC) if record is not None else None
             except (RecordDamaged, RecordError):
                 continue
-            if view is None:
+            if view is None or view.root in shown:
                 continue
+            shown.add(view.root if view.root >= 0 else -1 - view.position)
             if table is not None and (view.root in table.pending or table.outcome(view.root) is not None):
                 continue
             yield {

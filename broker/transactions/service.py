@@ -15,7 +15,8 @@ from broker.transactions.halves import Half
 from broker.transactions.loading import GROUP, load
 from broker.transactions.records import HalfView, half, view_of
 from broker.transactions.resuming import ResumeHandler
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode, ResponseCode, TransactionCode
+from remoting.properties import PROPERTIES_BYTES_MAX
 from remoting.server import Handler
 from runtime.figures import Figure
 from runtime.tasks import Tasks
@@ -23,8 +24,10 @@ from store.types import PendingRecord, PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
 
-# Seconds after which a changed interval counts.
+# Seconds after which a changed interval counts, and a read that failed is tried again.
 LOOK_SECONDS = 1.0
+# What a copy of a half names beside the properties of the half: room for it must be left.
+COPY_BYTES = 128
 # Undecided transactions at which prepared messages are refused with SYSTEM_BUSY: some 80 MB of memory.
 PENDING_MAX = 200_000
 
@@ -68,6 +71,7 @@ class Transactions:
         return {
             RequestCode.END_TRANSACTION: self.ending.end,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self._resuming.resume,
+            TransactionCode.STATUS: self._resuming.status,
         }
 
     def figures(self) -> Iterator[Figure]:
@@ -76,7 +80,8 @@ class Transactions:
 
     def start(self) -> None:
         """Begin, as who leads: read what is undecided."""
-        self.stop()
+        if self._working is not None:
+            self.stop()
         self._working = self._tasks.spawn(self._work(), "check half messages")
 
     def stop(self) -> None:
@@ -88,8 +93,9 @@ class Transactions:
         self.ending.began(None)
 
     def retire(self) -> None:
-        """Begin to stop: what is gathered is written now."""
+        """Begin to stop, or come to the end of that: what is gathered is written, and progress is committed now."""
         self.ending.flush()
+        self.checker.keep()
 
     async def close(self) -> None:
         """End all that is under way."""
@@ -103,6 +109,9 @@ class Transactions:
             done(PutResult(PutStatus.OS_PAGE_CACHE_BUSY), ResponseCode.SYSTEM_BUSY)
             return
         made = half(record)
+        if len(made.properties) > PROPERTIES_BYTES_MAX - COPY_BYTES:
+            done(PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED), ResponseCode.MESSAGE_ILLEGAL)
+            return
         self._append(made, partial(self._prepared, made, done), wait=wait, until=until)
 
     def ended(self, half: Half, now_ms: int, *, committed: bool) -> None:
@@ -131,7 +140,12 @@ class Transactions:
         self.ending.began(table)
 
     async def _work(self) -> None:
-        await self.read()
+        while self.ending.table is None:
+            try:
+                await self.read()
+            except Exception:
+                _log.exception("the half messages cannot be read; it is tried again in %s s", LOOK_SECONDS)
+                await asyncio.sleep(LOOK_SECONDS)
         while True:
             await self._interval()
             try:

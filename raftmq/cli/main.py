@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from raftmq.cli import bench, chaos, cluster, group, inspect, message, pipeline, servers, talk, topic
+from raftmq.cli import bench, chaos, cluster, group, inspect, message, pipeline, servers, talk, topic, transaction
 from raftmq.cli.demo import demo
 from raftmq.cli.local import local
 from raftmq.cli.output import one_line_errors
@@ -48,6 +48,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(message.app, name="message")
+app.add_typer(transaction.app, name="transaction")
 app.command("inspect")(inspect.inspect)
 app.add_typer(bench.app, name="bench")
 app.add_typer(chaos.app, name="chaos")

@@ -26,6 +26,7 @@ from broker.metadata.topic_attributes import parse_changes
 from broker.raft_group.admin import _field
 from broker.settings.config import BrokerConfig, LiveConfig
 from broker.settings.conversion_orders import ToClassic, ToRaft, decoded
+from broker.transactions.records import over, read_half
 from client.api import decode_messages
 from client.compression import Codec, CompressionError, compress, compressed_flag, decompress, unpacked_bytes_max
 from namesrv.handlers_admin import _name
@@ -33,7 +34,7 @@ from remoting.command import Command
 from remoting.errors import CommandError, HeaderError
 from remoting.fastjson import read_strictly
 from remoting.properties import encode_properties
-from remoting.record import encode_record
+from remoting.record import RecordError, encode_record
 from remoting.topics import check_group, check_topic
 from runtime.clock import ManualClock
 from runtime.config import parse_properties
@@ -173,6 +174,10 @@ def _texts() -> list[Target]:
     attributes = b"+message.type=FIFO,-queue.type"
     properties = encode_properties({"DELAY": "3", "WAIT": "false", "A": "b", "__RMQ.TRANSIENT.x": "1", "CLUSTER": "c"})
     most = 32_767
+    half = encode_record(
+        "RMQ_SYS_TRANS_HALF_TOPIC", 0, b"body", b"REAL_TOPIC\x01T\x02REAL_QID\x011\x02TRANSACTION_CHECK_TIMES\x013\x02"
+    )
+    ops = encode_record("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0, b"1,22,333,", b"TAGS\x01d\x02")
     return [
         Target("settings", text(parse_properties), (), (settings,), (*long, lambda: settings * 20_000),
                bytes_max=MIB, weight=4, tokens=(b"\\\n", b"=", b":", b"#", b"\n", b"\r", b"\x85", b" ")),
@@ -191,6 +196,10 @@ def _texts() -> list[Target]:
                (lambda: b"A\x01b\x02" * (most // 4), lambda: b"DELAY\x01" + b"9" * (most - 10), lambda: b"\x02" * most,
                 lambda: b"__RMQ.TRANSIENT.\x01\x02" * (most // 18)), bytes_max=most, weight=3,
                tokens=(b"\x01", b"\x02", b"DELAY\x01", b"TIMER_DELAY_MS\x01", b"\x02WAIT\x01f")),
+        Target("transactions.half", read_half, (RecordError,), (half,), weight=3,
+               tokens=(b"REAL_TOPIC\x01", b"\x02REAL_QID\x01", b"TRANSACTION_CHECK_TIMES\x01")),
+        Target("transactions.op", lambda data: list(over(data)), (RecordError,), (ops,),
+               (lambda: encode_record("O", 0, b"7," * MIB, b"TAGS\x01d\x02"),), weight=2, tokens=(b",", b"9" * 19)),
     ]  # fmt: skip
 
 

@@ -169,17 +169,22 @@ class TransactionSite:
         """Store a half; returns what its sender is answered."""
         self._keys += 1
         key = key or f"K{self._keys}"
+        told = self.prepare_later(key, more, topic)
+        return {
+            "queueOffset": str(told[0].queue_offset),
+            "msgId": offset_msg_id(HOST, told[0].physical_offset),
+            "transactionId": key,
+        }
+
+    def prepare_later(self, key: str, more: str = "", topic: str = "T") -> list[PutResult]:
+        """Store a half; what became of it stands in the list once it is acknowledged."""
         text = prepared(key, more=more).properties or ""
         record = PendingRecord(
             topic, 1, 7, 0, self.clock.now_ms(), self.client.peer_host, 0, 0, key.encode(), text.encode()
         )
         told: list[PutResult] = []
         self.service.prepare(record, lambda result, _code: told.append(result))
-        return {
-            "queueOffset": str(told[0].queue_offset),
-            "msgId": offset_msg_id(HOST, told[0].physical_offset),
-            "transactionId": key,
-        }
+        return told
 
     def ask(self, code: int, header: Header, *, oneway: bool = False) -> object:
         """Send a request; returns what the handler did."""

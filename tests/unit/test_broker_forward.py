@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
@@ -10,7 +11,7 @@ from broker.raft_group.forward_limits import CLIENT_LIMITS, ForwardLimits
 from broker.raft_group.forwarder import Forwarder
 from remoting.address import host_bytes
 from remoting.client import RemotingClient
-from remoting.codes import ResponseCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ROCKETMQ, Command
 from remoting.errors import CommandError, InvokeTimeout
 from remoting.server import Connection, RemotingServer, Reply
@@ -359,3 +360,12 @@ async def test_a_stop_refuses_who_waits_and_lets_the_rest_end(group: Group) -> N
 
 def test_the_client_does_not_wait_long_for_a_member_that_comes_back() -> None:
     assert CLIENT_LIMITS.backoff_max_seconds < ForwardLimits().deadline_seconds / 10
+
+
+async def test_what_decides_nothing_about_a_transaction_is_not_passed_on(group: Group) -> None:
+    """The leader would never answer it, and the client would be told that the outcome is unknown."""
+    client = cast(Connection, None)
+    for how in ("0", "4", ""):
+        request = Command.request(RequestCode.END_TRANSACTION, ext={"commitOrRollback": how})
+        group.follower.forwarder.forward(client, request)
+    assert group.follower.forwarder.pending == 0

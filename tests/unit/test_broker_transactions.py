@@ -1,21 +1,27 @@
 """Transactions: what a half becomes, that it ends once, and what a broker that begins to lead knows of it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from broker.messages.held import HeldRequests
 from broker.transactions.halves import HalfTable, Landed
 from broker.transactions.records import HalfView, half, immunity_ms, op, over, read_half
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
+from remoting.errors import CommandError
 from remoting.properties import decode_properties
 from remoting.record import RecordError, encode_record
+from remoting.server import Connection
 from remoting.topics import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from store.types import PendingRecord, PutStatus
 from tests.parts.broker_parts import HOST
 from tests.parts.transaction_parts import COMMIT, ROLLBACK, UNKNOWN, TransactionSite, ends, transaction_site
 
+END = RequestCode.END_TRANSACTION
 OK, ERROR = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
 
 
@@ -82,7 +88,10 @@ def test_copies_of_either_kind_are_one_transaction() -> None:
         table.stored(view, fresh=False)
     assert {root: half.offset for root, half in table.pending.items()} == {0: 4, 1: 3}
     assert (table.root_of(seen(2, checks=1)), table.root_of(seen(0))) == (0, 0)
-    table.take_out({2})
+    # What stands before the newest copy is of an earlier time: a discarded half that was resumed.
+    table.take_out({2: 399})
+    assert list(table.pending) == [0, 1]
+    table.take_out({2: 401})
     assert list(table.pending) == [1]
     # Two halves with one key are two: their producer sent twice.
     table.stored(seen(5), fresh=False)
@@ -266,3 +275,67 @@ async def test_too_many_undecided_are_refused(site: TransactionSite, monkeypatch
     site.prepare()
     assert site.prepare()["queueOffset"] == "-1"
     assert len(site.pending) == 1
+
+
+async def test_a_half_leaves_room_for_what_its_copies_name(site: TransactionSite) -> None:
+    assert site.prepare(more=f"x\x01{'y' * 32_600}\x02")["queueOffset"] == "-1"
+    assert site.prepare(more=f"x\x01{'y' * 32_300}\x02")["queueOffset"] == "0"
+    site.connect()
+    assert len(await site.round()) == 1
+
+
+async def test_what_waits_beside_its_end_has_a_bound(site: TransactionSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that waits is kept whole, with fields that nobody asked for."""
+    monkeypatch.setattr(site.service.ending, "_held", HeldRequests(100_000))
+    one, two = site.prepare(), site.prepare()
+    site.log.held = []
+    codes = []
+    for stored in (one, one, two):
+        request = Command.request(END, ends(stored, COMMIT), ext={"x": "y" * 60_000})
+        try:
+            assert site.service.ending.end(cast(Connection, site.client), request) is None
+            codes.append(0)
+        except CommandError as error:
+            codes.append(error.code)
+    assert codes == [0, ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_BUSY]
+    site.log.release()
+    assert [answer.code for answer in site.client.answers] == [OK]
+    assert site.service.ending._held.bytes == 0
+    assert site.end(two, COMMIT) == OK, "a refused one is not left as if it were being written"
+
+
+async def test_a_store_that_cannot_be_read_is_read_again(
+    site: TransactionSite, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = site.prepare()
+    monkeypatch.setattr("broker.transactions.service.LOOK_SECONDS", 0.001)
+    fails = iter((True, False))
+    entries = site.store.queue_entries
+
+    def queue_entries(*asked: Any) -> Any:
+        if next(fails, False):
+            raise OSError(5, "the disk is away")
+        return entries(*asked)
+
+    monkeypatch.setattr(site.store, "queue_entries", queue_entries)
+    site.service.stop()
+    site.service.start()
+    assert site.end(one, COMMIT) is None
+    async with asyncio.timeout(10):
+        while not site.client.answers:
+            await asyncio.sleep(0)
+    assert site.client.answers[-1].code == OK
+    assert "the half messages cannot be read" in caplog.text
+
+
+async def test_halves_that_come_while_the_queues_are_read_are_known(site: TransactionSite) -> None:
+    site.service.stop()
+    site.log.held = []
+    site.prepare_later("one")
+    site.service.start()
+    site.log.release()
+    site.prepare("two")
+    while site.service.ending.table is None:
+        await asyncio.sleep(0)
+    assert sorted(half.key for half in site.pending.values()) == ["one", "two"]
+    assert site.service.ending.table.progress() == (0, 0)

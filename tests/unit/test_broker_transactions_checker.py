@@ -11,6 +11,7 @@ from remoting.command import Command
 from remoting.headers.registry import ResumeCheckHalfMessageRequestHeader
 from remoting.record import decode_record
 from remoting.topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from store.errors import RecordDamaged
 from store.types import PutStatus
 from tests.parts.transaction_parts import COMMIT, GROUP, ROLLBACK, UNKNOWN, Client, TransactionSite, transaction_site
 
@@ -178,6 +179,17 @@ async def test_a_half_with_a_long_immunity_moves_when_many_come_after_it(
     assert await site.round(3600) != []
 
 
+async def test_what_stands_before_one_that_is_asked_about_moves_with_it(site: TransactionSite) -> None:
+    """Else RocketMQ, opening the folder, would take the older copy of the other one for a transaction of its own."""
+    site.prepare("first", more="CHECK_IMMUNITY_TIME_IN_SECONDS\x013600\x02")
+    site.prepare("second")
+    assert len(await site.round()) == 1
+    assert {half.key: (half.offset, half.checks) for half in site.pending.values()} == {
+        "first": (2, 0),
+        "second": (3, 1),
+    }
+
+
 async def test_a_refused_copy_changes_nothing(site: TransactionSite) -> None:
     one = site.prepare("one")
     site.log.refuses = (PutStatus.SERVICE_NOT_AVAILABLE, ResponseCode.SERVICE_NOT_AVAILABLE)
@@ -260,3 +272,106 @@ async def test_ends_are_counted_under_rocketmqs_names(site: TransactionSite) -> 
     assert figures["rocketmq_commit_messages_total"] == [(("T", "false"), 1)]
     assert figures["rocketmq_rollback_messages_total"] == [(("T", "false"), 1)]
     assert figures["raftmq_transaction_checks_total"] == [((), 2)]
+
+
+async def test_a_resumed_one_is_known_to_the_next_leader_too(tmp_path: Path) -> None:
+    """The op message of its discard names it, and is still read: it is of the time before."""
+    async with transaction_site(tmp_path, transactionCheckMax=1) as site:
+        site.connect()
+        one = site.prepare("one")
+        await site.round()
+        await site.round()
+        [discarded] = site.records(TRANS_CHECK_MAX_TIME_TOPIC)
+        assert (await resume(site, discarded.offset_msg_id)).code == OK
+        await site.lead()
+        assert list(site.pending) == [0]
+        assert site.end(one, ROLLBACK) == OK
+        await site.lead()
+        assert site.pending == {}
+        assert (await resume(site, discarded.offset_msg_id)).code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_late_rollback_of_a_discarded_one_is_not_forgotten(tmp_path: Path) -> None:
+    async with transaction_site(tmp_path, transactionCheckMax=1) as site:
+        site.connect()
+        one = site.prepare("one")
+        await site.round()
+        await site.round()
+        assert site.end(one, ROLLBACK) == OK
+        [discarded] = site.records(TRANS_CHECK_MAX_TIME_TOPIC)
+        for _ in range(2):
+            await site.lead()
+            assert (await resume(site, discarded.offset_msg_id)).code == ResponseCode.SYSTEM_ERROR
+            assert site.end(one, COMMIT) == ResponseCode.SYSTEM_ERROR
+        assert site.delivered() == []
+
+
+async def test_a_discarded_one_is_ended_once_by_two_at_a_time(tmp_path: Path) -> None:
+    async with transaction_site(tmp_path, transactionCheckMax=1) as site:
+        site.connect()
+        one = site.prepare("one")
+        await site.round()
+        await site.round()
+        site.log.held = []
+        assert [site.end(one, how) for how in (COMMIT, COMMIT, ROLLBACK)] == [None] * 3
+        site.log.release()
+        assert [answer.code for answer in site.client.answers] == [OK, OK, ResponseCode.SYSTEM_ERROR]
+        assert site.delivered() == ["one"]
+
+
+async def test_a_round_fills_no_log(
+    site: TransactionSite, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.transactions.checker.LINES_MAX", 2)
+    site.client.closed = True
+    for _ in range(5):
+        site.prepare()
+    await site.round()
+    assert [record.getMessage() for record in caplog.records if "is there to be asked" in record.getMessage()] == [
+        "transaction K1: nobody of producer group TxGroup is there to be asked"
+    ]
+    caplog.clear()
+    await site.round(72 * 3600 + 1)
+    assert len([record for record in caplog.records if "given up" in record.getMessage()]) == 2
+    assert site.service.checker.given_up == 5
+
+
+async def test_all_that_is_due_is_asked_about_in_one_round(site: TransactionSite) -> None:
+    for _ in range(200):
+        site.prepare()
+    asked = await site.round()
+    assert [int(question.ext["tranStateTableOffset"]) for question in asked] == list(range(200, 400))
+
+
+async def test_what_is_wrong_with_one_keeps_a_round_from_no_other(
+    site: TransactionSite, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        site.prepare()
+    read, bad = site.store.record_at, site.pending[1].position
+
+    def record_at(position: int) -> memoryview | None:
+        if position == bad:
+            raise OSError(5, "unreadable")
+        return read(position)
+
+    monkeypatch.setattr(site.store, "record_at", record_at)
+    assert [question.ext["msgId"] for question in await site.round()] == ["K1", "K3"]
+    assert "half message 1 of group TxGroup cannot be looked at" in caplog.text
+    monkeypatch.setattr(site.store, "record_at", read)
+    assert [question.ext["msgId"] for question in await site.round()] == ["K2", "K1", "K3"]
+
+
+async def test_a_half_that_stays_damaged_holds_up_the_offset_until_it_would_be_given_up(
+    site: TransactionSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.prepare()
+
+    def record_at(position: int) -> memoryview | None:
+        raise RecordDamaged(position, "another CRC")
+
+    monkeypatch.setattr(site.store, "record_at", record_at)
+    assert await site.round() == []
+    assert list(site.pending) == [0]
+    await site.round(72 * 3600 + 1)
+    assert site.pending == {}
