@@ -92,7 +92,10 @@ class RecallingClient(Lifecycle):
 
 def _again(error: BaseException) -> bool:
     """Tell whether another attempt may go better: what the broker that keeps the message refuses, it refuses again."""
-    return retriable(error) and not (isinstance(error, ResponseError) and error.code in _FINAL)
+    if isinstance(error, ResponseError):
+        # Who is a slave now knows of no refusal of its master's.
+        return error.code == ResponseCode.SLAVE_NOT_AVAILABLE or (error.retriable and error.code not in _FINAL)
+    return retriable(error)
 
 
 def _checked(topic: object, handle: object) -> RecallHandle:

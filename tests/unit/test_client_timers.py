@@ -149,6 +149,15 @@ async def test_a_recall_goes_to_who_leads_by_then(site: HalfSite) -> None:
     assert len(site.brokers[1].recalls) == 1
 
 
+async def test_a_recall_of_who_is_a_slave_now_asks_who_is_the_master(site: HalfSite) -> None:
+    async with Producer("P", site.namesrv, send_timeout=10.0) as producer:
+        await producer.recall("Orders", handle())
+        site.brokers[0].recalled = (11, "recall failed, broker service not available")
+        site.master = 1
+        assert await producer.recall("Orders", handle()) == "ID"
+    assert len(site.brokers[1].recalls) == 1
+
+
 @pytest.mark.parametrize(
     ("code", "remark"), [(604, "recall failed, timestamp invalid"), (16, "recall is off"), (17, "no such topic")]
 )
