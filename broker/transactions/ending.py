@@ -69,19 +69,14 @@ class EndHandler:
         self,
         context: BrokerContext,
         replication: Replication,
-        comes_to: Callable[[str, int, int], None],
         elsewhere: Elsewhere | None,
         told: EndsTold,
         later: Later,
     ) -> None:
-        """`comes_to` is told of a real message's topic and queue, and when its half was stored, before it comes there.
-
-        `elsewhere` as of SendHandlers; `later(seconds, call)` sets a timer.
-        """
+        """`elsewhere` as of SendHandlers; `later(seconds, call)` sets a timer."""
         self._live, self._store, self._clock = context.live, context.store, context.clock
         self._store_host = context.store_host
         self._append, self._append_batch = replication.append, replication.append_batch
-        self._comes_to = comes_to
         self._elsewhere = elsewhere
         self._told = told
         self._held = HeldRequests()
@@ -228,8 +223,6 @@ class EndHandler:
             record = self._store.record_at(half.position)
             if record is None:
                 raise RecordError("its record is gone")
-            view = read_half(record)
-            self._comes_to(view.topic, view.queue_id, view.stored_ms)
             return [real(record, self._levels, half.root if half.given_up else -1)]
         except RecordDamaged as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None

@@ -34,6 +34,7 @@ class Half(msgspec.Struct, eq=False):
     """When the newest copy was."""
     group: str
     topic: str
+    queue_id: int
     key: str
     fresh: bool
     """Stored by this process since it leads: it cannot have been committed by a write that was torn."""
@@ -48,7 +49,8 @@ class Half(msgspec.Struct, eq=False):
         first = view.root < 0 and not view.checks
         return cls(
             root, view.offset, view.position, view.checks, view.immunity_ms, view.born_ms,
-            view.stored_ms if first else view.born_ms, view.stored_ms, view.group, view.topic, view.key, fresh,
+            view.stored_ms if first else view.born_ms, view.stored_ms, view.group, view.topic,
+            view.queue_id, view.key, fresh,
         )  # fmt: skip
 
     @property

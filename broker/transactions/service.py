@@ -52,7 +52,6 @@ class Transactions:
         self.ending = EndHandler(
             context,
             replication,
-            tables.topics.adopt_awaited,
             elsewhere,
             self,
             asyncio.get_running_loop().call_later if later is None else later,
@@ -133,6 +132,9 @@ class Transactions:
         table = await load(store, lambda topic: offsets.query(GROUP, topic, 0), mends=self._mends)
         if table.pending:
             _log.info("%d half messages are neither committed nor rolled back", len(table.pending))
+        for waiting in table.pending.values():
+            # A crash may have lost the table's last change. One that was deleted does not come back by a commit.
+            self._tables.topics.adopt_awaited(waiting.topic, waiting.queue_id, waiting.since_ms)
         early, self._early = self._early, []
         for view in early:
             table.stored(view, fresh=True)

@@ -375,3 +375,24 @@ async def test_a_half_that_stays_damaged_holds_up_the_offset_until_it_would_be_g
     assert list(site.pending) == [0]
     await site.round(72 * 3600 + 1)
     assert site.pending == {}
+
+
+async def test_a_topic_that_was_deleted_does_not_come_back_by_a_commit(site: TransactionSite) -> None:
+    one = site.prepare("one")
+    site.clock.advance(1)
+    site.parts.topics.delete("T")
+    await site.parts.topics.save()
+    await site.round()
+    assert site.end(one, COMMIT) == OK
+    assert site.parts.topics.get("T") is None
+
+
+async def test_a_topic_that_a_crash_took_is_there_again_for_its_halves(site: TransactionSite) -> None:
+    one = site.prepare("one")
+    site.parts.topics.delete("T")
+    await site.parts.topics.save()
+    await site.lead()
+    found = site.parts.topics.get("T")
+    assert found is not None
+    assert found.readQueueNums >= 2
+    assert site.end(one, COMMIT) == OK
