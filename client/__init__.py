@@ -7,6 +7,8 @@
 
 - `producer`  sends: one message or a batch, awaited, as a future, or one-way; `sendpolicy` picks queues, `latency`
   knows slow brokers, `retry` decides about a second attempt.
+- `transactions`  half message, local part, end; `checks` answers brokers that ask what became of one. `timers` says
+  when a message is to be delivered, `recalls` takes it back.
 - `push`      messages come to a callback, concurrently or in queue order; `rebalance` shares queues among the group's
   members, `processqueue` knows what is unfinished, `offsets` where to go on, `push_queue` fetches, `listeners` calls.
 - `litepull`  the application asks for messages itself and moves its own position.

@@ -21,7 +21,7 @@ from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
 from client.nameservers import NameServers, parse_addresses
 from client.replies import Replies
 from client.routes import MASTER_ID, Routes, TopicRoute
-from client.serverrequests import ConsumerMember, ServerRequests
+from client.serverrequests import ConsumerMember, ServerRequests, TransactionChecker
 from remoting.bodies.registry import HeartbeatData, ProducerData
 from remoting.client import ClientLimits, RemotingClient
 from remoting.errors import RemotingError
@@ -68,6 +68,8 @@ class ClientInstance:
         self._addresses = parse_addresses(namesrv)
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, int] = {}
+        # The producers that answer checks of transactions, by group; one each.
+        self.checkers: dict[str, TransactionChecker] = {}
         self.instance_name = instance_name or f"{os.getpid()}#{time.time_ns():x}{next(_numbers):x}"
         self.ip = "127.0.0.1"
         # What all its producers may have on their way together.
@@ -98,7 +100,7 @@ class ClientInstance:
             return
         # Made here and not before: they belong to the running loop.
         self.remoting = RemotingClient(
-            ServerRequests(self._consumers).table() | self.replies.table(),
+            ServerRequests(self._consumers, self.checkers).table() | self.replies.table(),
             limits=self._limits(),
             on_close=self._connection_lost,
         )

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 
 from client.errors import MessageRefused
+from client.timers import TIMER_PROPERTIES, check_timer, timer_property
 from remoting.bodies.registry import MessageQueue
 from remoting.codes import ResponseCode
 from remoting.record import encode_batch
@@ -38,8 +40,10 @@ class Message:
 
     `keys` are what it can be looked up by (one text, blanks separate several; or a sequence); `tags` is one tag, what
     consumers filter by; `flag` an int32 that RocketMQ only carries; `delay_level` 1 to 18 (1 s … 2 h), 0 for at once;
-    with `wait` False a SYNC_FLUSH broker answers before its disk did. `priority`, from 0 on, sends it to the queue of
-    that number, or the highest one: consumers by POP get those first, where the topic's message.type is PRIORITY.
+    with `wait` False a SYNC_FLUSH broker answers before its disk did. `deliver_at` (a datetime, or milliseconds since
+    the epoch) or `delay` (seconds, or a timedelta) make it a timer message: delivered then, to the second. `priority`,
+    from 0 on, sends it to the queue of that number, or the highest one: consumers by POP get those first, where the
+    topic's message.type is PRIORITY.
     """
 
     topic: str
@@ -50,7 +54,17 @@ class Message:
     properties: dict[str, str] = field(default_factory=dict)
     delay_level: int = 0
     wait: bool = True
+    deliver_at: datetime | int | None = None
+    delay: float | timedelta | None = None
     priority: int | None = None
+
+    @property
+    def delayed(self) -> bool:
+        """Whether it is to be delivered later than it is sent."""
+        timed = (
+            self.deliver_at is not None or self.delay is not None or not TIMER_PROPERTIES.isdisjoint(self.properties)
+        )
+        return timed or bool(self.delay_level)
 
     def properties_text(self, uniq_key: str) -> str:
         """Return the properties as the send header carries them; raises MessageRefused when they cannot be written."""
@@ -64,6 +78,8 @@ class Message:
             parts.append(f"DELAY\x01{self.delay_level}\x02")
         if self.priority is not None:
             parts.append(f"_SYS_MSG_PRIORITY_\x01{self.priority}\x02")
+        if self.deliver_at is not None or self.delay is not None:
+            parts.append("{}\x01{}\x02".format(*timer_property(self.deliver_at, self.delay)))
         for name, value in self.properties.items():
             if name in RESERVED_PROPERTIES:
                 raise MessageRefused(f"the property name {name} is RocketMQ's own; use another (or the field for it)")
@@ -103,6 +119,8 @@ def check_message(message: Message, body_bytes_max: int) -> None:
         or message.keys
     ):
         _check_fields(message)
+    if message.deliver_at is not None or message.delay is not None:
+        check_timer(message.deliver_at, message.delay, message.delay_level, message.properties)
     wrong = _topic_fault(message.topic)
     if wrong is not None:
         raise MessageRefused(wrong)
@@ -149,7 +167,7 @@ def check_batch(messages: Sequence[Message], body_bytes_max: int) -> None:
         check_message(message, body_bytes_max)
         if message.topic != first.topic or message.wait != first.wait:
             raise MessageRefused("the messages of a batch have one topic and one `wait`: send them in several batches")
-        if message.delay_level:
+        if message.delayed:
             raise MessageRefused("a message with a delay cannot be part of a batch: send it alone")
         if message.priority is not None:
             raise MessageRefused("a message with a priority cannot be part of a batch: send it alone")
@@ -205,7 +223,10 @@ STATUS_BY_CODE = {int(status.value): status for status in SendStatus}
 
 @dataclass(slots=True)
 class SendResult:
-    """Where a message went. For a batch the ids are joined by commas and `queue_offset` is that of the first."""
+    """Where a message went. For a batch the ids are joined by commas and `queue_offset` is that of the first.
+
+    `recall_handle` is what `Producer.recall` takes, of a timer message that its broker keeps.
+    """
 
     status: SendStatus
     msg_id: str
@@ -213,6 +234,7 @@ class SendResult:
     queue: MessageQueue
     queue_offset: int
     transaction_id: str | None = None
+    recall_handle: str | None = None
 
 
 class ConsumeResult(Enum):

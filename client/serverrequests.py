@@ -17,8 +17,10 @@ from remoting.bodies.registry import (
 from remoting.client import ClientHandler
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
+from remoting.connection import Connection
 from remoting.errors import CommandError, HeaderError
 from remoting.headers.registry import (
+    CheckTransactionStateRequestHeader,
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
@@ -26,6 +28,7 @@ from remoting.headers.registry import (
     ResetOffsetRequestHeader,
 )
 from remoting.message import MessageExt
+from remoting.properties import PROPERTY_PRODUCER_GROUP
 
 _log = logging.getLogger(__name__)
 
@@ -64,12 +67,23 @@ class ConsumerMember(Protocol):
         ...
 
 
+class TransactionChecker(Protocol):
+    """What a producer of transactions shows to the instance that it belongs to."""
+
+    def check(self, asker: Connection, asked: CheckTransactionStateRequestHeader, half: MessageExt) -> None:
+        """Find out what became of a transaction, and tell the broker that asked; returns at once."""
+        ...
+
+
 class ServerRequests:
     """The handlers of one client instance."""
 
-    def __init__(self, consumers: Mapping[str, ConsumerMember]) -> None:
-        """`consumers` is the instance's own table, by group."""
+    def __init__(
+        self, consumers: Mapping[str, ConsumerMember], checkers: Mapping[str, TransactionChecker] | None = None
+    ) -> None:
+        """Both are the instance's own tables, by group."""
         self._consumers = consumers
+        self._checkers = checkers if checkers is not None else {}
 
     def table(self) -> dict[int, ClientHandler]:
         """Return request code → handler."""
@@ -79,6 +93,7 @@ class ServerRequests:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._positions,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
         }
 
     def _members_changed(self, _connection: object, request: Command) -> Command:
@@ -113,6 +128,20 @@ class ServerRequests:
             raise HeaderError(f"one message was expected in the body, not {len(messages)}")
         result = await consumer.consume_directly(messages[0])
         return Command.response(ResponseCode.SUCCESS, body=result.encode())
+
+    def _check_transaction(self, connection: Connection, request: Command) -> None:
+        """Hand a half message to its producer; whatever hinders that leaves the broker to ask again."""
+        header = request.header(CheckTransactionStateRequestHeader)
+        for half in decode_messages(request.body, header.bname or ""):
+            group = half.properties.get(PROPERTY_PRODUCER_GROUP, "")
+            checker = self._checkers.get(group)
+            if checker is None:
+                _log.warning(
+                    "%s asks for transaction %s of producer group %s, of which no producer here answers checks",
+                    connection.address, half.msg_id, group,
+                )  # fmt: skip
+            else:
+                checker.check(connection, header, half)
 
     def _consumer(self, group: str) -> ConsumerMember:
         consumer = self._consumers.get(group)

@@ -38,6 +38,8 @@ from client.message import (
     split_batch,
 )
 from client.produce.producer import Producer
+from client.produce.transaction import Transaction, TransactionResult, TransactionState
+from client.produce.transactions import TransactionProducer
 from client.replies import ReplyMessage, answering, reply_to
 from remoting.bodies.registry import MessageQueue
 from remoting.errors import InvokeError, ResponseError
@@ -77,6 +79,10 @@ __all__ = [
     "SendFailed",
     "SendResult",
     "SendStatus",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "answering",
     "average",
     "average_by_circle",

@@ -11,7 +11,8 @@ import inspect
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
@@ -20,8 +21,11 @@ from client.consume.litepull import LitePullConsumer as AsyncLitePullConsumer
 from client.consume.push import PushConsumer as AsyncPushConsumer
 from client.errors import ClientClosed, ClientError, MessageRefused
 from client.lifecycle import CALLING
-from client.message import SendResult
+from client.message import Message, SendResult
 from client.produce.producer import Producer as AsyncProducer
+from client.produce.transaction import LocalPart, Transaction, TransactionResult, TransactionState
+from client.produce.transactions import TransactionProducer as AsyncTransactionProducer
+from client.produce.transactions import decided
 from client.replies import is_request, reply_to
 from remoting.message import MessageExt
 from runtime.loop import run
@@ -191,7 +195,7 @@ class _Blocking:
 class Producer(_Blocking):
     """client.produce.producer.Producer, blocking."""
 
-    kind = AsyncProducer
+    kind: ClassVar[Callable[..., _Startable]] = AsyncProducer
 
     def send_async(self, *args: Any, **kwargs: Any) -> concurrent.futures.Future[SendResult]:
         """Send without waiting for the answer; the future is one of concurrent.futures."""
@@ -200,6 +204,36 @@ class Producer(_Blocking):
         producer = self._inner
         assert isinstance(producer, AsyncProducer)
         return self._loop().submit(lambda: producer.send_async(*args, **kwargs))
+
+
+class TransactionProducer(Producer):
+    """client.produce.transactions.TransactionProducer, blocking; the local part runs in the thread that calls."""
+
+    kind = AsyncTransactionProducer
+
+    @contextmanager
+    def transaction(self, *args: Any, **kwargs: Any) -> Iterator[Transaction]:
+        """Send the half message on entry of the block, and tell its end on exit."""
+        if not self._started:
+            raise ClientClosed("this producer is not started, or was closed")
+        producer = self._inner
+        assert isinstance(producer, AsyncTransactionProducer)
+        block = producer.transaction(*args, **kwargs)
+        tx = self._loop().submit(block.__aenter__).result()
+        try:
+            yield tx
+        except BaseException as error:
+            told = (type(error), error, error.__traceback__)
+            self._loop().submit(lambda: block.__aexit__(*told)).result()
+            raise
+        self._loop().submit(lambda: block.__aexit__(None, None, None)).result()
+
+    def send_in_transaction(self, message: Message, execute: LocalPart, **options: Any) -> TransactionResult:
+        """Send a message in a transaction whose local part is a function, called in this very thread."""
+        with self.transaction(message, **options, on_error=TransactionState.UNKNOWN) as tx:
+            answer = execute(tx)
+            tx.state = decided(self._loop().submit(lambda: answer).result() if inspect.isawaitable(answer) else answer)
+        return tx.result
 
 
 class PushConsumer(_Blocking):

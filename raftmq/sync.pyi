@@ -2,9 +2,11 @@
 
 import concurrent.futures
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from client.admin.base import BrokerEntry
 from client.admin.convert import Step
@@ -17,6 +19,8 @@ from client.consume.rebalance import Strategy
 from client.instance import ClientInstance
 from client.message import ConsumeFrom, Message, MessageModel, SendResult
 from client.produce.outgoing import Selector
+from client.produce.transaction import CheckListener, LocalPart, Transaction, TransactionResult, TransactionState
+from client.produce.transactions import ProducerOptions
 from remoting.bodies.registry import (
     BrokerStatsData,
     ClusterInfo,
@@ -86,6 +90,81 @@ class Producer:
         timeout: float | None = ...,
     ) -> MessageExt: ...
     def close(self) -> None: ...
+    def recall(self, topic: str, handle: str, *, timeout: float | None = ...) -> str: ...
+    def start(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+class TransactionProducer:
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = ...,
+        *,
+        on_check: CheckListener,
+        check_concurrency: int = ...,
+        check_timeout: float = ...,
+        topics: Sequence[str] = ...,
+        **options: Unpack[ProducerOptions],
+    ) -> None: ...
+    def transaction(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = ...,
+        selector: Selector | None = ...,
+        arg: Any = ...,
+        timeout: float | None = ...,
+        check_after: float | timedelta | None = ...,
+        on_error: TransactionState = ...,
+    ) -> AbstractContextManager[Transaction]: ...
+    def send_in_transaction(
+        self,
+        message: Message,
+        execute: LocalPart,
+        *,
+        queue: MessageQueue | None = ...,
+        selector: Selector | None = ...,
+        arg: Any = ...,
+        timeout: float | None = ...,
+        check_after: float | timedelta | None = ...,
+    ) -> TransactionResult: ...
+    def send(
+        self,
+        message: Message | Sequence[Message],
+        *,
+        queue: MessageQueue | None = ...,
+        selector: Selector | None = ...,
+        arg: Any = ...,
+        timeout: float | None = ...,
+    ) -> SendResult: ...
+    def send_async(
+        self,
+        message: Message | Sequence[Message],
+        *,
+        queue: MessageQueue | None = ...,
+        selector: Selector | None = ...,
+        arg: Any = ...,
+        timeout: float | None = ...,
+    ) -> concurrent.futures.Future[SendResult]: ...
+    def send_oneway(
+        self, message: Message, *, queue: MessageQueue | None = ..., selector: Selector | None = ..., arg: Any = ...
+    ) -> None: ...
+    def room(self) -> None: ...
+    def queues(self, topic: str) -> list[MessageQueue]: ...
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = ...,
+        selector: Selector | None = ...,
+        arg: Any = ...,
+        timeout: float | None = ...,
+    ) -> MessageExt: ...
+    def close(self) -> None: ...
+    def recall(self, topic: str, handle: str, *, timeout: float | None = ...) -> str: ...
     def start(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "raftmq" / "sync.pyi"
 CLASSES = {
     "Producer": "client.produce.producer",
+    "TransactionProducer": "client.produce.transactions",
     "PushConsumer": "client.consume.push",
     "LitePullConsumer": "client.consume.litepull",
     "AdminClient": "client.admin.client",
@@ -25,6 +26,7 @@ HEAD = """# Signatures of the blocking classes, for type checkers; written by se
 
 import concurrent.futures
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
 """
@@ -117,7 +119,9 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, module: str, names: Na
     ellipsis: ast.expr = ast.Constant(...)
     arguments.defaults = [ellipsis for _ in arguments.defaults]
     arguments.kw_defaults = [None if default is None else ellipsis for default in arguments.kw_defaults]
-    told = ast.unparse(returns).replace("asyncio.Future", "concurrent.futures.Future")
+    told = (
+        ast.unparse(returns).replace("asyncio.Future", "concurrent.futures.Future").replace("AsyncContext", "Context")
+    )
     marks = [
         f"    @{mark}" for each in node.decorator_list if (mark := ast.unparse(each)) in {"property", "staticmethod"}
     ]

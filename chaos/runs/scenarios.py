@@ -41,6 +41,8 @@ _OLD_FILES = {
     "scrubBytesPerSecond": 0,
     "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),
 }
+# What is left undecided is asked about while the run lasts.
+_CHECKED_SOON = {"transactionTimeOut": 1000, "transactionCheckInterval": 500}
 # Whatever reads a log anew (a repair, a check of all of it, queues made from it) goes by its length, and the next fault
 # waits for it: at 1,800 a second half an hour's faults took over an hour.
 TORTURE_RATE, TORTURE_PACE, TORTURE_PERIOD_S = 1000.0, 700.0, 4.0
@@ -162,6 +164,9 @@ _RAFT = (
     _make("starve", "A member hardly gets any processor time.", ("starve-leader", "starve-follower")),
     _make("clock", "Wall clocks jump, or step days ahead.",
           ("clock-jump-leader", "clock-jump-follower", "clock-step-leader"), ("send", "groups"), settings=_OLD_FILES),
+    _make("transactions", "Transactions while the leader dies, stands still or is cut off, and while power fails.",
+          ("kill-leader", "pause-leader", "isolate-leader", "power-all"), ("transactions",), settings=_CHECKED_SOON,
+          rate=600.0, pace=250.0, acknowledged_min=3000),
     _make("everything", "A bit of everything, over all workloads.",
           ("kill-leader", "pause-leader", "isolate-leader", "power-all", "slow-fsync-all", "client-crash"),
           _EVERYTHING, seconds=60.0),

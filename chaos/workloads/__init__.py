@@ -6,5 +6,6 @@
 * offsets: offsets of many groups, committed and asked for
 * admin: topics and groups made under load
 * bank: transfers as batches of two, whose total must hold
+* transactions: half messages, committed, rolled back, or asked about
 * catalogue: all of them by name
 """

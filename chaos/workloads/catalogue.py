@@ -10,6 +10,7 @@ from chaos.workloads.offsets import OffsetsWorkload
 from chaos.workloads.once import OnceWorkload
 from chaos.workloads.orderly import OrderlyWorkload
 from chaos.workloads.send import SendWorkload
+from chaos.workloads.transactions import TransactionsWorkload
 
 WORKLOADS: Mapping[str, Callable[[], Workload]] = {
     "send": SendWorkload,
@@ -19,6 +20,7 @@ WORKLOADS: Mapping[str, Callable[[], Workload]] = {
     "offsets": OffsetsWorkload,
     "admin": AdminWorkload,
     "bank": BankWorkload,
+    "transactions": TransactionsWorkload,
 }
 
 

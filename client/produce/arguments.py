@@ -13,9 +13,12 @@ def seconds(timeout: Any, default: float) -> float:
     """Return a timeout in seconds, `default` for None; raises MessageRefused."""
     if timeout is None:
         return default
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
-        raise MessageRefused(f"the timeout is {timeout!r}: it takes a number of seconds")
-    return float(timeout)
+    try:
+        if not isinstance(timeout, bool) and isinstance(timeout, int | float) and not math.isnan(timeout):
+            return float(timeout)
+    except OverflowError:
+        pass
+    raise MessageRefused(f"the timeout is {timeout!r}: it takes a number of seconds")
 
 
 def check_choice(queue: Any, selector: Any) -> None:

@@ -23,6 +23,7 @@ from client.message import BODY_BYTES_MAX, STATUS_BY_CODE, Message, SendResult
 from client.produce.arguments import check_choice, check_messages, seconds, selected
 from client.produce.latency import LatencyTable
 from client.produce.outgoing import Outgoing, Packer, Selector
+from client.produce.recalls import RecallingClient
 from client.produce.requester import Requester
 from client.produce.sendpolicy import QueuePicker
 from client.retry import with_retries
@@ -44,7 +45,7 @@ DEADLINE_GRACE_S = 0.5
 CONFIRM_PAUSES_S = (0.05, 0.2, 0.5, 1.0, 3.0)
 
 
-class Producer(Requester):
+class Producer(Requester, RecallingClient):
     """Sends messages of one producer group. Use as ``async with Producer(...) as producer``.
 
     `send_timeout` (s) bounds a send with all its attempts; `retries` is how often an attempt that reached a broker
@@ -284,14 +285,14 @@ class Producer(Requester):
         status = STATUS_BY_CODE.get(answer.code)
         if status is None:
             raise ResponseError(answer.code, answer.remark, queue.brokerName)
-        place = answer.header(SendMessageResponseHeader)
+        at = answer.header(SendMessageResponseHeader)
         if FORWARDED in answer.ext and out.topic not in self._confirming:
             self._confirming.add(out.topic)
             self._tasks.spawn(self._reroute(out.topic), f"route of {out.topic}")
         if self._latency is not None:
             self._latency.answered(queue.brokerName, (time.monotonic() - out.started) * 1000)
-        where = queue if place.queueId == queue.queueId else MessageQueue(queue.topic, queue.brokerName, place.queueId)
-        return SendResult(status, out.msg_id, place.msgId, where, place.queueOffset, place.transactionId)
+        where = queue if at.queueId == queue.queueId else MessageQueue(queue.topic, queue.brokerName, at.queueId)
+        return SendResult(status, out.msg_id, at.msgId, where, at.queueOffset, at.transactionId, at.recallHandle)
 
     async def _carry(self, out: Outgoing, failed: BaseException | None) -> None:
         """See a send through: from its first attempt, or from the error that the first one ended with."""

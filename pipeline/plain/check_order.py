@@ -114,7 +114,7 @@ def check_a22(history: History) -> Finding:
 
     Violated by an acknowledgement (of a send, an offset, a topic or a group) in term T1 that was asked for after one
     of a newer term T2 > T1 of the same broker group had been given. The term of a send that was told none is that of
-    the entry which holds it in the merged log.
+    the entry which holds it in the merged log; of one that went straight into its queue.
     """
     acks = _acks_by_group(history, resolved=True)
     if not acks:
@@ -288,7 +288,8 @@ def _acks_by_group(history: History, *, resolved: bool = False) -> dict[str, lis
     found: dict[str, list[Op]] = {}
     for op in history.oks(*_TOLD_BY_LEADERS):
         term = op.term
-        if resolved and term == UNKNOWN and op.act == Act.SEND:
+        # What was acknowledged of a delayed or prepared message is an entry of its own, in another topic.
+        if resolved and term == UNKNOWN and op.act == Act.SEND and is_plain(op):
             held = history.held_at.get((op.writer, op.counter, op.attempt), ())
             term = min(held, key=lambda row: row.position).term if held else UNKNOWN
         if term != UNKNOWN:

@@ -1,4 +1,4 @@
-"""`raftmq message`: finding messages by id, by key, or by their place in a queue."""
+"""`raftmq message`: finding messages by id, by key, or by their place in a queue; recalling timer messages."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from client.admin.client import AdminClient
     from remoting.message import MessageExt
 
-app = typer.Typer(no_args_is_help=True, help="Finding messages.")
+app = typer.Typer(no_args_is_help=True, help="Finding messages, recalling those not delivered yet.")
 
 COLUMNS = ("stored", "place", "message id", "tags", "keys", "body")
 BODY_SHOWN = 60
@@ -105,6 +105,26 @@ def view(
     if found is None:
         fail(f"{topic} {queue} has no message at offset {offset}: `raftmq topic status {topic}` shows what it has")
     _show(found, as_json)
+
+
+@app.command()
+def recall(
+    topic: TopicArgument,
+    handle: Annotated[str, typer.Argument(metavar="HANDLE", help="The recall handle that `send` prints.")],
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = "raftmq_cli",
+    as_json: Json = False,
+) -> None:
+    """Recall a timer message that is not delivered yet: it never will be."""
+
+    async def work() -> str:
+        from client.produce.producer import Producer
+
+        async with Producer(group, namesrv) as producer:
+            return await producer.recall(topic, handle)
+
+    recalled = run(work)
+    emit(as_json, {"topic": topic, "recalled": recalled}, ("topic", "recalled"), [(topic, recalled)])
 
 
 async def _is_offset_id(admin: "AdminClient", text: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raftmq.cli.delays import Timing
 from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, TopicArgument
 from raftmq.cli.output import fail, parse_settings, print_json_line, print_table, run, text_of, time_of
 
@@ -31,6 +32,12 @@ def send(
     queue: Annotated[str, typer.Option("--queue", metavar="BROKER:ID", help="One queue; otherwise in turn.")] = "",
     priority: Annotated[int | None, typer.Option("--priority", min=0, help="Its queue's number, or the last.")] = None,
     group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = "raftmq_cli",
+    delay: Annotated[
+        str, typer.Option("--delay", metavar="TIME", help="Deliver so much later: 90, 90s, 15m, 1.5h, 2d.")
+    ] = "",
+    deliver_at: Annotated[
+        str, typer.Option("--deliver-at", metavar="TIME", help="Deliver then: ISO 8601, or milliseconds.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Send one message, or each line of standard input that is not empty."""
@@ -43,6 +50,7 @@ def send(
     if queue and not (broker and number.isdecimal()):
         fail(f"--queue {queue}: it takes the broker's name and the queue's number, broker-a:3", code=2)
     target = MessageQueue(topic, broker, int(number)) if queue else None
+    timing = Timing.read(delay, deliver_at)
 
     results: list[SendResult] = []
     reached = 0  # line of standard input
@@ -53,6 +61,7 @@ def send(
             for line, one in [(1, os.fsencode(body))] if body is not None else _lines():
                 reached = line
                 message = Message(topic, one, tags=tags, keys=keys or (), properties=named, priority=priority)
+                message.delay, message.deliver_at = timing.delay_s, timing.deliver_ms
                 results.append(await producer.send(message, queue=target))
 
     try:
@@ -75,8 +84,13 @@ def _print_sent(results: "list[SendResult]", *, as_json: bool) -> None:
         for result in results:
             print_json_line(_sent(result))
         return
-    rows = [tuple(_sent(result)[key] for key in ("status", "broker", "queue", "offset", "id")) for result in results]
-    print_table(SEND_COLUMNS, rows)
+    # Handles are long, and only timer messages have one.
+    more = ("recall_handle",) if any(result.recall_handle for result in results) else ()
+    rows = [
+        tuple(_sent(result).get(key) for key in ("status", "broker", "queue", "offset", "id", *more))
+        for result in results
+    ]
+    print_table((*SEND_COLUMNS, *(("recall handle",) if more else ())), rows)
 
 
 def consume(
@@ -151,7 +165,7 @@ def _lines() -> Iterator[tuple[int, bytes]]:
 
 
 def _sent(result: "SendResult") -> dict[str, Any]:
-    return {
+    fields = {
         "status": result.status.name,
         "topic": result.queue.topic,
         "broker": result.queue.brokerName,
@@ -160,6 +174,7 @@ def _sent(result: "SendResult") -> dict[str, Any]:
         "id": result.msg_id,
         "offset_id": result.offset_msg_id,
     }
+    return fields | ({"recall_handle": result.recall_handle} if result.recall_handle else {})
 
 
 def _show(message: "MessageExt", as_json: bool) -> None:

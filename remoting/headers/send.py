@@ -86,6 +86,7 @@ class EndTransactionRequestHeader(Header, kw_only=True):
     fromTransactionCheck: bool = False
     msgId: str
     transactionId: str | None = None
+    bname: str | None = None
 
 
 class CheckTransactionStateRequestHeader(Header, kw_only=True):
@@ -97,6 +98,7 @@ class CheckTransactionStateRequestHeader(Header, kw_only=True):
     msgId: str | None = None
     transactionId: str | None = None
     offsetMsgId: str | None = None
+    bname: str | None = None
 
 
 class CheckTransactionStateResponseHeader(Header, kw_only=True):
@@ -114,6 +116,7 @@ class RecallMessageRequestHeader(Header, kw_only=True):
     producerGroup: str | None = None
     topic: str
     recallHandle: str
+    bname: str | None = None
 
 
 class RecallMessageResponseHeader(Header, kw_only=True):

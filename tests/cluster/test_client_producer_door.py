@@ -77,6 +77,9 @@ async def test_producers_of_one_instance_share_its_bounds(cluster: Cluster) -> N
         (message(), {"timeout": "3"}, "the timeout is '3'"),
         (message(), {"timeout": float("nan")}, "the timeout is nan"),
         (message(), {"timeout": True}, "the timeout is True"),
+        (message(), {"timeout": 10**400}, "the timeout is 1000"),
+        (message(delay="soon"), {}, "the delay is 'soon'"),
+        (message(deliver_at="soon"), {}, "the moment to be delivered at is 'soon'"),
     ],
 )
 @pytest.mark.parametrize("known", [True, False], ids=["known topic", "new topic"])
@@ -145,7 +148,7 @@ SELECTORS = st.one_of(
         optional={
             "topic": st.one_of(ANYTHING, st.just("Door")), "body": ANYTHING, "tags": ANYTHING, "keys": ANYTHING,
             "flag": ANYTHING, "properties": st.one_of(ANYTHING, st.dictionaries(st.text(max_size=3), ANYTHING)),
-            "delay_level": ANYTHING, "wait": ANYTHING,
+            "delay_level": ANYTHING, "wait": ANYTHING, "delay": ANYTHING, "deliver_at": ANYTHING,
         },
     ),
     options=st.fixed_dictionaries({}, optional={"queue": ANYTHING, "selector": SELECTORS, "arg": ANYTHING}),

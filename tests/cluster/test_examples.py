@@ -20,7 +20,9 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("examples")) as running:
+    # As `raftmq local` starts it, but for recalls, which are off there, and for how soon a transaction is asked about.
+    settings = {"recallMessageEnable": True, "transactionTimeOut": 2000, "transactionCheckInterval": 1000}
+    with LocalCluster(tmp_path_factory.mktemp("examples"), broker_settings=settings) as running:
         yield running
 
 
@@ -44,6 +46,8 @@ def test_every_example_is_run_here() -> None:
         "flights_by_origin.py",
         "request_reply.py",
         "idempotent_payments.py",
+        "timer_messages.py",
+        "transactional_orders.py",
     }
     with_spark = {"spark_wordcount.py"}  # tests/spark/test_examples_spark.py
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested | with_spark
@@ -89,3 +93,23 @@ def test_idempotent_payments(cluster: LocalCluster) -> None:
             cluster.broker.kill()
             cluster.broker.start()
             assert running.result().endswith("paid 800, lost 0, booked twice 0\n")
+
+
+def test_timer_messages(cluster: LocalCluster) -> None:
+    for _ in range(2):
+        output = run(EXAMPLES / "timer_messages.py", cluster)
+        assert output.startswith("recalled one\n")
+        assert re.search(r"received 'in 2 seconds', [0-9.]+ s after it was sent", output), output
+        assert "received 'at a moment'" in output
+
+
+@pytest.mark.timeout(100)
+def test_transactional_orders(cluster: LocalCluster) -> None:
+    for _ in range(2):
+        output = run(EXAMPLES / "transactional_orders.py", cluster)
+        assert "the broker asks for order of carla: COMMIT" in output
+        assert "committed order of anna" in output
+        assert "rolled back order of ben" in output
+        assert {"delivered order of anna", "delivered order of carla"} <= set(output.splitlines())
+        assert "delivered order of ben" not in output
+        assert output.endswith("what was paid was delivered, and nothing else\n")

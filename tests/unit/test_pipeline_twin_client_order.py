@@ -199,6 +199,20 @@ def test_the_log_tells_the_term_of_a_send_that_was_told_none() -> None:
     assert (found.witnesses[0]["ops"], found.witnesses[0]["terms"]) == ([0, 1], [2, 1])
 
 
+def test_the_log_tells_no_term_of_a_half_message() -> None:
+    """What stands in the queue is the message of its commit, of whichever term that was."""
+    for name, wanted in (("", Verdict.INVALID), ("t", Verdict.VALID)):
+        little = Little()
+        little.send(0, 0, 5, 0, transaction=name)
+        little.hold(0, 0, term=3)
+        little.send(1, 6, 9, 1)
+        little.hold(1, 1, term=2)
+        if name:
+            little.send(2, 10, 11, 2)
+            little.hold(2, 2, term=3)
+        assert check_a22(little.history()).verdict is wanted
+
+
 def test_a_term_has_one_leader_in_acknowledgements_and_looks() -> None:
     little = Little(group_members={"g": ("n0", "n1")})
     assert check_a23(little.history()).verdict is Verdict.SKIPPED

@@ -148,7 +148,7 @@ def check_a22(evidence: Evidence) -> dict[int, Finding]:
 
     A witness is an acknowledgement (of a send, an offset, a topic or a group) in a term older than the newest one of
     its broker group in which something had been acknowledged before it was asked for. A send that was told no term has
-    that of the entry which holds it in the merged log.
+    that of the entry which holds it in the merged log; one that went straight into its queue.
     """
     world = evidence.world
     acks = world.keep(_acks(evidence, resolved=True))
@@ -331,7 +331,7 @@ def _acks(evidence: Evidence, *, resolved: bool = False) -> DataFrame:
     held = evidence.held
     if resolved and held is not None:
         places = held.groupBy(RUN, *ATTEMPT).agg(F.min_by("term", "position").alias("_term"))
-        silent = (F.col("act") == str(Act.SEND)) & (F.col("term") == UNKNOWN)
+        silent = (F.col("act") == str(Act.SEND)) & (F.col("term") == UNKNOWN) & is_plain()
         known = F.when(silent, F.coalesce("_term", "term")).otherwise(F.col("term"))
         acks = acks.join(places, [RUN, *ATTEMPT], "left").withColumn("term", known)
     told = acks.where(F.col("term") != UNKNOWN)

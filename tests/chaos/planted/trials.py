@@ -169,6 +169,14 @@ TRIALS: Mapping[str, Trial] = {
             (("lose-queues-killed", 7000, 500), ("lose-queues-killed", 12_000, 500)),
             seconds=16.0,
         ),
+        _trial(
+            "transactions",
+            "Transactions, some of which the broker has to ask about; nothing is broken.",
+            workloads=("transactions",),
+            promises={"delay_bound_s": 1.0},
+            settings={"transactionTimeOut": 1000, "transactionCheckInterval": 500},
+            rate=200.0,
+        ),
         _trial("pair", "A SYNC_MASTER and its slave; nothing is broken.", (), ("send", "bank"), "sync", settings=_SYNC),
         _trial(
             "alone",
