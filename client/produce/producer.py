@@ -25,6 +25,7 @@ from client.message import BODY_BYTES_MAX, STATUS_BY_CODE, Message, SendResult
 from client.produce.arguments import check_choice, check_messages, seconds, selected
 from client.produce.latency import LatencyTable
 from client.produce.outgoing import Outgoing, Packer, Selector
+from client.produce.routenews import RouteNews
 from client.produce.sendpolicy import QueuePicker
 from client.retry import with_retries
 from client.routes import TopicRoute
@@ -41,8 +42,6 @@ from runtime.tasks import Tasks
 ROUTE_S_MAX = 0.2
 # By so much may a send outlive its deadline, whatever goes wrong.
 DEADLINE_GRACE_S = 0.5
-# Pauses before asking for the route of a topic that a send just created.
-CONFIRM_PAUSES_S = (0.05, 0.2, 0.5, 1.0, 3.0)
 
 
 class Producer(Lifecycle):
@@ -92,7 +91,6 @@ class Producer(Lifecycle):
         self._packer: Packer | None = None
         self._flight = Flight(in_flight_max, in_flight_bytes_max, self.instance.flight)
         self._drained: asyncio.Future[None] | None = None
-        self._confirming: set[str] = set()
         self._tasks = Tasks(f"producer {group}")
 
     async def _start(self) -> None:
@@ -106,6 +104,7 @@ class Producer(Lifecycle):
         self._loop = asyncio.get_running_loop()
         self._routes = self.instance.routes
         self._remoting = self.instance.remoting
+        self._news = RouteNews(self._routes, self._tasks.spawn)
         self._packer = packer
 
     async def _close(self) -> None:
@@ -283,9 +282,8 @@ class Producer(Lifecycle):
         if status is None:
             raise ResponseError(answer.code, answer.remark, queue.brokerName)
         place = answer.header(SendMessageResponseHeader)
-        if FORWARDED in answer.ext and out.topic not in self._confirming:
-            self._confirming.add(out.topic)
-            self._tasks.spawn(self._reroute(out.topic), f"route of {out.topic}")
+        if FORWARDED in answer.ext:
+            self._news.passed_on(out.topic)
         if self._latency is not None:
             self._latency.answered(queue.brokerName, (time.monotonic() - out.started) * 1000)
         where = queue if place.queueId == queue.queueId else MessageQueue(queue.topic, queue.brokerName, place.queueId)
@@ -363,9 +361,8 @@ class Producer(Lifecycle):
         if out.future is not None and not out.future.done():
             out.future.set_result(result)
         self._leave_flight(out)
-        if out.assumed and out.topic not in self._confirming:
-            self._confirming.add(out.topic)
-            self._tasks.spawn(self._confirm(out.topic), f"route of new topic {out.topic}")
+        if out.assumed:
+            self._news.created(out.topic)
 
     def _settle_failed(self, out: Outgoing, error: BaseException) -> None:
         if out.future is not None and not out.future.done():
@@ -376,24 +373,3 @@ class Producer(Lifecycle):
         self._flight.leave(len(out.body))
         if not self._flight.count and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
-
-    async def _reroute(self, topic: str) -> None:
-        """Learn who leads now; a NameServer may learn it a little later than the member that forwarded."""
-        try:
-            with contextlib.suppress(RouteError):
-                await self._routes.refresh(topic)
-            await asyncio.sleep(CONFIRM_PAUSES_S[0])
-        finally:
-            self._confirming.discard(topic)
-
-    async def _confirm(self, topic: str) -> None:
-        """Learn the real route of a topic that a send has created, so that all its queues are used."""
-        try:
-            for pause in CONFIRM_PAUSES_S:
-                await asyncio.sleep(pause)
-                with contextlib.suppress(RouteError):
-                    route = await self._routes.refresh(topic)
-                    if route is not None and not route.assumed:
-                        return
-        finally:
-            self._confirming.discard(topic)
