@@ -26,6 +26,7 @@ from client.errors import (
     SendBacklogFull,
     SendFailed,
 )
+from client.hooks import ConsumeHook, ConsumeOutcome, Consuming, SendHook, Sending
 from client.instance import ClientInstance
 from client.message import (
     ConsumeFrom,
@@ -36,7 +37,9 @@ from client.message import (
     SendStatus,
     split_batch,
 )
+from client.produce.batching import Batching
 from client.produce.producer import Producer
+from client.produce.selectors import select_by_hash
 from remoting.bodies.registry import MessageQueue
 from remoting.errors import InvokeError, ResponseError
 from remoting.message import MessageExt
@@ -44,6 +47,7 @@ from remoting.message import MessageExt
 __all__ = [
     "AdminClient",
     "ArgumentRefused",
+    "Batching",
     "BrokerEntry",
     "ClientClosed",
     "ClientError",
@@ -51,7 +55,10 @@ __all__ = [
     "Codec",
     "ConsumeError",
     "ConsumeFrom",
+    "ConsumeHook",
+    "ConsumeOutcome",
     "ConsumeResult",
+    "Consuming",
     "FetchLimits",
     "GroupProgress",
     "InvokeError",
@@ -71,13 +78,16 @@ __all__ = [
     "RouteError",
     "SendBacklogFull",
     "SendFailed",
+    "SendHook",
     "SendResult",
     "SendStatus",
+    "Sending",
     "average",
     "average_by_circle",
     "by_config",
     "by_machine_room",
     "consistent_hash",
     "machine_room_nearby",
+    "select_by_hash",
     "split_batch",
 ]

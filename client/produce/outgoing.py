@@ -2,20 +2,45 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from client.compression import Codec, compress, compressed_flag
-from client.errors import ClientError, SendFailed, may_be_stored
-from client.message import Message, SendResult, batch_body, check_batch, check_message
+from client.errors import ClientError, MessageRefused, SendFailed, may_be_stored
+from client.hooks import Sending
+from client.message import Message, SendResult, SendStatus, batch_body, check_batch, check_message
+from client.produce.arguments import check_messages
 from client.retry import retriable
 from remoting.bodies.registry import MessageQueue
 from remoting.codes import RequestCode
 from remoting.command import Command
-from remoting.errors import RemotingError
+from remoting.errors import RemotingError, ResponseError
 from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.msgid import UniqKeys
 from remoting.topics import AUTO_CREATE_TOPIC
+
+
+class StoredWeakly(ResponseError):
+    """An answer that says: stored, but less safely than configured (10, 11, 12)."""
+
+    def __init__(self, code: int, remark: str, address: str) -> None:
+        super().__init__(code, remark, address)
+        self.retriable = True
+
+
+class Hooks(Protocol):
+    """What hooks are called by, before and after a send."""
+
+    def begin(self, message: Any, *, oneway: bool = False) -> tuple[Any, tuple[Sending, ...]]:
+        """Call them before a send; returns what to send."""
+        ...
+
+    def end(
+        self, sendings: Sequence[Sending], result: SendResult | None = None, error: BaseException | None = None
+    ) -> None:
+        """Call them after it."""
+        ...
+
 
 Selector = Callable[[list[MessageQueue], Message, Any], MessageQueue]
 
@@ -25,6 +50,7 @@ class Outgoing:
 
     __slots__ = (
         "address",
+        "answer",
         "arg",
         "assumed",
         "attempts",
@@ -42,9 +68,11 @@ class Outgoing:
         "properties",
         "queue",
         "selector",
+        "sendings",
         "started",
         "sys_flag",
         "topic",
+        "weak",
     )
 
     def __init__(self, message: Message, code: int, msg_id: str, properties: str, body: bytes, sys_flag: int) -> None:
@@ -72,6 +100,11 @@ class Outgoing:
         self.assumed = False
         # Some attempt had an unknown end: whatever the later ones say, a broker may have the message.
         self.may_be_stored = False
+        # What hooks know of it, and what came with the broker's answer.
+        self.sendings: tuple[Sending, ...] = ()
+        self.answer: Mapping[str, str] | None = None
+        # Stored, but less safely than asked: the result, unless another attempt has a better one.
+        self.weak: SendResult | None = None
 
     def request(self, group: str, queue: MessageQueue, default_queues: int, *, oneway: bool = False) -> Command:
         """Return the request of the next attempt, to the broker of `queue`."""
@@ -98,6 +131,12 @@ class Outgoing:
         To one queue only when nothing can have been stored: its user cares about order, which a repetition breaks.
         """
         return retriable(error) and (self.queue is None or not may_be_stored(error))
+
+    def want_better(self, result: SendResult, broker: str) -> None:
+        """Raise StoredWeakly when a result is worth an attempt at another broker."""
+        if result.status is not SendStatus.SEND_OK and self.queue is None:
+            self.weak = result
+            raise StoredWeakly(int(result.status.value), "stored, but not as safely as asked", broker)
 
     def explained(self, error: BaseException) -> BaseException:
         """Return what the application is told of a send that ended with `error`.
@@ -130,8 +169,23 @@ class Packer:
         self._body_bytes_max = body_bytes_max
         self._codec = codec
 
-    def pack(self, message: Message | Sequence[Message]) -> Outgoing:
-        """Return what is to be sent; raises MessageRefused."""
+    def pack(self, message: Message | Sequence[Message], hooks: Hooks, *, oneway: bool = False) -> Outgoing:
+        """Return what is to be sent, once the hooks have seen it; raises MessageRefused."""
+        sendings: tuple[Sending, ...] = ()
+        try:
+            if not isinstance(message, Message):
+                check_messages(message)
+            message, sendings = hooks.begin(message, oneway=oneway)
+            out = self._pack(message)
+        except Exception as error:
+            hooks.end(sendings, error=error)
+            if isinstance(error, ClientError):
+                raise
+            raise MessageRefused(f"the message cannot be sent as it is: {type(error).__name__}: {error}") from error
+        out.sendings = sendings
+        return out
+
+    def _pack(self, message: Message | Sequence[Message]) -> Outgoing:
         if not isinstance(message, Message):
             return self._pack_batch(message)
         check_message(message, self._body_bytes_max)

@@ -19,10 +19,13 @@ from client.errors import (
     may_be_stored,
 )
 from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
+from client.hooks import SendHook
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
 from client.message import BODY_BYTES_MAX, STATUS_BY_CODE, Message, SendResult
-from client.produce.arguments import check_choice, check_messages, seconds, selected
+from client.produce.arguments import check_choice, seconds, selected
+from client.produce.batching import Batching
+from client.produce.extras import SendExtras, detect
 from client.produce.latency import LatencyTable
 from client.produce.outgoing import Outgoing, Packer, Selector
 from client.produce.routenews import RouteNews
@@ -38,8 +41,6 @@ from remoting.topics import check_group
 from runtime.clock import SystemClock
 from runtime.tasks import Tasks
 
-# How long a further attempt waits for a newer route.
-ROUTE_S_MAX = 0.2
 # By so much may a send outlive its deadline, whatever goes wrong.
 DEADLINE_GRACE_S = 0.5
 
@@ -49,8 +50,11 @@ class Producer(Lifecycle):
 
     `send_timeout` (s) bounds a send with all its attempts; `retries` is how often an attempt that reached a broker
     is repeated (with 0, not even an unreachable one is tried again); bodies longer than `compress_over` bytes are
-    compressed by `codec`; `latency_tolerance` leaves slow brokers alone for a while; a topic that does not exist is
-    created with `default_topic_queues` queues where brokers allow it. `close` waits for what is on its way.
+    compressed by `codec`; `latency_tolerance` leaves slow brokers alone for a while, and with `detector` unreachable
+    ones until a probe reaches them; `retry_weak` sends again, to another broker, what was stored less safely than
+    asked; `batching` lets messages wait for others; `trace` (True, or a topic) writes message traces; `hooks` see every
+    send. A topic that does not exist is created with `default_topic_queues` queues where brokers allow it. `close`
+    waits for what is on its way.
     """
 
     noun = "producer"
@@ -67,6 +71,11 @@ class Producer(Lifecycle):
         max_message_bytes: int = BODY_BYTES_MAX,
         default_topic_queues: int = 4,
         latency_tolerance: bool = False,
+        detector: bool = False,
+        retry_weak: bool = False,
+        batching: Batching | None = None,
+        trace: bool | str = False,
+        hooks: Sequence[SendHook] = (),
         in_flight_max: int = IN_FLIGHT_MAX,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         instance_name: str | None = None,
@@ -85,11 +94,13 @@ class Producer(Lifecycle):
         self._timeout = send_timeout
         self._attempts = 1 + retries
         self._default_queues = default_topic_queues
-        self._latency = LatencyTable(SystemClock()) if latency_tolerance else None
+        self._latency = LatencyTable(SystemClock(), detected=detector) if latency_tolerance or detector else None
         self._picker = QueuePicker(self._latency)
         self._pack_options = (compress_over, max_message_bytes, codec)
         self._packer: Packer | None = None
         self._flight = Flight(in_flight_max, in_flight_bytes_max, self.instance.flight)
+        self._retry_weak = retry_weak
+        self._extras = SendExtras(group, batching, trace, hooks)
         self._drained: asyncio.Future[None] | None = None
         self._tasks = Tasks(f"producer {group}")
 
@@ -104,11 +115,14 @@ class Producer(Lifecycle):
         self._loop = asyncio.get_running_loop()
         self._routes = self.instance.routes
         self._remoting = self.instance.remoting
-        self._news = RouteNews(self._routes, self._tasks.spawn)
+        self._news = RouteNews(self.instance, self._default_queues, self._tasks.spawn)
+        self._extras.start(self.instance, self.send, most, self._tasks, self._undo)
+        detect(self._latency, self.instance, self._tasks)
         self._packer = packer
 
     async def _close(self) -> None:
         # Take no more messages, and wait for those on their way: each has a deadline.
+        await self._extras.close()
         self._packer = None
         self._flight.wake_all()
         if self._flight.count:
@@ -160,6 +174,9 @@ class Producer(Lifecycle):
             self._check_home()
             bound = seconds(timeout, self._timeout)
             check_choice(queue, selector)
+            batcher = self._extras.batcher
+            if batcher is not None and self._packer is not None and batcher.takes(message, selector):
+                return batcher.add(message, queue, bound)
             out = self._admit(message)
         except ClientError as error:
             future.set_exception(error)
@@ -190,17 +207,18 @@ class Producer(Lifecycle):
         """
         self._check_home()
         check_choice(queue, selector)
-        out = self._pack(message)
+        out = self._pack(message, oneway=True)
         out.queue, out.selector, out.arg = queue, selector, arg
         out.deadline = out.started + self._timeout
-        route = await self._route_in_time(out)
-        chosen = self._choose(out, route)
-        request = out.request(self.group, chosen, self._default_queues, oneway=True)
-        left = max(out.deadline - time.monotonic(), 0.001)
-        try:
-            await self._remoting.oneway(self._address(route, chosen, None), request, left)
-        except RemotingError as error:
-            raise SendFailed(f"one-way send to topic {out.topic}: {error}", sent=False) from error
+        with self._extras.hooks.around(out):
+            route = await self._news.in_time(out)
+            chosen = self._choose(out, route)
+            request = out.request(self.group, chosen, self._default_queues, oneway=True)
+            left = max(out.deadline - time.monotonic(), 0.001)
+            try:
+                await self._remoting.oneway(self._address(route, chosen, None), request, left)
+            except RemotingError as error:
+                raise SendFailed(f"one-way send to topic {out.topic}: {error}", sent=False) from error
 
     async def room(self) -> None:
         """Wait until one more send may be on its way."""
@@ -212,17 +230,10 @@ class Producer(Lifecycle):
         self._check_home()
         return list((await self._routes.find_for_send(topic, self._default_queues)).write_queues)
 
-    def _pack(self, message: Message | Sequence[Message]) -> Outgoing:
+    def _pack(self, message: Message | Sequence[Message], *, oneway: bool = False) -> Outgoing:
         if self._packer is None:
             raise ClientClosed("this producer is not started, or was closed")
-        try:
-            if not isinstance(message, Message):
-                check_messages(message)
-            return self._packer.pack(message)
-        except ClientError:
-            raise
-        except Exception as error:
-            raise MessageRefused(f"the message cannot be sent as it is: {type(error).__name__}: {error}") from error
+        return self._packer.pack(message, self._extras.hooks, oneway=oneway)
 
     def _admit(self, message: Message | Sequence[Message]) -> Outgoing:
         if self._flight.full:
@@ -287,7 +298,11 @@ class Producer(Lifecycle):
         if self._latency is not None:
             self._latency.answered(queue.brokerName, (time.monotonic() - out.started) * 1000)
         where = queue if place.queueId == queue.queueId else MessageQueue(queue.topic, queue.brokerName, place.queueId)
-        return SendResult(status, out.msg_id, place.msgId, where, place.queueOffset, place.transactionId)
+        result = SendResult(status, out.msg_id, place.msgId, where, place.queueOffset, place.transactionId)
+        out.answer = answer.ext
+        if self._retry_weak:
+            out.want_better(result, queue.brokerName)
+        return result
 
     async def _carry(self, out: Outgoing, failed: BaseException | None) -> None:
         """See a send through: from its first attempt, or from the error that the first one ended with."""
@@ -321,31 +336,12 @@ class Producer(Lifecycle):
             self._settle(out, result)
 
     async def _attempt(self, out: Outgoing) -> SendResult:
-        queue, answer = self._submit(out, await self._route_in_time(out))
+        queue, answer = self._submit(out, await self._news.in_time(out))
         try:
             return self._result(out, queue, await answer)
         except InvokeError as error:
             self._note_failure(out, queue, error)
             raise
-
-    async def _route_in_time(self, out: Outgoing) -> TopicRoute:
-        try:
-            async with asyncio.timeout(max(out.deadline - time.monotonic(), 0.0)):
-                return await self._route(out)
-        except TimeoutError:
-            raise RouteError(
-                f"no NameServer answered in time for topic {out.topic}: check that one runs at "
-                f"{self.instance.nameservers.describe()}",
-                retriable=True,
-            ) from None
-
-    async def _route(self, out: Outgoing) -> TopicRoute:
-        if out.failed_broker is not None:
-            # The route may have changed. NameServers that are silent cost no more than a slice of the time.
-            with contextlib.suppress(RouteError, TimeoutError):
-                async with asyncio.timeout(min(ROUTE_S_MAX, (out.deadline - time.monotonic()) / 2)):
-                    await self._routes.refresh(out.topic)
-        return await self._routes.find_for_send(out.topic, self._default_queues)
 
     def _note_failure(self, out: Outgoing, queue: MessageQueue, error: BaseException) -> None:
         out.failed_broker = queue.brokerName
@@ -361,13 +357,19 @@ class Producer(Lifecycle):
         if out.future is not None and not out.future.done():
             out.future.set_result(result)
         self._leave_flight(out)
+        self._extras.hooks.ended(out, result)
         if out.assumed:
             self._news.created(out.topic)
 
     def _settle_failed(self, out: Outgoing, error: BaseException) -> None:
+        if out.weak is not None:
+            self._settle(out, out.weak)
+            return
+        told = out.explained(error)
         if out.future is not None and not out.future.done():
-            out.future.set_exception(out.explained(error))
+            out.future.set_exception(told)
         self._leave_flight(out)
+        self._extras.hooks.ended(out, error=told)
 
     def _leave_flight(self, out: Outgoing) -> None:
         self._flight.leave(len(out.body))
