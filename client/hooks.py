@@ -19,7 +19,7 @@ H = TypeVar("H")
 
 
 @dataclass(slots=True, eq=False)
-class Sending:
+class SendCall:
     """A send as hooks see it: one message, or those of a batch that the application made.
 
     What `before_send` puts into `properties` goes out with each message. After the send there are either `results`
@@ -46,11 +46,11 @@ class Sending:
 class SendHook(Protocol):
     """What a Producer's `hooks` are made of."""
 
-    def before_send(self, sending: Sending) -> None:
+    def before_send(self, sending: SendCall) -> None:
         """Look at a send that is about to begin; its properties may be added to."""
         ...
 
-    def after_send(self, sending: Sending) -> None:
+    def after_send(self, sending: SendCall) -> None:
         """Look at how a send ended, retries included."""
         ...
 
@@ -66,7 +66,7 @@ class ConsumeOutcome(IntEnum):
 
 
 @dataclass(slots=True, eq=False)
-class Consuming:
+class ConsumeCall:
     """A call of a consumer's callback as hooks see it; `outcome` is there after it."""
 
     group: str
@@ -78,11 +78,11 @@ class Consuming:
 class ConsumeHook(Protocol):
     """What a PushConsumer's `hooks` are made of. Both are called in the task that calls the callback."""
 
-    def before_consume(self, consuming: Consuming) -> None:
+    def before_consume(self, consuming: ConsumeCall) -> None:
         """Look at messages that are about to be consumed."""
         ...
 
-    def after_consume(self, consuming: Consuming) -> None:
+    def after_consume(self, consuming: ConsumeCall) -> None:
         """Look at how consuming them ended."""
         ...
 
@@ -112,15 +112,15 @@ class ConsumeHooks:
         self._hooks = tuple(hooks)
         self._faults = HookFaults()
 
-    def begin(self, messages: list[MessageExt]) -> Consuming | None:
+    def begin(self, messages: list[MessageExt]) -> ConsumeCall | None:
         """Tell of messages that are about to be consumed; None when nobody wants to know."""
         if not self._hooks:
             return None
-        consuming = Consuming(self._group, messages)
+        consuming = ConsumeCall(self._group, messages)
         self._faults.call(self._hooks, lambda hook: hook.before_consume(consuming))
         return consuming
 
-    def end(self, consuming: Consuming | None, outcome: ConsumeOutcome) -> None:
+    def end(self, consuming: ConsumeCall | None, outcome: ConsumeOutcome) -> None:
         """Tell how it ended; the hooks are called the other way round."""
         if consuming is not None:
             consuming.outcome = outcome

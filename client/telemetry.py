@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from client.hooks import ConsumeOutcome, Consuming, Sending
+from client.hooks import ConsumeCall, ConsumeOutcome, SendCall
 
 SEND = "send"
 PROCESS = "process"
@@ -32,7 +32,7 @@ class SendSpans:
         self._api = api
         self._tracer = api.trace.get_tracer(SCOPE)
 
-    def before_send(self, sending: Sending) -> None:
+    def before_send(self, sending: SendCall) -> None:
         """Begin the span, in the context of whoever sends."""
         topic = sending.messages[0].topic
         trace = self._api.trace
@@ -46,7 +46,7 @@ class SendSpans:
         sending.notes[self] = span
         self._api.propagate.inject(sending.properties, context=trace.set_span_in_context(span))
 
-    def after_send(self, sending: Sending) -> None:
+    def after_send(self, sending: SendCall) -> None:
         """End the span."""
         span = sending.notes.pop(self, None)
         if span is None:
@@ -66,7 +66,7 @@ class ProcessSpans:
         self._api = api
         self._tracer = api.trace.get_tracer(SCOPE)
 
-    def before_consume(self, consuming: Consuming) -> None:
+    def before_consume(self, consuming: ConsumeCall) -> None:
         """Begin the span and make it the current one, so that what the callback does belongs to it."""
         trace, propagate = self._api.trace, self._api.propagate
         first = consuming.messages[0]
@@ -92,7 +92,7 @@ class ProcessSpans:
         )
         consuming.notes[self] = (span, self._api.context.attach(trace.set_span_in_context(span)))
 
-    def after_consume(self, consuming: Consuming) -> None:
+    def after_consume(self, consuming: ConsumeCall) -> None:
         """End the span."""
         noted = consuming.notes.pop(self, None)
         if noted is None:

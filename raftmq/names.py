@@ -26,7 +26,7 @@ from client.errors import (
     SendBacklogFull,
     SendFailed,
 )
-from client.hooks import ConsumeHook, ConsumeOutcome, Consuming, SendHook, Sending
+from client.hooks import ConsumeCall, ConsumeHook, ConsumeOutcome, SendCall, SendHook
 from client.instance import ClientInstance
 from client.message import (
     ConsumeFrom,
@@ -53,12 +53,12 @@ __all__ = [
     "ClientError",
     "ClientInstance",
     "Codec",
+    "ConsumeCall",
     "ConsumeError",
     "ConsumeFrom",
     "ConsumeHook",
     "ConsumeOutcome",
     "ConsumeResult",
-    "Consuming",
     "FetchLimits",
     "GroupProgress",
     "InvokeError",
@@ -77,11 +77,11 @@ __all__ = [
     "ResponseError",
     "RouteError",
     "SendBacklogFull",
+    "SendCall",
     "SendFailed",
     "SendHook",
     "SendResult",
     "SendStatus",
-    "Sending",
     "average",
     "average_by_circle",
     "by_config",

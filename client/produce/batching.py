@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeGuard
 
 from client.errors import MessageRefused
-from client.hooks import Sending
+from client.hooks import SendCall
 from client.message import BATCH_ENTRY_BYTES, Message, SendResult, check_message
 from client.produce.hooked import Gathered, SendHooks, split_result
 from remoting.bodies.registry import MessageQueue
@@ -27,7 +27,7 @@ PLACEHOLDER = "0" * 56  # as long as the longest unique key
 TIMER_PREFIX = "TIMER_DE"
 
 
-class Send(Protocol):
+class SendBatch(Protocol):
     """Sends a batch, as Producer.send."""
 
     def __call__(
@@ -61,7 +61,7 @@ class _Waiting:
     """One message, and who waits for it."""
 
     message: Message
-    sendings: tuple[Sending, ...]
+    sendings: tuple[SendCall, ...]
     future: "asyncio.Future[SendResult]"
 
 
@@ -76,7 +76,7 @@ class _Batch:
 class Batcher:
     """The batches of one producer that are being gathered or sent."""
 
-    def __init__(self, options: Batching, hooks: SendHooks, send: Send, body_bytes_max: int, tasks: Tasks) -> None:
+    def __init__(self, options: Batching, hooks: SendHooks, send: SendBatch, body_bytes_max: int, tasks: Tasks) -> None:
         self._options = options
         self._hooks = hooks
         self._send = send

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from client.errors import ClientError
 from client.hooks import SendHook
 from client.instance import ClientInstance
-from client.produce.batching import Batcher, Batching, Send
+from client.produce.batching import Batcher, Batching, SendBatch
 from client.produce.detector import DETECT_S, Detector
 from client.produce.hooked import SendHooks
 from client.produce.latency import LatencyTable
@@ -32,7 +32,7 @@ class SendExtras:
         self.hooks = SendHooks(group)
 
     def start(
-        self, instance: ClientInstance, send: Send, body_bytes_max: int, tasks: Tasks, undo: AsyncExitStack
+        self, instance: ClientInstance, send: SendBatch, body_bytes_max: int, tasks: Tasks, undo: AsyncExitStack
     ) -> None:
         """Begin, now that the instance is entered; `send` sends a batch."""
         hooks = [*telemetry_hooks(SEND), *self._given]

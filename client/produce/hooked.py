@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from client.hooks import HookFaults, SendHook, Sending
+from client.hooks import HookFaults, SendCall, SendHook
 from client.message import Message, SendResult
 from client.produce.outgoing import Outgoing
 
@@ -14,7 +14,7 @@ from client.produce.outgoing import Outgoing
 class Gathered(list[Message]):
     """Messages that were sent one by one and go out together; `sendings` are what their hooks know of each."""
 
-    def __init__(self, messages: Iterable[Message], sendings: Iterable[Sending] = ()) -> None:
+    def __init__(self, messages: Iterable[Message], sendings: Iterable[SendCall] = ()) -> None:
         super().__init__(messages)
         self.sendings = tuple(sendings)
 
@@ -27,7 +27,7 @@ class SendHooks:
         self._hooks = tuple(hooks)
         self._faults = HookFaults()
 
-    def begin(self, message: Any, *, oneway: bool = False) -> tuple[Any, tuple[Sending, ...]]:
+    def begin(self, message: Any, *, oneway: bool = False) -> tuple[Any, tuple[SendCall, ...]]:
         """Call the hooks before a send; returns what to send, and what is to be handed to `end`.
 
         `message` is a Message, a sequence of them, or something that holds one as `message` (a half message). Of what
@@ -39,7 +39,7 @@ class SendHooks:
             return message, ()
         inner = getattr(message, "message", None)
         messages = inner if inner is not None else message
-        sending = Sending(
+        sending = SendCall(
             self._group,
             (messages,) if isinstance(messages, Message) else tuple(messages),
             time.time_ns() // 1_000_000,
@@ -60,7 +60,7 @@ class SendHooks:
 
     def end(
         self,
-        sendings: Sequence[Sending],
+        sendings: Sequence[SendCall],
         result: SendResult | None = None,
         error: BaseException | None = None,
         *,
@@ -97,7 +97,7 @@ class SendHooks:
             raise
         self.ended(out)
 
-    def _tell(self, sending: Sending) -> None:
+    def _tell(self, sending: SendCall) -> None:
         self._faults.call(reversed(self._hooks), lambda hook: hook.after_send(sending))
 
 

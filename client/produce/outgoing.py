@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from client.compression import Codec, compress, compressed_flag
 from client.errors import ClientError, MessageRefused, SendFailed, may_be_stored
-from client.hooks import Sending
+from client.hooks import SendCall
 from client.message import Message, SendResult, SendStatus, batch_body, check_batch, check_message
 from client.produce.arguments import check_messages
 from client.retry import retriable
@@ -28,15 +28,15 @@ class StoredWeakly(ResponseError):
         self.retriable = True
 
 
-class Hooks(Protocol):
+class HookCaller(Protocol):
     """What hooks are called by, before and after a send."""
 
-    def begin(self, message: Any, *, oneway: bool = False) -> tuple[Any, tuple[Sending, ...]]:
+    def begin(self, message: Any, *, oneway: bool = False) -> tuple[Any, tuple[SendCall, ...]]:
         """Call them before a send; returns what to send."""
         ...
 
     def end(
-        self, sendings: Sequence[Sending], result: SendResult | None = None, error: BaseException | None = None
+        self, sendings: Sequence[SendCall], result: SendResult | None = None, error: BaseException | None = None
     ) -> None:
         """Call them after it."""
         ...
@@ -101,7 +101,7 @@ class Outgoing:
         # Some attempt had an unknown end: whatever the later ones say, a broker may have the message.
         self.may_be_stored = False
         # What hooks know of it, and what came with the broker's answer.
-        self.sendings: tuple[Sending, ...] = ()
+        self.sendings: tuple[SendCall, ...] = ()
         self.answer: Mapping[str, str] | None = None
         # Stored, but less safely than asked: the result, unless another attempt has a better one.
         self.weak: SendResult | None = None
@@ -169,9 +169,9 @@ class Packer:
         self._body_bytes_max = body_bytes_max
         self._codec = codec
 
-    def pack(self, message: Message | Sequence[Message], hooks: Hooks, *, oneway: bool = False) -> Outgoing:
+    def pack(self, message: Message | Sequence[Message], hooks: HookCaller, *, oneway: bool = False) -> Outgoing:
         """Return what is to be sent, once the hooks have seen it; raises MessageRefused."""
-        sendings: tuple[Sending, ...] = ()
+        sendings: tuple[SendCall, ...] = ()
         try:
             if not isinstance(message, Message):
                 check_messages(message)

@@ -2,7 +2,7 @@
 
 import time
 
-from client.hooks import ConsumeOutcome, Consuming, Sending
+from client.hooks import ConsumeCall, ConsumeOutcome, SendCall
 from client.message import Message, SendResult, SendStatus
 from client.trace.dispatcher import TraceDispatcher
 from client.trace.records import MessageType, Pub, SubAfter, SubBefore
@@ -24,10 +24,10 @@ class SendTracer:
     def __init__(self, dispatcher: TraceDispatcher) -> None:
         self._dispatcher = dispatcher
 
-    def before_send(self, sending: Sending) -> None:
+    def before_send(self, sending: SendCall) -> None:
         """Do nothing: when it began is in `sending`."""
 
-    def after_send(self, sending: Sending) -> None:
+    def after_send(self, sending: SendCall) -> None:
         """Trace each message."""
         region = sending.answer.get(PROPERTY_MSG_REGION)
         if region is None or sending.answer.get(PROPERTY_TRACE_SWITCH) == "false":
@@ -45,7 +45,7 @@ class ConsumeTracer:
         self._dispatcher = dispatcher
         self._ids = ids
 
-    def before_consume(self, consuming: Consuming) -> None:
+    def before_consume(self, consuming: ConsumeCall) -> None:
         """Trace that the call begins."""
         traced = [one for one in consuming.messages if one.properties.get(PROPERTY_TRACE_SWITCH) != "false"]
         began_ms = time.time_ns() // 1_000_000
@@ -65,7 +65,7 @@ class ConsumeTracer:
                 )
             )
 
-    def after_consume(self, consuming: Consuming) -> None:
+    def after_consume(self, consuming: ConsumeCall) -> None:
         """Trace how the call ended; the cost is shared by the messages of the call, as RocketMQ has it."""
         noted = consuming.notes.get(self)
         if noted is None or consuming.outcome is None:
@@ -89,7 +89,7 @@ class ConsumeTracer:
             )
 
 
-def _pub(sending: Sending, message: Message, result: SendResult, region: str) -> Pub:
+def _pub(sending: SendCall, message: Message, result: SendResult, region: str) -> Pub:
     keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
     return Pub(
         time_ms=sending.began_ms,
@@ -108,7 +108,7 @@ def _pub(sending: Sending, message: Message, result: SendResult, region: str) ->
     )
 
 
-def _type_of(sending: Sending, message: Message) -> MessageType:
+def _type_of(sending: SendCall, message: Message) -> MessageType:
     if sending.half:
         return MessageType.HALF
     timed = getattr(message, "delayed", False) or any(name.startswith(TIMER_PREFIX) for name in message.properties)

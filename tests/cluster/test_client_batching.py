@@ -7,7 +7,7 @@ import pytest
 
 from client.admin.client import AdminClient
 from client.errors import ClientError, MessageRefused, RouteError
-from client.hooks import Sending
+from client.hooks import SendCall
 from client.message import Message
 from client.produce.batching import Batching
 from client.produce.producer import Producer
@@ -120,13 +120,13 @@ class Seen:
 
     def __init__(self) -> None:
         self.story: list[str] = []
-        self.ended: list[Sending] = []
+        self.ended: list[SendCall] = []
 
-    def before_send(self, sending: Sending) -> None:
+    def before_send(self, sending: SendCall) -> None:
         self.story.append("before")
         sending.properties["colour"] = "sky"
 
-    def after_send(self, sending: Sending) -> None:
+    def after_send(self, sending: SendCall) -> None:
         self.story.append("after")
         self.ended.append(sending)
         raise ValueError("a hook's mistake is not the sender's")
