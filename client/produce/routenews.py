@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from client.errors import RouteError
 from client.instance import ClientInstance
 from client.produce.outgoing import Outgoing
+from client.retry import until_true
 from client.routes import TopicRoute
 
 # How long a further attempt waits for a newer route.
@@ -71,12 +72,13 @@ class RouteNews:
             self._asking.discard(topic)
 
     async def _confirm(self, topic: str) -> None:
+        async def confirmed() -> bool:
+            with contextlib.suppress(RouteError):
+                route = await self._routes.refresh(topic)
+                return route is not None and not route.assumed
+            return False
+
         try:
-            for pause in CONFIRM_PAUSES_S:
-                await asyncio.sleep(pause)
-                with contextlib.suppress(RouteError):
-                    route = await self._routes.refresh(topic)
-                    if route is not None and not route.assumed:
-                        return
+            await until_true(confirmed, CONFIRM_PAUSES_S)
         finally:
             self._asking.discard(topic)
