@@ -30,6 +30,7 @@ def send(
     properties: Annotated[list[str] | None, typer.Option("--property", metavar="NAME=VALUE")] = None,
     queue: Annotated[str, typer.Option("--queue", metavar="BROKER:ID", help="One queue; otherwise in turn.")] = "",
     group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = "raftmq_cli",
+    trace: Annotated[bool, typer.Option("--trace", help="Write a trace, for `raftmq message trace`.")] = False,
     as_json: Json = False,
 ) -> None:
     """Send one message, or each line of standard input that is not empty."""
@@ -48,7 +49,7 @@ def send(
 
     async def work() -> None:
         nonlocal reached
-        async with Producer(group, namesrv) as producer:
+        async with Producer(group, namesrv, trace=trace) as producer:
             for line, one in [(1, os.fsencode(body))] if body is not None else _lines():
                 reached = line
                 message = Message(topic, one, tags=tags, keys=keys or (), properties=named)

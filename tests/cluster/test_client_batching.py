@@ -154,3 +154,14 @@ async def test_hooks_see_every_send_and_may_add_properties(cluster: Cluster, bat
         stored = await admin.message_by_id(result.offset_msg_id)
     assert stored is not None
     assert (stored.properties["a"], stored.properties["colour"]) == ("b", "sky")
+
+
+async def test_order_topics_are_written_to_the_queues_that_their_configuration_names(cluster: Cluster) -> None:
+    async with AdminClient(cluster.namesrv) as admin:
+        await admin.create_topic("Ordered", read_queues=8, write_queues=8)
+        await admin.update_namesrv_config({"orderMessageEnable": "true"})
+        await admin.kv_put("ORDER_TOPIC_CONFIG", "Ordered", "broker-a:2")
+    async with Producer("makers", cluster.namesrv) as producer:
+        assert [queue.queueId for queue in await producer.queues("Ordered")] == [0, 1]
+        results = [await producer.send(Message("Ordered", b"x")) for _ in range(6)]
+    assert {result.queue.queueId for result in results} == {0, 1}

@@ -4,6 +4,7 @@ import asyncio
 
 from client.admin.client import AdminClient
 from client.consume.push import PushConsumer
+from client.hooks import ConsumeCall
 from client.message import ConsumeFrom, ConsumeResult, Message
 from client.produce.batching import Batching
 from client.produce.producer import Producer
@@ -87,3 +88,27 @@ async def test_gathered_messages_have_each_a_trace(cluster: Cluster) -> None:
     for result in results:
         found = await traces_of(cluster, result.msg_id)
         assert [record.offset_msg_id for record in found if isinstance(record, Pub)] == [result.offset_msg_id]
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.before, self.after = 0, asyncio.Event()
+
+    def before_consume(self, _call: ConsumeCall) -> None:
+        self.before += 1
+
+    def after_consume(self, call: ConsumeCall) -> None:
+        assert call.group == "takers"
+        self.after.set()
+
+
+async def test_a_consumers_hooks_see_its_calls(cluster: Cluster) -> None:
+    async with Producer("makers", cluster.namesrv) as producer:
+        await producer.send(Message("Hooked", b"x"))
+    counted = Counted()
+    consumer = PushConsumer("takers", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET, hooks=[counted])
+    consumer.subscribe("Hooked")
+    consumer.on_message(lambda _messages: None)
+    async with consumer, asyncio.timeout(30):
+        await counted.after.wait()
+    assert counted.before == 1

@@ -8,6 +8,7 @@ import pytest
 
 from client.errors import MessageRefused
 from client.message import Message, SendStatus
+from client.produce import extras
 from client.produce.detector import Detector
 from client.produce.latency import LatencyTable
 from client.produce.producer import Producer
@@ -149,6 +150,17 @@ async def test_the_detector_finds_out_that_a_broker_is_there_again(pair: Pair) -
         # A refusal (this one knows no such request) is an answer too.
         assert table.available("a")
         await again.close()
+
+
+async def test_the_option_detector_probes_in_the_background(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "DETECT_S", 0.01)
+    async with Producer("p", pair.namesrv, detector=True) as producer, asyncio.timeout(20):
+        await producer.send(Message("T", b"x"))
+        table = producer._latency
+        assert table is not None
+        table.failed("a")
+        while table.unreachable():
+            await asyncio.sleep(0.001)
 
 
 def test_unreachable_brokers_are_the_last_choice() -> None:
