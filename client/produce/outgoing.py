@@ -169,16 +169,20 @@ class Packer:
         self._body_bytes_max = body_bytes_max
         self._codec = codec
 
-    def pack(self, message: Message | Sequence[Message], hooks: HookCaller, *, oneway: bool = False) -> Outgoing:
+    def pack(
+        self, message: Message | Sequence[Message], hooks: HookCaller | None = None, *, oneway: bool = False
+    ) -> Outgoing:
         """Return what is to be sent, once the hooks have seen it; raises MessageRefused."""
         sendings: tuple[SendCall, ...] = ()
         try:
             if not isinstance(message, Message):
                 check_messages(message)
-            message, sendings = hooks.begin(message, oneway=oneway)
+            if hooks is not None:
+                message, sendings = hooks.begin(message, oneway=oneway)
             out = self._pack(message)
         except Exception as error:
-            hooks.end(sendings, error=error)
+            if hooks is not None:
+                hooks.end(sendings, error=error)
             if isinstance(error, ClientError):
                 raise
             raise MessageRefused(f"the message cannot be sent as it is: {type(error).__name__}: {error}") from error

@@ -29,7 +29,7 @@ async def test_each_sender_gets_its_own_place_and_the_broker_few_requests(cluste
                 requests.append(request.code)
                 return submit(address, request, timeout)
 
-            producer._remoting.submit = counted  # type: ignore[method-assign]
+            producer._remoting.submit = counted  # type: ignore[method-assign, assignment]
             results = await asyncio.gather(
                 *(producer.send(Message("Batched", b"%d" % number, tags=f"t{number % 2}")) for number in range(50))
             )
