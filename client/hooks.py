@@ -30,7 +30,7 @@ class SendCall:
     group: str
     messages: tuple[Message, ...]
     began_ms: int
-    # A half message of a transaction.
+    # Known after the send: it was a half message of a transaction, or nobody has answered it.
     half: bool = False
     oneway: bool = False
     properties: dict[str, str] = field(default_factory=dict)

@@ -27,35 +27,25 @@ class SendHooks:
         self._hooks = tuple(hooks)
         self._faults = HookFaults()
 
-    def begin(self, message: Any, *, oneway: bool = False) -> tuple[Any, tuple[SendCall, ...]]:
-        """Call the hooks before a send; returns what to send, and what is to be handed to `end`.
+    def begin(self, message: Any) -> tuple[Any, tuple[SendCall, ...]]:
+        """Call the hooks before a send of a Message or a sequence of them.
 
-        `message` is a Message, a sequence of them, or something that holds one as `message` (a half message). Of what
-        was gathered the hooks were called before; if it is one message alone, it goes as such.
+        Returns what to send, and what is to be handed to `end`. Of what was gathered the hooks were called before; if
+        it is one message alone, it goes as such.
         """
         if isinstance(message, Gathered):
             return message[0] if len(message) == 1 else message, message.sendings
         if not self._hooks:
             return message, ()
-        inner = getattr(message, "message", None)
-        messages = inner if inner is not None else message
-        sending = SendCall(
-            self._group,
-            (messages,) if isinstance(messages, Message) else tuple(messages),
-            time.time_ns() // 1_000_000,
-            half=inner is not None,
-            oneway=oneway,
-        )
+        messages = (message,) if isinstance(message, Message) else tuple(message)
+        sending = SendCall(self._group, messages, time.time_ns() // 1_000_000)
         self._faults.call(self._hooks, lambda hook: hook.before_send(sending))
         if sending.properties:
             # The application's own messages stay as they are: it may send them again.
             sending.messages = tuple(
-                replace(one, properties={**one.properties, **sending.properties}) for one in sending.messages
+                replace(one, properties={**one.properties, **sending.properties}) for one in messages
             )
-            if inner is not None:
-                message = replace(message, message=sending.messages[0])
-            else:
-                message = sending.messages[0] if isinstance(message, Message) else list(sending.messages)
+            message = sending.messages[0] if isinstance(message, Message) else list(sending.messages)
         return message, (sending,)
 
     def end(
@@ -85,11 +75,15 @@ class SendHooks:
     def ended(self, out: Outgoing, result: SendResult | None = None, error: BaseException | None = None) -> None:
         """Call the hooks after a send that had been packed."""
         if out.sendings:
+            for sending in out.sendings:
+                sending.half = out.half
             self.end(out.sendings, result, error, address=out.address, answer=out.answer)
 
     @contextmanager
     def around(self, out: Outgoing) -> Iterator[None]:
         """Call the hooks after a one-way send."""
+        for sending in out.sendings:
+            sending.oneway = True
         try:
             yield
         except BaseException as error:

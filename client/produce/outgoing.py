@@ -12,7 +12,7 @@ from client.message import Message, SendResult, SendStatus, batch_body, check_ba
 from client.produce.arguments import check_messages
 from client.retry import retriable
 from remoting.bodies.registry import MessageQueue
-from remoting.codes import RequestCode
+from remoting.codes import TRANSACTION_MASK, MessageSysFlag, RequestCode
 from remoting.command import Command
 from remoting.errors import RemotingError, ResponseError
 from remoting.headers.registry import SendMessageRequestHeaderV2
@@ -31,7 +31,7 @@ class StoredWeakly(ResponseError):
 class HookCaller(Protocol):
     """What hooks are called by, before and after a send."""
 
-    def begin(self, message: Any, *, oneway: bool = False) -> tuple[Any, tuple[SendCall, ...]]:
+    def begin(self, message: Any) -> tuple[Any, tuple[SendCall, ...]]:
         """Call them before a send; returns what to send."""
         ...
 
@@ -132,9 +132,15 @@ class Outgoing:
         """
         return retriable(error) and (self.queue is None or not may_be_stored(error))
 
+    @property
+    def half(self) -> bool:
+        """Whether it is the half message of a transaction."""
+        return self.sys_flag & TRANSACTION_MASK == MessageSysFlag.TRANSACTION_PREPARED
+
     def want_better(self, result: SendResult, broker: str) -> None:
         """Raise StoredWeakly when a result is worth an attempt at another broker."""
-        if result.status is not SendStatus.SEND_OK and self.queue is None:
+        # A second half message would be left to its broker's questions.
+        if result.status is not SendStatus.SEND_OK and self.queue is None and not self.half:
             self.weak = result
             raise StoredWeakly(int(result.status.value), "stored, but not as safely as asked", broker)
 
@@ -169,16 +175,14 @@ class Packer:
         self._body_bytes_max = body_bytes_max
         self._codec = codec
 
-    def pack(
-        self, message: Message | Sequence[Message], hooks: HookCaller | None = None, *, oneway: bool = False
-    ) -> Outgoing:
+    def pack(self, message: Message | Sequence[Message], hooks: HookCaller | None = None) -> Outgoing:
         """Return what is to be sent, once the hooks have seen it; raises MessageRefused."""
         sendings: tuple[SendCall, ...] = ()
         try:
             if not isinstance(message, Message):
                 check_messages(message)
             if hooks is not None:
-                message, sendings = hooks.begin(message, oneway=oneway)
+                message, sendings = hooks.begin(message)
             out = self._pack(message)
         except Exception as error:
             if hooks is not None:

@@ -207,7 +207,7 @@ class Producer(Lifecycle):
         """
         self._check_home()
         check_choice(queue, selector)
-        out = self._pack(message, oneway=True)
+        out = self._pack(message)
         out.queue, out.selector, out.arg = queue, selector, arg
         out.deadline = out.started + self._timeout
         with self._extras.hooks.around(out):
@@ -230,10 +230,10 @@ class Producer(Lifecycle):
         self._check_home()
         return list((await self._routes.find_for_send(topic, self._default_queues)).write_queues)
 
-    def _pack(self, message: Message | Sequence[Message], *, oneway: bool = False) -> Outgoing:
+    def _pack(self, message: Message | Sequence[Message]) -> Outgoing:
         if self._packer is None:
             raise ClientClosed("this producer is not started, or was closed")
-        return self._packer.pack(message, self._extras.hooks, oneway=oneway)
+        return self._packer.pack(message, self._extras.hooks)
 
     def _admit(self, message: Message | Sequence[Message]) -> Outgoing:
         if self._flight.full:

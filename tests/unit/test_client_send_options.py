@@ -2,23 +2,30 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from client.compression import Codec
 from client.errors import MessageRefused
-from client.message import Message, SendStatus
+from client.message import Message, SendResult, SendStatus
 from client.produce import extras
 from client.produce.detector import Detector
+from client.produce.hooked import SendHooks
 from client.produce.latency import LatencyTable
+from client.produce.outgoing import Packer
 from client.produce.producer import Producer
 from client.produce.selectors import select_by_hash
 from client.produce.sendpolicy import QueuePicker
+from client.trace.hooks import SendTracer
+from client.trace.records import MessageType
 from remoting.bodies.registry import BrokerData, MessageQueue, QueueData, TopicRouteData
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import MessageSysFlag, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import ConnectionLost
 from remoting.headers.registry import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from remoting.msgid import UniqKeys
 from remoting.server import Connection, Handler, RemotingServer, Reply
 from runtime.clock import ManualClock
 
@@ -210,3 +217,24 @@ def test_a_key_chooses_the_queue_that_a_java_producer_chooses(key: Any, java: in
 def test_what_has_no_hash_of_java_is_refused(key: Any) -> None:
     with pytest.raises(MessageRefused, match="needs a key"):
         select_by_hash([MessageQueue("T", "a", 0)], Message("T", b"x"), key)
+
+
+def test_a_half_message_is_traced_as_such_and_never_sent_again_for_a_weak_answer() -> None:
+    traced: list[Any] = []
+    dispatcher: Any = SimpleNamespace(topic="Traces", add=traced.append)
+    hooks = SendHooks("p", [SendTracer(dispatcher)])
+    packer = Packer(UniqKeys(), compress_over=1 << 20, body_bytes_max=1 << 20, codec=Codec.ZLIB)
+    out = packer.pack(Message("T", b"x"), hooks)
+    out.sys_flag |= MessageSysFlag.TRANSACTION_PREPARED
+    out.answer = {"MSG_REGION": "here", "TRACE_ON": "true"}
+    weak = SendResult(SendStatus.FLUSH_SLAVE_TIMEOUT, out.msg_id, "p", MessageQueue("T", "a", 0), 0)
+    out.want_better(weak, "a")
+    hooks.ended(out, weak)
+    (record,) = traced
+    assert (record.message_type, record.success, record.region) == (MessageType.HALF, False, "here")
+    # Told once only, and not at all where the broker does not want it.
+    hooks.ended(out, weak)
+    out = packer.pack(Message("T", b"x"), hooks)
+    out.answer = {"MSG_REGION": "here", "TRACE_ON": "false"}
+    hooks.ended(out, weak)
+    assert len(traced) == 1
