@@ -20,6 +20,7 @@ from client.errors import ClientClosed, ConsumeError, RouteError
 from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
 from client.nameservers import NameServers, parse_addresses
 from client.replies import Replies
+from client.retry import until_true
 from client.routes import MASTER_ID, Routes, TopicRoute
 from client.serverrequests import ConsumerMember, ServerRequests, TransactionChecker
 from remoting.bodies.registry import HeartbeatData, ProducerData
@@ -35,7 +36,7 @@ ROUTE_POLL_S = 30.0
 # How long joining waits for brokers to know the new member; those that do not answer get it a little later.
 FIRST_HEARTBEAT_S = 1.0
 # After a lost connection: pauses between attempts to be known again, until the periodic heartbeat takes over.
-REJOIN_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0, 3.0)
+REJOIN_PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0)
 # While a broker has no master: pauses between the questions who it is, until the periodic poll takes over.
 SEEK_PAUSES_S = (0.01, 0.02, 0.03, *[0.05] * 10, *[0.1] * 20, *[0.5] * 10, 1.0, 1.0, 1.0)
 HEARTBEATS_AT_A_TIME = 64
@@ -252,10 +253,7 @@ class ClientInstance:
     async def _seek_masters(self) -> None:
         """Find out who is elected, as soon as the NameServers know."""
         try:
-            for pause in SEEK_PAUSES_S:
-                await asyncio.sleep(pause)
-                if await self.routes.seek_masters():
-                    return
+            await until_true(self.routes.seek_masters, SEEK_PAUSES_S)
         finally:
             self._seeking = False
 
@@ -279,14 +277,14 @@ class ClientInstance:
             self._passing.discard(address)
 
     async def _rejoin(self, address: str) -> None:
-        for pause in REJOIN_PAUSES_S:
+        async def known() -> bool:
             with contextlib.suppress(RouteError):
                 await self.routes.refresh_using(address)
             if address in self._known_at or address not in self._brokers():
-                return
-            if not (self._producers or self._consumers) or await self._beat_one(address, self._data()):
-                return
-            await asyncio.sleep(pause)
+                return True
+            return not (self._producers or self._consumers) or await self._beat_one(address, self._data())
+
+        await until_true(known, REJOIN_PAUSES_S)
 
 
 def local_ip(towards: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ that could not be made in time is not made, and the last error is what the calle
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import tenacity
@@ -43,6 +43,25 @@ def reached_nobody(error: BaseException | None) -> bool:
 def gone(error: BaseException | None) -> bool:
     """Tell whether the broker has nobody just now who takes messages: its process ended, or its group has no master."""
     return reached_nobody(error) or isinstance(error, ConnectionLost)
+
+
+async def until_true(attempt: Callable[[], Awaitable[bool]], pauses: Sequence[float]) -> bool:
+    """Wait the next of the `pauses` (s) and call `attempt`, until it returns True or no pause is left; tell which.
+
+    What goes on in the background goes on so: heartbeats to a broker that was lost, questions for routes and masters.
+    Whatever `attempt` raises ends it.
+    """
+    if not pauses:
+        return False
+    await asyncio.sleep(pauses[0])
+    retrying = tenacity.AsyncRetrying(
+        stop=tenacity.stop_after_attempt(len(pauses)),
+        retry=tenacity.retry_if_result(lambda done: not done),
+        wait=lambda state: pauses[min(state.attempt_number, len(pauses) - 1)],
+        sleep=asyncio.sleep,
+        retry_error_callback=lambda _state: False,
+    )
+    return bool(await retrying(attempt))
 
 
 async def with_retries(

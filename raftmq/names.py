@@ -27,6 +27,7 @@ from client.errors import (
     SendBacklogFull,
     SendFailed,
 )
+from client.hooks import ConsumeCall, ConsumeHook, ConsumeOutcome, SendCall, SendHook
 from client.instance import ClientInstance
 from client.message import (
     ConsumeFrom,
@@ -37,7 +38,9 @@ from client.message import (
     SendStatus,
     split_batch,
 )
+from client.produce.batching import Batching
 from client.produce.producer import Producer
+from client.produce.selectors import select_by_hash
 from client.produce.transaction import Transaction, TransactionResult, TransactionState
 from client.produce.transactions import TransactionProducer
 from client.replies import ReplyMessage, answering, reply_to
@@ -48,13 +51,17 @@ from remoting.message import MessageExt
 __all__ = [
     "AdminClient",
     "ArgumentRefused",
+    "Batching",
     "BrokerEntry",
     "ClientClosed",
     "ClientError",
     "ClientInstance",
     "Codec",
+    "ConsumeCall",
     "ConsumeError",
     "ConsumeFrom",
+    "ConsumeHook",
+    "ConsumeOutcome",
     "ConsumeResult",
     "FetchLimits",
     "GroupProgress",
@@ -76,7 +83,9 @@ __all__ = [
     "ResponseError",
     "RouteError",
     "SendBacklogFull",
+    "SendCall",
     "SendFailed",
+    "SendHook",
     "SendResult",
     "SendStatus",
     "Transaction",
@@ -91,5 +100,6 @@ __all__ = [
     "consistent_hash",
     "machine_room_nearby",
     "reply_to",
+    "select_by_hash",
     "split_batch",
 ]

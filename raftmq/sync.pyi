@@ -16,8 +16,10 @@ from client.consume.caller import Callback
 from client.consume.poll_queue import FetchLimits
 from client.consume.push_queue import PullLimits
 from client.consume.rebalance import Strategy
+from client.hooks import ConsumeHook, SendHook
 from client.instance import ClientInstance
 from client.message import ConsumeFrom, Message, MessageModel, SendResult
+from client.produce.batching import Batching
 from client.produce.outgoing import Selector
 from client.produce.transaction import CheckListener, LocalPart, Transaction, TransactionResult, TransactionState
 from client.produce.transactions import ProducerOptions
@@ -52,6 +54,11 @@ class Producer:
         default_topic_queues: int = ...,
         latency_tolerance: bool = ...,
         idempotent: bool = ...,
+        detector: bool = ...,
+        retry_weak: bool = ...,
+        batching: Batching | None = ...,
+        trace: bool | str = ...,
+        hooks: Sequence[SendHook] = ...,
         in_flight_max: int = ...,
         in_flight_bytes_max: int = ...,
         instance_name: str | None = ...,
@@ -189,6 +196,8 @@ class PushConsumer:
         limits: PullLimits | None = ...,
         strategy: Strategy = ...,
         offset_dir: Path | None = ...,
+        trace: bool | str = ...,
+        hooks: Sequence[ConsumeHook] = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
     ) -> None: ...
@@ -296,6 +305,9 @@ class AdminClient:
     ) -> list[MessageExt]: ...
     def messages_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]: ...
     def message_by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None: ...
+    def messages_by_time(
+        self, topic: str, begin_ms: int = ..., end_ms: int | None = ..., *, most: int = ...
+    ) -> list[MessageExt]: ...
     def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeDirectlyResult: ...
     def broker_config(self, address: str) -> dict[str, str]: ...
     def update_broker_config(

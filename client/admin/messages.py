@@ -4,7 +4,7 @@ from client.admin.base import AdminBase
 from client.api import PullRequest, PullStatus, decode_messages
 from client.errors import RouteError
 from remoting.bodies.registry import ConsumeDirectlyResult, MessageQueue
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import Perm, RequestCode, ResponseCode
 from remoting.errors import ResponseError
 from remoting.headers.registry import ConsumeMessageDirectlyResultRequestHeader, QueryMessageRequestHeader
 from remoting.message import MessageExt
@@ -12,6 +12,9 @@ from remoting.msgid import parse_offset_msg_id
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 FOUND_MAX = 64
+# What a list of messages holds unless more is asked for, and how many are fetched at a time.
+LISTED_MAX = 1000
+PAGE = 32
 FOREVER_MS = 2**63 - 1
 
 
@@ -55,20 +58,47 @@ class MessageAdmin(AdminBase):
         address = (await self._topic_brokers(queue.topic)).get(queue.brokerName)
         if address is None:
             raise RouteError(f"topic {queue.topic} has no broker {queue.brokerName}", retriable=False)
-        request = PullRequest(
-            group=TOOLS_GROUP,
-            queue=queue,
-            offset=offset,
-            count=1,
-            expression="*",
-            version=0,
-            suspend_ms=0,
-            bytes_max=16 * 1024 * 1024,
-        )
-        answer = await self._api.pull(address, request)
+        answer = await self._api.pull(address, _page(queue, offset, count=1))
         if answer.status is not PullStatus.FOUND or answer.messages[0].queue_offset != offset:
             return None
         return answer.messages[0]
+
+    async def messages_by_time(
+        self, topic: str, begin_ms: int = 0, end_ms: int | None = None, *, most: int = LISTED_MAX
+    ) -> list[MessageExt]:
+        """Return the messages of all queues stored in [begin_ms, end_ms), the `most` oldest of each queue's, in order.
+
+        `begin_ms` < 0 is the end of each queue. Offsets are found by the time of storage, as RocketMQ's brokers do.
+        """
+        brokers = await self._topic_brokers(topic)
+        route = await self.route(topic)
+        found: list[MessageExt] = []
+        for data in route.queueDatas if route is not None else ():
+            address = brokers.get(data.brokerName)
+            for number in range(data.readQueueNums if address is not None and data.perm & Perm.READ else 0):
+                queue = MessageQueue(topic, data.brokerName, number)
+                assert address is not None
+                found += await self._queue_by_time(address, queue, begin_ms, end_ms, most)
+        return sorted(found, key=_age)[:most]
+
+    async def _queue_by_time(
+        self, address: str, queue: MessageQueue, begin_ms: int, end_ms: int | None, most: int
+    ) -> list[MessageExt]:
+        end = await self._api.max_offset(address, queue)
+        offset = end if begin_ms < 0 else await self._api.offset_by_time(address, queue, begin_ms)
+        found: list[MessageExt] = []
+        # A delayed message has the time of its delivery; those of one queue stand in the order of their times.
+        while offset < end and len(found) < most:
+            answer = await self._api.pull(address, _page(queue, offset))
+            if answer.next_offset <= offset:
+                break
+            for message in answer.messages:
+                if end_ms is not None and message.store_timestamp >= end_ms:
+                    return found
+                if message.store_timestamp >= begin_ms:
+                    found.append(message)
+            offset = answer.next_offset
+        return found[:most]
 
     async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeDirectlyResult:
         """Have a member of a group consume one message now; asks the broker that keeps the message."""
@@ -100,3 +130,20 @@ class MessageAdmin(AdminBase):
                 raise
             found += decode_messages(answer.body, name)
         return sorted((m for m in found if m.topic == topic), key=lambda message: message.store_timestamp)
+
+
+def _page(queue: MessageQueue, offset: int, count: int = PAGE) -> PullRequest:
+    return PullRequest(
+        group=TOOLS_GROUP,
+        queue=queue,
+        offset=offset,
+        count=count,
+        expression="*",
+        version=0,
+        suspend_ms=0,
+        bytes_max=16 * 1024 * 1024,
+    )
+
+
+def _age(message: MessageExt) -> tuple[int, str, int, int]:
+    return message.store_timestamp, message.broker_name, message.queue_id, message.queue_offset

@@ -6,9 +6,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
+from client.hooks import ConsumeHooks, ConsumeOutcome
 from client.lifecycle import CALLING, Calling
 from client.message import ConsumeResult
 from remoting.message import MessageExt
@@ -49,8 +51,11 @@ class TopicCounters:
 class CallbackCaller:
     """Calls one callback, be it a coroutine function or a plain one (run in threads of its own)."""
 
-    def __init__(self, callback: Callback, options: ListenerOptions, client: object = None) -> None:
-        """`client`: whose callback it is."""
+    def __init__(
+        self, callback: Callback, options: ListenerOptions, client: object = None, hooks: ConsumeHooks | None = None
+    ) -> None:
+        """`client`: whose callback it is; `hooks` are called around each call."""
+        self._hooks = hooks or ConsumeHooks("")
         self._callback = callback
         self._client = client
         self._timeout = options.timeout_s
@@ -71,7 +76,13 @@ class CallbackCaller:
             _restore_topic(message)
         topic = messages[0].topic
         began = time.monotonic()
-        consumed = await self._outcome(messages, exclusive=exclusive)
+        consuming = self._hooks.begin(messages)
+        outcome = ConsumeOutcome.EXCEPTION
+        try:
+            outcome = await self._outcome(messages, exclusive=exclusive)
+        finally:
+            self._hooks.end(consuming, outcome)
+        consumed = outcome is ConsumeOutcome.SUCCESS
         counters = self.counters.setdefault(topic, TopicCounters())
         counters.busy_ms += (time.monotonic() - began) * 1000
         if consumed:
@@ -85,34 +96,34 @@ class CallbackCaller:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _outcome(self, messages: list[MessageExt], *, exclusive: bool) -> bool:
+    async def _outcome(self, messages: list[MessageExt], *, exclusive: bool) -> ConsumeOutcome:
         try:
             if self._threads is not None:
                 answer = await self._in_thread(self._threads, messages, exclusive=exclusive)
             else:
                 answer = await self._in_loop(messages)
         except _TooLong:
-            return False
+            return ConsumeOutcome.TIME_OUT
         except asyncio.CancelledError:
             mine = asyncio.current_task()
             if mine is not None and mine.cancelling():
                 raise
             _log.exception("consuming %s failed: the callback let a CancelledError of its own out", names_of(messages))
-            return False
+            return ConsumeOutcome.EXCEPTION
         except SystemExit as error:
             _log.error(
                 "consuming %s failed: the callback called sys.exit(%r), which ends neither consumer nor program here",
                 names_of(messages),
                 error.code,
             )
-            return False
+            return ConsumeOutcome.EXCEPTION
         except Exception:
             _log.exception("consuming %s failed", names_of(messages))
-            return False
+            return ConsumeOutcome.EXCEPTION
         consumed = answer is None or answer is ConsumeResult.SUCCESS
         if not consumed and answer is not ConsumeResult.RECONSUME_LATER:
             _log.error("a consumer callback returned %r: it takes a ConsumeResult or None", answer)
-        return consumed
+        return ConsumeOutcome.SUCCESS if consumed else ConsumeOutcome.FAILED
 
     async def _in_loop(self, messages: list[MessageExt], early: Any = None) -> Any:
         """Call a coroutine function, or await what a plain one handed back `early`."""
@@ -142,7 +153,7 @@ class CallbackCaller:
                 calling.over = True
 
         # Nobody can stop a thread: whatever becomes of waiting for it, its late end is nobody's surprise.
-        running = asyncio.get_running_loop().run_in_executor(threads, called)
+        running = asyncio.get_running_loop().run_in_executor(threads, copy_context().run, called)
         running.add_done_callback(_look_at)
         ended, _ = await asyncio.wait([running], timeout=self._timeout)
         if not ended:

@@ -18,12 +18,17 @@ from client.consume.rewinds import Rewinds
 from client.consume.runninginfo import running_info
 from client.consume.subscription import Subscription, subscribe_by_tags
 from client.errors import ClientClosed, ConsumeError, RouteError, raises_client_errors
+from client.hooks import ConsumeHook, ConsumeHooks
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
 from client.message import ConsumeFrom, MessageModel
+from client.telemetry import PROCESS, telemetry_hooks
+from client.trace.dispatcher import TraceDispatcher, trace_topic
+from client.trace.hooks import ConsumeTracer
 from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
 from remoting.errors import RemotingError
 from remoting.message import MessageExt
+from remoting.msgid import UniqKeys
 from remoting.topics import check_group, retry_topic
 from runtime.tasks import Tasks
 
@@ -47,8 +52,9 @@ class PushConsumer(Lifecycle):
     coroutine function, or plain, which then runs in one of `concurrency` threads. With `orderly` it sees each queue's
     messages one after the other. `from_where` says where a group begins that has no offset stored (`timestamp_ms`: for
     TIMESTAMP, by default half an hour ago). A failed message comes again, at most `attempts_max` times (-1: 16, or in
-    order without end), then it is a dead letter. BROADCASTING keeps offsets below `offset_dir`. `start` returns when
-    the first queues are positioned, or after 3 s.
+    order without end), then it is a dead letter. BROADCASTING keeps offsets below `offset_dir`. `trace` (True, or
+    a topic) writes message traces; `hooks` see every call of the callback. `start` returns when the first queues are
+    positioned, or after 3 s.
     """
 
     noun = "consumer"
@@ -70,6 +76,8 @@ class PushConsumer(Lifecycle):
         limits: PullLimits | None = None,
         strategy: Strategy = average,
         offset_dir: Path | None = None,
+        trace: bool | str = False,
+        hooks: Sequence[ConsumeHook] = (),
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
     ) -> None:
@@ -93,6 +101,7 @@ class PushConsumer(Lifecycle):
             local_retry_s=local_retry,
         )
         self._strategy = strategy
+        self._hooks_given, self._trace_topic = tuple(hooks), trace_topic(trace)
         self._offset_path = (
             _offset_path(offset_dir, instance_name, group) if model is MessageModel.BROADCASTING else None
         )
@@ -248,7 +257,7 @@ class PushConsumer(Lifecycle):
 
     def _build(self, callback: Callback) -> None:
         """Make the parts, now that a loop runs."""
-        self._caller = CallbackCaller(callback, self._options, self)
+        self._caller = CallbackCaller(callback, self._options, self, self._hooks())
         self._offsets: OffsetStore = (
             LocalOffsets(self._offset_path)
             if self._offset_path is not None
@@ -285,6 +294,15 @@ class PushConsumer(Lifecycle):
             BalanceOptions(self._model, self._strategy),
             self._assignment.apply,
         )
+
+    def _hooks(self) -> ConsumeHooks:
+        hooks = [*telemetry_hooks(PROCESS), *self._hooks_given]
+        if self._trace_topic is not None:
+            dispatcher = TraceDispatcher(self.instance, f"{self.group}-CONSUME", self._trace_topic)
+            dispatcher.start()
+            self._undo.push_async_callback(dispatcher.close)
+            hooks.append(ConsumeTracer(dispatcher, UniqKeys(self.instance.ip)))
+        return ConsumeHooks(self.group, hooks)
 
     async def _begin(self, queue: MessageQueue) -> int:
         timestamp_ms = self._timestamp_ms

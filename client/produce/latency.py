@@ -25,22 +25,43 @@ BROKERS_MAX = 4096
 class LatencyTable:
     """Remembers until when each broker is avoided."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, detected: bool = False) -> None:
+        """Begin without faults.
+
+        `detected`: one that failed is not available before a probe (or an answer) says that it is there again.
+        """
         self._clock = clock
+        self.detected = detected
         self._avoided_until: dict[str, float] = {}
+        self._unreachable: dict[str, None] = {}
 
     def answered(self, broker: str, latency_ms: float) -> None:
         """Note that `broker` answered after `latency_ms`."""
+        self.reached(broker)
         self._note(broker, latency_ms)
 
     def failed(self, broker: str) -> None:
         """Note that `broker` did not answer, or could not be reached."""
+        if self.detected and (broker in self._unreachable or len(self._unreachable) < BROKERS_MAX):
+            self._unreachable[broker] = None
         self._note(broker, FAILURE_LATENCY_MS)
+
+    def reached(self, broker: str) -> None:
+        """Note that `broker` is there, whatever it was avoided for."""
+        self._unreachable.pop(broker, None)
+
+    def reachable(self, broker: str) -> bool:
+        """Tell whether `broker` is there, as far as is known: the second choice when none is available."""
+        return broker not in self._unreachable
+
+    def unreachable(self) -> list[str]:
+        """Return the brokers that are to be probed."""
+        return list(self._unreachable)
 
     def available(self, broker: str) -> bool:
         """Tell whether `broker` may be chosen."""
         until = self._avoided_until.get(broker)
-        return until is None or until <= self._clock.monotonic()
+        return (until is None or until <= self._clock.monotonic()) and broker not in self._unreachable
 
     def _note(self, broker: str, latency_ms: float) -> None:
         avoid_ms = next((avoid for least, avoid in STEPS_MS if latency_ms >= least), 0)

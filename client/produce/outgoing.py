@@ -2,18 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from client.compression import Codec, compress, compressed_flag
 from client.errors import ClientError, MessageRefused, SendFailed, may_be_stored
-from client.message import Message, SendResult, batch_body, check_batch, check_message
+from client.hooks import SendCall
+from client.message import Message, SendResult, SendStatus, batch_body, check_batch, check_message
+from client.produce.arguments import check_messages
 from client.replies import REPLY, ReplyMessage
 from client.retry import retriable
 from remoting.bodies.registry import MessageQueue
-from remoting.codes import MessageSysFlag, RequestCode
+from remoting.codes import TRANSACTION_MASK, MessageSysFlag, RequestCode
 from remoting.command import Command
-from remoting.errors import InvokeError, RemotingError
+from remoting.errors import InvokeError, RemotingError, ResponseError
 from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.msgid import UniqKeys
 from remoting.properties import PROPERTY_MESSAGE_TYPE
@@ -24,6 +26,29 @@ _IDEMPOTENT = int(MessageSysFlag.IDEMPOTENT)
 # it alone can tell a repetition. What is left then is for others, at the price of a message that may be stored twice.
 STAY_SHARE = 0.75
 
+
+class StoredWeakly(ResponseError):
+    """An answer that says: stored, but less safely than configured (10, 11, 12)."""
+
+    def __init__(self, code: int, remark: str, address: str) -> None:
+        super().__init__(code, remark, address)
+        self.retriable = True
+
+
+class HookCaller(Protocol):
+    """What hooks are called by, before and after a send."""
+
+    def begin(self, message: Any) -> tuple[Any, tuple[SendCall, ...]]:
+        """Call them before a send; returns what to send."""
+        ...
+
+    def end(
+        self, sendings: Sequence[SendCall], result: SendResult | None = None, error: BaseException | None = None
+    ) -> None:
+        """Call them after it."""
+        ...
+
+
 Selector = Callable[[list[MessageQueue], Message, Any], MessageQueue]
 
 
@@ -32,6 +57,7 @@ class Outgoing:
 
     __slots__ = (
         "address",
+        "answer",
         "arg",
         "assumed",
         "attempts",
@@ -49,11 +75,13 @@ class Outgoing:
         "properties",
         "queue",
         "selector",
+        "sendings",
         "started",
         "stay_until",
         "stay_with",
         "sys_flag",
         "topic",
+        "weak",
     )
 
     def __init__(self, message: Message, code: int, msg_id: str, properties: str, body: bytes, sys_flag: int) -> None:
@@ -84,6 +112,11 @@ class Outgoing:
         self.stay_until = 0.0
         # Some attempt had an unknown end: whatever the later ones say, a broker may have the message.
         self.may_be_stored = False
+        # What hooks know of it, and what came with the broker's answer.
+        self.sendings: tuple[SendCall, ...] = ()
+        self.answer: Mapping[str, str] | None = None
+        # Stored, but less safely than asked: the result, unless another attempt has a better one.
+        self.weak: SendResult | None = None
 
     def request(self, group: str, queue: MessageQueue, default_queues: int, *, oneway: bool = False) -> Command:
         """Return the request of the next attempt, to the broker of `queue`."""
@@ -135,6 +168,18 @@ class Outgoing:
         """
         return retriable(error) and (self.queue is None or not may_be_stored(error))
 
+    @property
+    def half(self) -> bool:
+        """Whether it is the half message of a transaction."""
+        return self.sys_flag & TRANSACTION_MASK == MessageSysFlag.TRANSACTION_PREPARED
+
+    def want_better(self, result: SendResult, broker: str) -> None:
+        """Raise StoredWeakly when a result is worth an attempt at another broker."""
+        # A second half message would be left to its broker's questions.
+        if result.status is not SendStatus.SEND_OK and self.queue is None and not self.half:
+            self.weak = result
+            raise StoredWeakly(int(result.status.value), "stored, but not as safely as asked", broker)
+
     def explained(self, error: BaseException) -> BaseException:
         """Return what the application is told of a send that ended with `error`.
 
@@ -169,8 +214,25 @@ class Packer:
         self._body_bytes_max = body_bytes_max
         self._codec = codec
 
-    def pack(self, message: Message | Sequence[Message]) -> Outgoing:
-        """Return what is to be sent; raises MessageRefused."""
+    def pack(self, message: Message | Sequence[Message], hooks: HookCaller | None = None) -> Outgoing:
+        """Return what is to be sent, once the hooks have seen it; raises MessageRefused."""
+        sendings: tuple[SendCall, ...] = ()
+        try:
+            if not isinstance(message, Message):
+                check_messages(message)
+            if hooks is not None:
+                message, sendings = hooks.begin(message)
+            out = self._pack(message)
+        except Exception as error:
+            if hooks is not None:
+                hooks.end(sendings, error=error)
+            if isinstance(error, ClientError):
+                raise
+            raise MessageRefused(f"the message cannot be sent as it is: {type(error).__name__}: {error}") from error
+        out.sendings = sendings
+        return out
+
+    def _pack(self, message: Message | Sequence[Message]) -> Outgoing:
         if not isinstance(message, Message):
             return self._pack_batch(message)
         check_message(message, self._body_bytes_max)

@@ -18,13 +18,17 @@ from client.errors import (
     SendFailed,
 )
 from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
+from client.hooks import SendHook
 from client.instance import ClientInstance
 from client.message import BODY_BYTES_MAX, STATUS_BY_CODE, Message, SendResult
-from client.produce.arguments import check_choice, check_messages, seconds, selected
+from client.produce.arguments import check_choice, seconds, selected
+from client.produce.batching import Batching
+from client.produce.extras import SendExtras, detect
 from client.produce.latency import LatencyTable
 from client.produce.outgoing import Outgoing, Packer, Selector
 from client.produce.recalls import RecallingClient
 from client.produce.requester import Requester
+from client.produce.routenews import RouteNews
 from client.produce.sendpolicy import QueuePicker
 from client.retry import with_retries
 from client.routes import TopicRoute
@@ -37,12 +41,8 @@ from remoting.topics import check_group
 from runtime.clock import SystemClock
 from runtime.tasks import Tasks
 
-# How long a further attempt waits for a newer route.
-ROUTE_S_MAX = 0.2
 # By so much may a send outlive its deadline, whatever goes wrong.
 DEADLINE_GRACE_S = 0.5
-# Pauses before asking for the route of a topic that a send just created.
-CONFIRM_PAUSES_S = (0.05, 0.2, 0.5, 1.0, 3.0)
 
 
 class Producer(Requester, RecallingClient):
@@ -50,9 +50,11 @@ class Producer(Requester, RecallingClient):
 
     `send_timeout` (s) bounds a send with all its attempts; `retries` is how often an attempt that reached a broker
     is repeated (with 0, not even an unreachable one is tried again); bodies longer than `compress_over` bytes are
-    compressed by `codec`; `latency_tolerance` leaves slow brokers alone for a while; a topic that does not exist is
-    created with `default_topic_queues` queues where brokers allow it. `idempotent` asks brokers to answer a repeated
-    attempt with the first one's result. `close` waits for what is on its way.
+    compressed by `codec`; `latency_tolerance` leaves slow brokers alone for a while, and with `detector` unreachable
+    ones until a probe reaches them; `retry_weak` sends again, to another broker, what was stored less safely than
+    asked; `batching` lets messages wait for others; `trace` (True, or a topic) writes message traces; `hooks` see every
+    send. A topic that does not exist is created with `default_topic_queues` queues where brokers allow it. `idempotent`
+    asks brokers to answer a repeated attempt with the first one's result. `close` waits for what is on its way.
     """
 
     noun = "producer"
@@ -70,6 +72,11 @@ class Producer(Requester, RecallingClient):
         default_topic_queues: int = 4,
         latency_tolerance: bool = False,
         idempotent: bool = True,
+        detector: bool = False,
+        retry_weak: bool = False,
+        batching: Batching | None = None,
+        trace: bool | str = False,
+        hooks: Sequence[SendHook] = (),
         in_flight_max: int = IN_FLIGHT_MAX,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         instance_name: str | None = None,
@@ -88,13 +95,14 @@ class Producer(Requester, RecallingClient):
         self._timeout = send_timeout
         self._attempts = 1 + retries
         self._default_queues = default_topic_queues
-        self._latency = LatencyTable(SystemClock()) if latency_tolerance else None
+        self._latency = LatencyTable(SystemClock(), detected=detector) if latency_tolerance or detector else None
         self._picker = QueuePicker(self._latency)
         self._pack_options = (compress_over, max_message_bytes, codec, idempotent)
         self._packer: Packer | None = None
         self._flight = Flight(in_flight_max, in_flight_bytes_max, self.instance.flight)
+        self._retry_weak = retry_weak
+        self._extras = SendExtras(group, batching, trace, hooks)
         self._drained: asyncio.Future[None] | None = None
-        self._confirming: set[str] = set()
         self._tasks = Tasks(f"producer {group}")
 
     async def _start(self) -> None:
@@ -109,10 +117,14 @@ class Producer(Requester, RecallingClient):
         self._loop = asyncio.get_running_loop()
         self._routes = self.instance.routes
         self._remoting = self.instance.remoting
+        self._news = RouteNews(self.instance, self._default_queues, self._tasks.spawn)
+        self._extras.start(self.instance, self.send, most, self._tasks, self._undo)
+        detect(self._latency, self.instance, self._tasks)
         self._packer = packer
 
     async def _close(self) -> None:
         # Take no more messages, and wait for those on their way: each has a deadline.
+        await self._extras.close()
         self._packer = None
         self._flight.wake_all()
         if self._flight.count:
@@ -164,6 +176,9 @@ class Producer(Requester, RecallingClient):
             self._check_home()
             bound = seconds(timeout, self._timeout)
             check_choice(queue, selector)
+            batcher = self._extras.batcher
+            if batcher is not None and self._packer is not None and batcher.takes(message, selector):
+                return batcher.add(message, queue, bound)
             out = self._admit(message)
         except ClientError as error:
             future.set_exception(error)
@@ -197,14 +212,15 @@ class Producer(Requester, RecallingClient):
         out = self._pack(message)
         out.queue, out.selector, out.arg = queue, selector, arg
         out.deadline = out.started + self._timeout
-        route = await self._route_in_time(out)
-        chosen = self._choose(out, route)
-        request = out.request(self.group, chosen, self._default_queues, oneway=True)
-        left = max(out.deadline - time.monotonic(), 0.001)
-        try:
-            await self._remoting.oneway(self._address(route, chosen, None), request, left)
-        except RemotingError as error:
-            raise SendFailed(f"one-way send to topic {out.topic}: {error}", sent=False) from error
+        with self._extras.hooks.around(out):
+            route = await self._news.in_time(out)
+            chosen = self._choose(out, route)
+            request = out.request(self.group, chosen, self._default_queues, oneway=True)
+            left = max(out.deadline - time.monotonic(), 0.001)
+            try:
+                await self._remoting.oneway(self._address(route, chosen, None), request, left)
+            except RemotingError as error:
+                raise SendFailed(f"one-way send to topic {out.topic}: {error}", sent=False) from error
 
     async def room(self) -> None:
         """Wait until one more send may be on its way."""
@@ -219,14 +235,7 @@ class Producer(Requester, RecallingClient):
     def _pack(self, message: Message | Sequence[Message]) -> Outgoing:
         if self._packer is None:
             raise ClientClosed("this producer is not started, or was closed")
-        try:
-            if not isinstance(message, Message):
-                check_messages(message)
-            return self._packer.pack(message)
-        except ClientError:
-            raise
-        except Exception as error:
-            raise MessageRefused(f"the message cannot be sent as it is: {type(error).__name__}: {error}") from error
+        return self._packer.pack(message, self._extras.hooks)
 
     def _admit(self, message: Message | Sequence[Message]) -> Outgoing:
         if self._flight.full:
@@ -285,14 +294,19 @@ class Producer(Requester, RecallingClient):
         status = STATUS_BY_CODE.get(answer.code)
         if status is None:
             raise ResponseError(answer.code, answer.remark, queue.brokerName)
-        at = answer.header(SendMessageResponseHeader)
-        if FORWARDED in answer.ext and out.topic not in self._confirming:
-            self._confirming.add(out.topic)
-            self._tasks.spawn(self._reroute(out.topic), f"route of {out.topic}")
+        place = answer.header(SendMessageResponseHeader)
+        if FORWARDED in answer.ext:
+            self._news.passed_on(out.topic)
         if self._latency is not None:
             self._latency.answered(queue.brokerName, (time.monotonic() - out.started) * 1000)
-        where = queue if at.queueId == queue.queueId else MessageQueue(queue.topic, queue.brokerName, at.queueId)
-        return SendResult(status, out.msg_id, at.msgId, where, at.queueOffset, at.transactionId, at.recallHandle)
+        where = queue if place.queueId == queue.queueId else MessageQueue(queue.topic, queue.brokerName, place.queueId)
+        result = SendResult(
+            status, out.msg_id, place.msgId, where, place.queueOffset, place.transactionId, place.recallHandle
+        )
+        out.answer = answer.ext
+        if self._retry_weak:
+            out.want_better(result, queue.brokerName)
+        return result
 
     async def _carry(self, out: Outgoing, failed: BaseException | None) -> None:
         """See a send through: from its first attempt, or from the error that the first one ended with."""
@@ -326,31 +340,12 @@ class Producer(Requester, RecallingClient):
             self._settle(out, result)
 
     async def _attempt(self, out: Outgoing) -> SendResult:
-        queue, answer = self._submit(out, await self._route_in_time(out))
+        queue, answer = self._submit(out, await self._news.in_time(out))
         try:
             return self._result(out, queue, await answer)
         except InvokeError as error:
             self._note_failure(out, queue, error)
             raise
-
-    async def _route_in_time(self, out: Outgoing) -> TopicRoute:
-        try:
-            async with asyncio.timeout(max(out.deadline - time.monotonic(), 0.0)):
-                return await self._route(out)
-        except TimeoutError:
-            raise RouteError(
-                f"no NameServer answered in time for topic {out.topic}: check that one runs at "
-                f"{self.instance.nameservers.describe()}",
-                retriable=True,
-            ) from None
-
-    async def _route(self, out: Outgoing) -> TopicRoute:
-        if out.failed_broker is not None:
-            # The route may have changed. NameServers that are silent cost no more than a slice of the time.
-            with contextlib.suppress(RouteError, TimeoutError):
-                async with asyncio.timeout(min(ROUTE_S_MAX, (out.deadline - time.monotonic()) / 2)):
-                    await self._routes.refresh(out.topic)
-        return await self._routes.find_for_send(out.topic, self._default_queues)
 
     def _note_failure(self, out: Outgoing, queue: MessageQueue, error: BaseException) -> None:
         out.failed(queue, error)
@@ -364,37 +359,21 @@ class Producer(Requester, RecallingClient):
         if out.future is not None and not out.future.done():
             out.future.set_result(result)
         self._leave_flight(out)
-        if out.assumed and out.topic not in self._confirming:
-            self._confirming.add(out.topic)
-            self._tasks.spawn(self._confirm(out.topic), f"route of new topic {out.topic}")
+        self._extras.hooks.ended(out, result)
+        if out.assumed:
+            self._news.created(out.topic)
 
     def _settle_failed(self, out: Outgoing, error: BaseException) -> None:
+        if out.weak is not None:
+            self._settle(out, out.weak)
+            return
+        told = out.explained(error)
         if out.future is not None and not out.future.done():
-            out.future.set_exception(out.explained(error))
+            out.future.set_exception(told)
         self._leave_flight(out)
+        self._extras.hooks.ended(out, error=told)
 
     def _leave_flight(self, out: Outgoing) -> None:
         self._flight.leave(len(out.body))
         if not self._flight.count and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
-
-    async def _reroute(self, topic: str) -> None:
-        """Learn who leads now; a NameServer may learn it a little later than the member that forwarded."""
-        try:
-            with contextlib.suppress(RouteError):
-                await self._routes.refresh(topic)
-            await asyncio.sleep(CONFIRM_PAUSES_S[0])
-        finally:
-            self._confirming.discard(topic)
-
-    async def _confirm(self, topic: str) -> None:
-        """Learn the real route of a topic that a send has created, so that all its queues are used."""
-        try:
-            for pause in CONFIRM_PAUSES_S:
-                await asyncio.sleep(pause)
-                with contextlib.suppress(RouteError):
-                    route = await self._routes.refresh(topic)
-                    if route is not None and not route.assumed:
-                        return
-        finally:
-            self._confirming.discard(topic)

@@ -61,6 +61,10 @@ class QueuePicker:
                 self._turns[topic] = turn + step + 1
                 return queue
         self._turns[topic] = turn + 1
+        latency = self._latency
+        if latency is not None:
+            # Slow ones are better than those that are not there.
+            queues = [queue for queue in queues if latency.reachable(queue.brokerName)] or queues
         return self._other_broker(queues, turn, avoid)
 
     def _available(self, broker: str) -> bool:

@@ -9,12 +9,14 @@ from raftmq.cli.group import parse_time
 from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, TopicArgument
 from raftmq.cli.output import emit, fail, print_json, print_table, run, text_of, time_of, with_admin
 from raftmq.cli.talk import described
+from raftmq.cli.traces import trace
 
 if TYPE_CHECKING:
     from client.admin.client import AdminClient
     from remoting.message import MessageExt
 
 app = typer.Typer(no_args_is_help=True, help="Finding messages, recalling those not delivered yet.")
+app.command()(trace)
 
 COLUMNS = ("stored", "place", "message id", "tags", "keys", "body")
 BODY_SHOWN = 60
@@ -67,19 +69,28 @@ def query(
                 span["end_ms"] = end_ms
             return await admin.messages_by_key(topic, key, most=limit, **span)
 
-    messages = run(work)
-    rows = [
-        (
-            time_of(message.store_timestamp),
-            f"{message.broker_name}:{message.queue_id}@{message.queue_offset}",
-            message.msg_id,
-            message.tags,
-            " ".join(message.keys),
-            text_of(bytes(message.body), BODY_SHOWN),
-        )
-        for message in messages
-    ]
-    emit(as_json, [described(message) for message in messages], COLUMNS, rows, empty=f"no message has the key {key}")
+    _emit(run(work), as_json, empty=f"no message has the key {key}")
+
+
+@app.command(name="list")
+def list_messages(
+    topic: TopicArgument,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    begin: Annotated[str, typer.Option("--from", metavar="TIME", help="Stored at or after.")] = "begin",
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="Stored before.")] = "end",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many, the oldest.")] = 1000,
+    as_json: Json = False,
+) -> None:
+    """List the messages of a topic's queues that were stored in a span of time, oldest first."""
+    begin_ms, end_ms = parse_time(begin), parse_time(end)
+    if end_ms >= 0 and begin_ms < 0:
+        fail("--from end --to a time: that span holds nothing", code=2)
+
+    async def work() -> list["MessageExt"]:
+        async with with_admin(namesrv) as admin:
+            return await admin.messages_by_time(topic, begin_ms, end_ms if end_ms >= 0 else None, most=limit)
+
+    _emit(run(work), as_json, empty=f"topic {topic} has no message of that time")
 
 
 @app.command()
@@ -146,6 +157,21 @@ async def _anywhere(admin: "AdminClient", message_id: str) -> "MessageExt | None
             if found := await admin.messages_by_unique_key(topic, message_id):
                 return found[0]
     return None
+
+
+def _emit(messages: list["MessageExt"], as_json: bool, *, empty: str) -> None:
+    rows = [
+        (
+            time_of(message.store_timestamp),
+            f"{message.broker_name}:{message.queue_id}@{message.queue_offset}",
+            message.msg_id,
+            message.tags,
+            " ".join(message.keys),
+            text_of(bytes(message.body), BODY_SHOWN),
+        )
+        for message in messages
+    ]
+    emit(as_json, [described(message) for message in messages], COLUMNS, rows, empty=empty)
 
 
 def _show(message: "MessageExt", as_json: bool) -> None:

@@ -38,6 +38,7 @@ def send(
     deliver_at: Annotated[
         str, typer.Option("--deliver-at", metavar="TIME", help="Deliver then: ISO 8601, or milliseconds.")
     ] = "",
+    trace: Annotated[bool, typer.Option("--trace", help="Write a trace, for `raftmq message trace`.")] = False,
     as_json: Json = False,
 ) -> None:
     """Send one message, or each line of standard input that is not empty."""
@@ -57,7 +58,7 @@ def send(
 
     async def work() -> None:
         nonlocal reached
-        async with Producer(group, namesrv) as producer:
+        async with Producer(group, namesrv, trace=trace) as producer:
             for line, one in [(1, os.fsencode(body))] if body is not None else _lines():
                 reached = line
                 message = Message(topic, one, tags=tags, keys=keys or (), properties=named, priority=priority)

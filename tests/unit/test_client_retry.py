@@ -4,7 +4,7 @@ import pytest
 
 from client import retry
 from client.errors import MessageRefused, RouteError, may_be_stored
-from client.retry import retriable, with_retries
+from client.retry import retriable, until_true, with_retries
 from remoting.errors import ConnectError, ConnectionLost, InvokeTimeout, ResponseError
 
 
@@ -96,3 +96,30 @@ def test_what_a_failure_says_about_the_message(error: Exception, expected: bool)
 @pytest.mark.parametrize("code", [17, 14, 1, 2, 16, 204, 205, 1500])
 def test_codes_after_which_another_broker_is_asked(code: int) -> None:
     assert retriable(ResponseError(code, None))
+
+
+async def test_background_work_is_tried_after_each_pause_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(retry.asyncio, "sleep", sleep)  # type: ignore[attr-defined] # what it imports is meant
+    outcomes = [False, True]
+
+    async def attempt() -> bool:
+        return outcomes.pop(0)
+
+    assert await until_true(attempt, (0.0, 1.0, 2.0))
+    assert slept == [0.0, 1.0]
+    slept.clear()
+    outcomes = [False] * 9
+    assert not await until_true(attempt, (0.1, 1.0, 2.0))
+    assert (slept, len(outcomes)) == ([0.1, 1.0, 2.0], 6)
+    assert not await until_true(attempt, ())
+
+    async def breaks() -> bool:
+        raise ValueError("x")
+
+    with pytest.raises(ValueError, match="x"):
+        await until_true(breaks, (0.1, 1.0))

