@@ -35,6 +35,7 @@ from broker.messages.pull import PullHandlers
 from broker.messages.pull_checks import PullChecks
 from broker.messages.replies import ReplyHandlers
 from broker.messages.send import SendHandlers
+from broker.messages.send_answers import SendAnswers
 from broker.messages.send_back import SendBackHandlers
 from broker.messages.send_checks import MessageChecks
 from broker.metadata.consumer_groups import GroupTable
@@ -105,9 +106,10 @@ class Parts:
 
         checks = MessageChecks(live, self.topics, self.groups.find, clock, random.randrange)
         self.idempotent = IdempotentSends(replication, store, store_host, clock, config)
+        answers = SendAnswers(store_host, self.stats.put_failed, mode.elsewhere)
         self._send = SendHandlers(
-            live, checks, replication, store_host, UniqKeys(unpack_host(store_host)[0]).next, self.stats.put_failed,
-            mode.elsewhere, late(lambda: self.transactions.prepare), self.idempotent,
+            live, checks, replication, answers, UniqKeys(unpack_host(store_host)[0]).next,
+            late(lambda: self.transactions.prepare), self.idempotent,
         )  # fmt: skip
         self._replies = ReplyHandlers(
             live, checks, replication, store_host, self.clients, clock, mode.elsewhere, mode.relay

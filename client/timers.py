@@ -76,7 +76,7 @@ def _delay_ms(delay: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class RecallHandle:
+class TimerHandle:
     """What a recall handle names: a message, and the broker that keeps it until `deliver_ms`."""
 
     topic: str
@@ -85,7 +85,7 @@ class RecallHandle:
     msg_id: str
 
 
-def read_handle(text: Any) -> RecallHandle:
+def read_handle(text: Any) -> TimerHandle:
     """Read a send's handle: URL-safe Base64 of "v1 topic broker deliverMs msgId"; raises MessageRefused."""
     if not isinstance(text, str):
         raise MessageRefused(f"the recall handle is {text!r}: it takes the text that a send's `recall_handle` was")
@@ -98,4 +98,4 @@ def read_handle(text: Any) -> RecallHandle:
         raise wrong from None
     if len(parts) != 5 or parts[0] != _VERSION or not all(parts) or not parts[3].isdecimal():
         raise wrong
-    return RecallHandle(parts[1], parts[2], int(parts[3]), parts[4])
+    return TimerHandle(parts[1], parts[2], int(parts[3]), parts[4])

@@ -4,7 +4,6 @@ This is the hot path of the broker: straight-line code, no task, future or map p
 becomes a PendingRecord, and its answer is parked as one partial call that the replication completes.
 """
 
-import struct
 from collections.abc import Callable
 from functools import partial
 
@@ -13,7 +12,7 @@ from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
 from broker.messages.idempotent import IdempotentSends
 from broker.messages.priorities import by_priority
 from broker.messages.recent_records import IDEMPOTENT_FLAG
-from broker.messages.send_answers import Elsewhere, SendAnswers
+from broker.messages.send_answers import SendAnswers
 from broker.messages.send_checks import (
     CLIENT_SYS_FLAGS,
     PREPARED,
@@ -35,10 +34,8 @@ from remoting.record import RecordError, split_batch
 from remoting.server import Connection, Handler
 from store.types import PendingRecord
 
-_words = struct.Struct(">II").pack
 _UNIQ_KEY = "\x02UNIQ_KEY\x01"
 _UNIQ_KEY_LENGTH = len(_UNIQ_KEY)
-_NOT_LEADER = int(ResponseCode.NOT_LEADER_FOR_QUEUE)
 # Stores a record; see Replication.append.
 Append = Callable[..., None]
 # Messages in one batch; at 4 MiB of body a batch of messages with any content has fewer.
@@ -54,27 +51,20 @@ class SendHandlers:
         live: LiveConfig,
         checks: MessageChecks,
         replication: Replication,
-        store_host: bytes,
+        answers: SendAnswers,
         new_uniq_key: Callable[[], str],
-        on_failure: Callable[[], None],
-        elsewhere: Elsewhere | None = None,
         prepare: Append | None = None,
         idempotent: IdempotentSends | None = None,
     ) -> None:
-        """`store_host` as records hold it; `on_failure` counts a send that was refused by the store.
-
-        `elsewhere` takes what the replication gives back with NOT_LEADER_FOR_QUEUE: it is in no log, and another
-        broker may store it. Without one the client gets that code. `prepare` stores a transaction's half message;
-        `idempotent` stands in front of the replication.
-        """
+        """`prepare` stores a transaction's half message; `idempotent` stands in front of the replication."""
         self._live = live
         self._checks = checks
         self._append = replication.append
         self._prepare = replication.append if prepare is None else prepare
         self._append_batch = replication.append_batch
         self._new_uniq_key = new_uniq_key
-        self._answers = SendAnswers(store_host, on_failure, elsewhere)
-        self.answers = self._answers.counts
+        self._answers = answers
+        self.answers = answers.counts
         """How often a send was answered with each code."""
         self._held = HeldRequests()
         self._idempotent = idempotent
@@ -209,10 +199,9 @@ class SendHandlers:
         if level:
             return waiting(record, level), done, self._append
         config = self._live.broker
-        handle = (
-            recall_handle(record.topic, config.name(), out_ms, done.args[3]) if config.recallMessageEnable else None
-        )
-        told = partial(self._answers.timer_stored, *done.args, handle)
+        connection, request, queue_id, uniq_key = done.args
+        handle = recall_handle(record.topic, config.name(), out_ms, uniq_key) if config.recallMessageEnable else None
+        told = partial(self._answers.timer_stored, connection, request, queue_id, uniq_key, handle)
         return self._checks.timed(record, out_ms), told, self._append
 
     def _send_batch(self, connection: Connection, request: Command, header: SendMessageRequestHeader) -> None:

@@ -26,7 +26,11 @@ class SendAnswers:
     """Tells clients what became of what they sent."""
 
     def __init__(self, store_host: bytes, on_failure: Callable[[], None], elsewhere: Elsewhere | None) -> None:
-        """See SendHandlers; reconfigure() comes before the first answer."""
+        """`store_host` as records hold it; `on_failure` counts a send that was refused by the store.
+
+        `elsewhere` takes what the replication gives back with NOT_LEADER_FOR_QUEUE: it is in no log, and another
+        broker may store it. Without one the client gets that code. reconfigure() comes before the first answer.
+        """
         self._id_prefix = store_host.hex().upper()
         self._on_failure = on_failure
         self._elsewhere = elsewhere

@@ -12,7 +12,7 @@ import msgspec
 from broker.context import BrokerContext, Tables
 from broker.messages.delayed_record import OF_DELAY, pending, waiting, without
 from broker.messages.held import HeldRequests
-from broker.messages.send import Elsewhere
+from broker.messages.send_answers import Elsewhere
 from broker.messages.send_checks import DLQ_QUEUES, UNIT_TOPIC, remark_of
 from broker.replication import Replication
 from remoting import topics as names

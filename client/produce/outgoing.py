@@ -144,7 +144,9 @@ class Outgoing:
         self.failed_broker = queue.brokerName
         self.avoid = self.address if isinstance(error, InvokeError) and error.reroute else None
         self.may_be_stored |= unknown
-        if unknown and self.sys_flag & _IDEMPOTENT and not self.stay_until:
+        # One who has stored it weakly is not asked again for more.
+        asks = self.sys_flag & _IDEMPOTENT and type(error) is not StoredWeakly
+        if unknown and asks and not self.stay_until:
             now = time.monotonic()
             self.stay_with, self.stay_until = queue.brokerName, now + (self.deadline - now) * STAY_SHARE
 
@@ -243,8 +245,9 @@ class Packer:
             if len(packed) < len(body):
                 body, sys_flag = packed, compressed_flag(self._codec)
         properties = message.properties_text(msg_id)
-        code = RequestCode.SEND_REPLY_MESSAGE_V2 if _is_reply(message) else RequestCode.SEND_MESSAGE_V2
-        return Outgoing(message, code, msg_id, properties, body, sys_flag | self._asks)
+        if _is_reply(message):
+            return Outgoing(message, RequestCode.SEND_REPLY_MESSAGE_V2, msg_id, properties, body, sys_flag)
+        return Outgoing(message, RequestCode.SEND_MESSAGE_V2, msg_id, properties, body, sys_flag | self._asks)
 
     def _pack_batch(self, messages: Sequence[Message]) -> Outgoing:
         check_batch(messages, self._body_bytes_max)

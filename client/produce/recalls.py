@@ -9,7 +9,7 @@ from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
 from client.produce.arguments import seconds
 from client.retry import retriable, with_retries
-from client.timers import RecallHandle, read_handle
+from client.timers import TimerHandle, read_handle
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import InvokeError, RemotingError, ResponseError
 from remoting.headers.registry import RecallMessageRequestHeader, RecallMessageResponseHeader
@@ -65,7 +65,7 @@ class RecallingClient(Lifecycle):
         except RemotingError as error:
             raise as_client_error(error) from error
 
-    async def _keeper(self, named: RecallHandle, failed: InvokeError | None, deadline: float) -> str:
+    async def _keeper(self, named: TimerHandle, failed: InvokeError | None, deadline: float) -> str:
         """Return the address of the broker that keeps the message."""
         routes = self.instance.routes
         try:
@@ -98,7 +98,7 @@ def _again(error: BaseException) -> bool:
     return retriable(error)
 
 
-def _checked(topic: object, handle: object) -> RecallHandle:
+def _checked(topic: object, handle: object) -> TimerHandle:
     if not isinstance(topic, str):
         raise MessageRefused(f"the topic is {topic!r}: it takes a str")
     wrong = check_topic(topic)

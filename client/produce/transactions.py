@@ -18,9 +18,11 @@ from typing import Any, TypedDict, Unpack, cast
 
 from client.compression import Codec
 from client.errors import ClientClosed, ClientError, MessageRefused, RouteError, SendFailed
+from client.hooks import SendHook
 from client.instance import ClientInstance
 from client.message import PROPERTIES_BYTES_MAX, Message, SendStatus
 from client.produce.arguments import seconds
+from client.produce.batching import Batching
 from client.produce.checks import CheckAnswers
 from client.produce.outgoing import Outgoing, Selector
 from client.produce.producer import Producer
@@ -63,6 +65,12 @@ class ProducerOptions(TypedDict, total=False):
     max_message_bytes: int
     default_topic_queues: int
     latency_tolerance: bool
+    detector: bool
+    retry_weak: bool
+    batching: Batching | None
+    trace: bool | str
+    hooks: Sequence[SendHook]
+    idempotent: bool
     in_flight_max: int
     in_flight_bytes_max: int
     instance_name: str | None
@@ -209,20 +217,12 @@ class TransactionProducer(Producer):
     def _pack(self, message: Message | Sequence[Message]) -> Outgoing:
         if not isinstance(message, HalfMessage):
             return super()._pack(message)
-        plain = message.message
-        out = super()._pack(plain)
-        if plain.delayed:
-            raise MessageRefused("a message with a delay cannot be sent in a transaction: commit it when it is due")
-        if CHECK_IMMUNITY in plain.properties and CHECK_IMMUNITY in message.more:
-            raise MessageRefused(f"the message has the property {CHECK_IMMUNITY} as well as `check_after`")
-        out.properties += message.more
-        size = len(out.properties.encode())
-        if size > PROPERTIES_BYTES_MAX:
-            raise MessageRefused(
-                f"the properties take {size} bytes with those of a half message, {PROPERTIES_BYTES_MAX} at most: "
-                f"put data in the body"
-            )
-        out.sys_flag |= MessageSysFlag.TRANSACTION_PREPARED
+        out = super()._pack(message.message)
+        try:
+            _prepare(out, message)
+        except MessageRefused as error:
+            self._extras.hooks.end(out.sendings, error=error)
+            raise
         return out
 
     async def _begin(
@@ -345,3 +345,20 @@ def decided(state: Any) -> TransactionState:
     if not isinstance(state, TransactionState):
         raise MessageRefused(f"the local part returned {state!r}: it takes a TransactionState; the broker will ask")
     return state
+
+
+def _prepare(out: Outgoing, half: HalfMessage) -> None:
+    """Make a message that is packed a half message; raises MessageRefused."""
+    if half.message.delayed:
+        raise MessageRefused("a message with a delay cannot be sent in a transaction: commit it when it is due")
+    if CHECK_IMMUNITY in half.message.properties and CHECK_IMMUNITY in half.more:
+        raise MessageRefused(f"the message has the property {CHECK_IMMUNITY} as well as `check_after`")
+    out.properties += half.more
+    size = len(out.properties.encode())
+    if size > PROPERTIES_BYTES_MAX:
+        raise MessageRefused(
+            f"the properties take {size} bytes with those of a half message, {PROPERTIES_BYTES_MAX} at most: "
+            f"put data in the body"
+        )
+    # Of halves brokers tell no repetition: the one that nobody ends is asked about.
+    out.sys_flag = out.sys_flag & ~MessageSysFlag.IDEMPOTENT | MessageSysFlag.TRANSACTION_PREPARED

@@ -10,7 +10,7 @@ from client.errors import MessageRefused
 from client.message import Message, SendResult, SendStatus
 from client.produce.transaction import HalfMessage, Transaction, TransactionState, end_header, half_message
 from client.produce.transactions import TransactionProducer
-from client.timers import RecallHandle, read_handle
+from client.timers import TimerHandle, read_handle
 from remoting.bodies.registry import MessageQueue
 from remoting.codec import decode
 from remoting.codes import RequestCode
@@ -100,7 +100,7 @@ def test_recall_handles_are_read_and_recalls_say_what_the_java_client_said(kind:
     )
     handle = answer.header(SendMessageResponseHeader).recallHandle
     named = read_handle(handle)
-    assert named == RecallHandle("FeatTimer", "broker-a", named.deliver_ms, properties(sent)["UNIQ_KEY"])
+    assert named == TimerHandle("FeatTimer", "broker-a", named.deliver_ms, properties(sent)["UNIQ_KEY"])
     born = sent.header(SendMessageRequestHeaderV2).bornTimestamp
     assert 0 < named.deliver_ms - born <= 3_500
     by_client = [request for request in frames(kind, RequestCode.RECALL_MESSAGE) if "bname" in request.ext]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from broker.messages.send import SendHandlers
+from broker.messages.send_answers import SendAnswers
 from broker.messages.send_checks import MessageChecks
 from broker.replication import BatchDone, Done
 from broker.settings.config import LiveConfig, load_broker_config
@@ -102,14 +103,13 @@ class Setting:
             self.live, self.topics, lambda name, _: self.groups.get(name), self.clock, lambda below: below - 1
         )
         host = pack_host("192.0.2.1", 10911)
+        self.answers = SendAnswers(host, self._failed, lambda _peer, send: self.elsewhere.append(send))
         self.send = SendHandlers(
             self.live,
             checks,
             self.log,
-            host,
+            self.answers,
             lambda: "NEW",
-            self._failed,
-            lambda _peer, send: self.elsewhere.append(send),
         )
 
     def _failed(self) -> None:

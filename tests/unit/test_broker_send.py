@@ -259,7 +259,7 @@ def test_a_batch_may_not_smuggle_what_a_message_may_not() -> None:
 def test_a_refusal_of_the_store_says_why() -> None:
     setting = Setting()
     setting.do()
-    setting.send._stored(
+    setting.answers.stored(
         cast("Connection", setting.peer),
         Command.request(RequestCode.SEND_MESSAGE_V2),
         0,

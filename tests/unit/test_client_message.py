@@ -21,7 +21,7 @@ from remoting.record import split_batch as elements
 
 
 def packer(compress_over: int = 4096, codec: Codec = Codec.ZLIB) -> Packer:
-    return Packer(UniqKeys(), compress_over=compress_over, body_bytes_max=BODY_BYTES_MAX, codec=codec)
+    return Packer(UniqKeys(), compress_over=compress_over, body_bytes_max=BODY_BYTES_MAX, codec=codec, idempotent=False)
 
 
 def test_properties_are_written_as_brokers_read_them() -> None:

@@ -305,7 +305,7 @@ async def test_a_selector_sees_the_application_s_message(site: HalfSite) -> None
         await sender.send(order())
     assert (seen, tx.half.queue.queueId) == ([(message, "a")], 1)
     assert seen[0][0] is message
-    assert not site.brokers[0].halves[1].sysFlag
+    assert not site.brokers[0].halves[1].sysFlag & MessageSysFlag.TRANSACTION_PREPARED
     assert "TRAN_MSG" not in (site.brokers[0].halves[1].properties or "")
 
 
