@@ -105,3 +105,16 @@ def test_every_row_of_the_table_is_used() -> None:
 def test_every_block_is_run_by_one_of_the_tests() -> None:
     for document, tests in RUN_BY.items():
         assert all(f'blocks("{document}")' in (ROOT / test).read_text() for test in tests)
+
+
+def test_each_row_of_features_names_a_test_that_is_there_or_says_that_it_is_missing() -> None:
+    rows = [
+        line.strip("| \n").split(" | ")
+        for line in (ROOT / "docs" / "features.md").read_text().splitlines()
+        if line.startswith("| ")
+    ][1:]
+    assert len(rows) > 30
+    for feature, _theirs, _ours, shown in rows:
+        named = re.findall(r"`(tests/[^`]+)`", shown)
+        assert named or shown == "missing", feature
+        assert [path for path in named if not (ROOT / path).is_file()] == [], feature
