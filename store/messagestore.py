@@ -18,7 +18,7 @@ from store.log.checkpointer import GROUP_CHECKPOINT_BYTES, Helper, Keeper
 from store.log.cleaner import Ages, Cleaner
 from store.log.delivery import Delivery
 from store.log.dispatch import parse_delay_levels
-from store.log.flusher import Flusher, Witnessed
+from store.log.flusher import Flusher
 from store.log.health import Health
 from store.raftlog.cleaner import GroupCleaner
 from store.raftlog.entrychecks import EntryRanges
@@ -67,8 +67,7 @@ class MessageStore(StoreReads):
     ) -> None:
         """Use open()."""
         super().__init__(opened.log, opened.queues, opened.index, config, Verifier(opened.log, clock))
-        self._config = config
-        self._clock = clock
+        self._config, self._clock = config, clock
         self._disk = disk
         self._opened = opened
         self._events = events
@@ -89,9 +88,7 @@ class MessageStore(StoreReads):
         )
         self._health = Health(config, clock, disk, opened.log, self._assembler)
         self.put = self._assembler.put
-        self._flusher = Flusher(
-            opened.log, config, on_flushed=events.flushed, on_fatal=self._fatal, witness=self._witness, stepped=stepped
-        )
+        self._flusher = self._make_flusher(stepped=stepped)
         self._helper = Helper(opened.log, disk, self._flusher.fail, events.worked, stepped=stepped)
         self._scrub = self._make_scrub()
         self._keeper = self._make_keeper(opened)
@@ -122,6 +119,17 @@ class MessageStore(StoreReads):
         self.slave: SlaveLog | None = self._open_slave(levels_ms) if slave else None
         """What a master's bytes go into, when the store is a slave's; then nothing is put or written past it."""
         self._keeper.begin(self._beginning)
+
+    def _make_flusher(self, *, stepped: bool) -> Flusher:
+        return Flusher(
+            self._log,
+            self._config,
+            on_flushed=self._events.flushed,
+            on_fatal=self._fatal,
+            witness=lambda: None if self.entries is None else self.entries.witness(),
+            linger=lambda: None if self.entries is None else self._floor.catch_up(),
+            stepped=stepped,
+        )
 
     def _make_keeper(self, opened: Opened) -> Keeper:
         return Keeper(
@@ -161,7 +169,7 @@ class MessageStore(StoreReads):
         return SlaveLog(parts)
 
     def _open_entries(self, found: FoundEntries, store_host: bytes, levels_ms: tuple[int, ...]) -> None:
-        self._floor = FloorFile(self._config.root, self._disk)
+        self._floor = FloorFile(self._config.root, self._disk, self._clock.monotonic)
         parts = EntryParts(
             self._log,
             self._queues,
@@ -207,8 +215,7 @@ class MessageStore(StoreReads):
         StoreDamaged (the text says what to do), ConfigError, OSError.
         """
         config.validate()
-        clock = clock if clock is not None else SystemClock()
-        disk = disk if disk is not None else Disk()
+        clock, disk = clock or SystemClock(), disk or Disk()
         levels_ms = parse_delay_levels(config.messageDelayLevel)
         opened = open_folder(config, disk, clock, levels_ms, group=group, force=force or slave)
         try:
@@ -345,8 +352,7 @@ class MessageStore(StoreReads):
     def clean(self, *, now: bool = False) -> CleanReport:
         """Do a retention pass: called every cleanResourceInterval in the store's thread; the helper removes files.
 
-        `now`: an administrator wants expired files gone at any hour. The reason and what was removed are told. Not for
-        a group's member, see `group_cleaner`.
+        `now`: an administrator wants expired files gone at any hour. Not for a group's member, see `group_cleaner`.
         """
         assert self.entries is None, "a group agrees on what it deletes"
         return self._cleaner.clean(now=now)
@@ -387,11 +393,6 @@ class MessageStore(StoreReads):
                 if self.entries is not None:
                     self._floor.close()
                 self._opened.release()
-
-    # -- what the threads tell
-
-    def _witness(self) -> Witnessed | None:
-        return None if self.entries is None else self.entries.witness()
 
     def _fatal(self, error: BaseException) -> None:
         self._health.fail(f"the CommitLog cannot be synced: {error}; restart the broker")

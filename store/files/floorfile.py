@@ -5,10 +5,16 @@ sector holds mark, sequence number, index, term, position behind the entry, chai
 counts. What a group commit writes becomes durable with the next one's fdatasync, which is that of the log: a sync of
 its own would cost each commit as much as the log's. An old floor is a true one. Below the floor nothing is ever cut
 at a start, however damaged it looks: it may have been acknowledged.
+
+Under load not every commit writes it: the file may be LAG_SECONDS behind what is synced, and is up to date so long
+after the last one. That is enough: what it does not say yet is on the disk all the same, and could only be missed if
+those bytes went bad within that time; and the entries that follow carry the leader's commit index too.
 """
 
 import struct
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from raft.protocol.types import Mark
@@ -26,6 +32,9 @@ _SECTOR_BYTES = 512
 _SECTOR = struct.Struct(">8sQqqqI")
 _MARK = b"RAFTFLR1"
 _CRC = struct.Struct(">I")
+# How far the file may be behind what was synced, in seconds (R4).
+LAG_SECONDS = 0.010
+_NEVER = float("-inf")
 
 
 def read_floor(root: Path) -> Mark | None:
@@ -37,14 +46,18 @@ def read_floor(root: Path) -> Mark | None:
 class FloorFile:
     """Raised by the flusher's thread, retracted by the loop, lowered by the worker's; all may call at the same time."""
 
-    def __init__(self, root: Path, disk: Disk) -> None:
-        """Open or make the file. Raises StoreDamaged when neither sector is whole, OSError."""
+    def __init__(self, root: Path, disk: Disk, now: Callable[[], float] = time.monotonic) -> None:
+        """Open or make the file; `now` gives seconds. Raises StoreDamaged when neither sector is whole, OSError."""
         path = root / FLOOR_NAME
         self._disk = disk
+        self._now = now
         self._lock = threading.Lock()
         found = _read(path)
         self._sequence = found[0] if found is not None else 0
         self._mark: Mark | None = found[1] if found is not None else None
+        # When the file was written last; the epoch in which the mark rose that it lacks, None when it lacks none.
+        self._written_at = _NEVER
+        self._lacks: int | None = None
         # Offset of the sector that is on its way to the device.
         self._sent_off: int | None = None
         # Moved by retract(), before every lowering: a mark that was taken before it must not be written after it.
@@ -70,13 +83,32 @@ class FloorFile:
     def advance(self, mark: Mark, epoch: int) -> None:
         """Raise the floor to what has just been synced; nothing happens when it was lowered since `epoch`.
 
-        It is durable once something was synced after hand_over(). Raises OSError.
+        The file follows at once, or with catch_up(); it is durable once something was synced after hand_over().
+        Raises OSError.
         """
         with self._lock:
             if epoch == self.epoch and (self._mark is None or mark.index > self._mark.index):
-                at = self._write(mark)
-                self._disk.send_off(self._fd, at, _SECTOR_BYTES)
-                self._sent_off = at
+                self._mark = mark
+                self._lacks = epoch
+                self._follow()
+
+    def catch_up(self) -> float | None:
+        """Let the file follow if it is time; return seconds until then, None when it lacks nothing. Raises OSError."""
+        with self._lock:
+            return self._follow() if self._lacks is not None else None
+
+    def _follow(self) -> float | None:
+        """Write what the file lacks, unless it was written just now: then return after how many seconds."""
+        wait = self._written_at + LAG_SECONDS - self._now()
+        if wait > 0:
+            return wait
+        # Retracted meanwhile: lower() comes and decides.
+        if self._lacks == self.epoch:
+            assert self._mark is not None, "what is lacked is a mark"
+            at = self._write(self._mark)
+            self._disk.send_off(self._fd, at, _SECTOR_BYTES)
+            self._sent_off = at
+        return None
 
     def hand_over(self) -> None:
         """Let the next fdatasync, of whatever file, make the floor durable. Raises OSError."""
@@ -99,10 +131,15 @@ class FloorFile:
             if self._mark is not None and mark.end < self._mark.end:
                 self._write(mark)
                 self._disk.fdatasync(self._fd)
+            elif self._lacks is not None:
+                # It stands in front of the cut: as good as before.
+                self._lacks = self.epoch
 
     def sync(self) -> None:
         """Make the floor durable now: nothing more is to be synced that would take it along. Raises OSError."""
         with self._lock:
+            if self._lacks == self.epoch and self._mark is not None:
+                self._sent_off = self._write(self._mark)
             if self._sent_off is not None:
                 self._sent_off = None
                 self._disk.fdatasync(self._fd)
@@ -122,6 +159,8 @@ class FloorFile:
         self._disk.pwrite(self._fd, packed.ljust(_SECTOR_BYTES, b"\0"), at)
         self._sequence = sequence
         self._mark = mark
+        self._written_at = self._now()
+        self._lacks = None
         return at
 
 

@@ -35,11 +35,14 @@ class Flusher:
         on_flushed: Callable[[int], None],
         on_fatal: Callable[[BaseException], None],
         witness: Callable[[], Witnessed | None] = lambda: None,
+        linger: Callable[[], float | None] = lambda: None,
         stepped: bool = False,
     ) -> None:
         """`witness` is called before a sync; what it returns is called once that sync has succeeded and was told.
 
         What is written between the two is synced and not witnessed: then it is called again, until it saw all.
+        `linger` is called between syncs; it may raise OSError, and tells in how many seconds it wants to be called
+        again at the latest (None: not before the next sync).
 
         With `stepped` it has no thread, and whoever drives the store calls step().
         """
@@ -59,6 +62,7 @@ class Flusher:
         # Held while a sync runs: who takes bytes or files out of the log must not meet one.
         self.syncing = threading.Lock()
         self._witness = witness
+        self._linger = linger
         self._thread = None if stepped else threading.Thread(target=self._run, name="store-flusher", daemon=True)
 
     def start(self) -> None:
@@ -69,7 +73,11 @@ class Flusher:
     def step(self) -> bool:
         """Flush what is written, in the caller's thread; tell whether there was anything."""
         assert self._thread is None, "the thread flushes"
-        return self._failure is None and self._flush()
+        if self._failure is not None:
+            return False
+        flushed = self._flush()
+        self._lingered()
+        return flushed
 
     def cut(self, end: int) -> Callable[[], None]:
         """Let the log end at `end`, and forget what was asked for behind it; see CommitLog.hide().
@@ -118,9 +126,10 @@ class Flusher:
 
     def _run(self) -> None:
         while self._failure is None:
+            soon = self._lingered()
             with self._wake:
                 if not self._closing and not self._again and self._wanted <= self._log.flushed:
-                    self._wake.wait(self._interval_s)
+                    self._wake.wait(self._interval_s if soon is None else min(soon, self._interval_s))
                 closing = self._closing
                 asked = self._wanted > self._log.flushed or self._again or self._unseen
                 self._again = False
@@ -128,6 +137,13 @@ class Flusher:
                 self._flush()
             if closing:
                 return
+
+    def _lingered(self) -> float | None:
+        try:
+            return self._linger()
+        except OSError as error:
+            self.fail(error)
+            return None
 
     def _is_due(self) -> bool:
         dirty = self._log.written - self._log.flushed

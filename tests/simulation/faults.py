@@ -287,7 +287,7 @@ class Storm:
         if member is None or self._rotten is not None or self._renewing is not None:
             return
         # What a start reads again: what lies before the checkpoint is looked at by nobody then.
-        floor, read_from = member.log.floor, member.store._keeper.checkpoint.dispatched
+        floor, read_from = member.filed_floor, member.store._keeper.checkpoint.dispatched
         entries = self.world.watch.ledger.entries.items()
         known = [
             made

@@ -26,11 +26,12 @@ class Losses:
         placed: dict[int, list[Entry]] = {}
         for made in ledger.entries.values():
             placed.setdefault(made.entry.position // FILE_BYTES, []).append(made.entry)
+        floor = member.filed_floor
         # The newest one may hold what nobody else has.
         numbers = [
             number
             for number, entries in placed.items()
-            if number < max(placed) and all(holds(member, entry) for entry in entries)
+            if number < max(placed) and all(entry.index <= floor and holds(member, entry) for entry in entries)
         ]
         if not numbers:
             return []

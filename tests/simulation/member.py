@@ -21,7 +21,7 @@ from store.config import SYNC_FLUSH, StoreConfig
 from store.controlrecord import decode_control
 from store.errors import StoreError
 from store.events import Payloads
-from store.files.floorfile import FLOOR_NAME
+from store.files.floorfile import FLOOR_NAME, LAG_SECONDS, read_floor
 from store.messagestore import MessageStore
 from store.raftlog.entrylog import EntryLog
 from tests.parts.told import Told, nobody
@@ -125,6 +125,7 @@ class Member:
         self._tick_token = 0
         self._tick_at = float("inf")
         self._flushing = False
+        self._lingering = False
         self._working = False
 
     # -- life
@@ -139,7 +140,7 @@ class Member:
         self.inbox = []
         self.fatal = None
         self._tick_at = float("inf")
-        self._flushing = self._working = False
+        self._flushing = self._lingering = self._working = False
         parts = self.parts
         self.steady = parts.make_clock(self)
         try:
@@ -203,8 +204,14 @@ class Member:
                 store.close()
             del self.store
 
+    @property
+    def filed_floor(self) -> int:
+        """The entry up to which the floor's file says that all is synced: what goes bad below it must be missed."""
+        mark = read_floor(self.disk.root)
+        return 0 if mark is None else mark.index
+
     def spoil(self, position: int) -> None:
-        """Let the byte at a position of the log go bad on the disk, a while after it was synced.
+        """Let the byte at a position of the log go bad on the disk, of an entry up to `filed_floor`.
 
         The floor is durable by then: what the last group commit synced, the floor file says from the next one on.
         """
@@ -213,7 +220,7 @@ class Member:
         self.disk.rot(self.disk.root / "commitlog" / f"{start:020d}", position - start, 1)
 
     def lose_file(self, number: int) -> None:
-        """Let a file of the log be gone, a while after it was synced; see spoil()."""
+        """Let a file of the log be gone, with entries up to `filed_floor`; see spoil()."""
         self.disk.write_back(self.disk.root / FLOOR_NAME)
         self.disk.lose(self.disk.root / "commitlog" / f"{number * FILE_BYTES:020d}")
         self.world.say(lambda: f"{self.name} loses file {number} of its log")
@@ -305,6 +312,14 @@ class Member:
         self._flushing = False
         self.store.step_flush()
         self._run_helper()
+        if not self._lingering:
+            self._lingering = True
+            self.world.after(LAG_SECONDS, self._linger, on=self)
+
+    def _linger(self) -> None:
+        """Let the floor's file follow what was synced, as the flusher does between syncs."""
+        self._lingering = False
+        self.store._flusher._lingered()
 
     def _run_helper(self) -> None:
         while self.store.step_helper():

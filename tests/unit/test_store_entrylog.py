@@ -248,6 +248,7 @@ def test_durable_follows_the_flusher(node: Node) -> None:
     lead(node, 1)
     assert node.log.settle(node.store.written) == 3
     node.sync()
+    node.store.close()
     assert read_floor(node.folder / "store") == node.log.last
 
 

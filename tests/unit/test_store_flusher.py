@@ -48,12 +48,15 @@ class Rig:
         disk: Disk,
         config: StoreConfig = CONFIG,
         witness: Callable[[], Witnessed | None] = lambda: None,
+        linger: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.log = CommitLog(folder, 4096, disk, [LogFile.create(disk, folder, 0, 4096)], 0)
         self.told: list[int] = []
         self.fatal: list[BaseException] = []
         self.news = threading.Semaphore(0)
-        self.flusher = Flusher(self.log, config, on_flushed=self.flushed, on_fatal=self.failed, witness=witness)
+        self.flusher = Flusher(
+            self.log, config, on_flushed=self.flushed, on_fatal=self.failed, witness=witness, linger=linger
+        )
         self.flusher.start()
 
     def flushed(self, position: int) -> None:
@@ -229,4 +232,31 @@ def test_bytes_that_are_no_entry_cost_a_round_for_each_interval_and_no_more(tmp_
     rig.wait()
     time.sleep(0.2)
     assert entries.asked <= 3
+    rig.close()
+
+
+def test_R4_who_lingers_is_called_again_though_nothing_is_to_be_synced(tmp_path: Path) -> None:
+    left, called = 3, threading.Event()
+
+    def linger() -> float | None:
+        nonlocal left
+        left -= 1
+        if left:
+            return 0.001
+        called.set()
+        return None
+
+    rig = Rig(tmp_path, Disk(), linger=linger)
+    assert called.wait(10), "nothing is written, and the interval is an hour"
+    rig.close()
+
+
+def test_who_lingers_and_meets_an_error_ends_it_as_a_sync_does(tmp_path: Path) -> None:
+    def linger() -> float | None:
+        raise OSError(errno.EIO, "broken")
+
+    rig = Rig(tmp_path, Disk(), linger=linger)
+    rig.flusher._thread.join(10)
+    assert [str(error) for error in rig.fatal] == ["[Errno 5] broken"]
+    assert isinstance(rig.flusher.failure, OSError)
     rig.close()
