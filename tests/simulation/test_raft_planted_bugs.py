@@ -262,8 +262,7 @@ def an_acknowledged_entry_rots(script: Script) -> None:
     script.isolate("n1")
     attempt = script.write("n0")
     script.write("n0")
-    # The floor's file may be 10 ms behind what is synced.
-    script.run(0.05)
+    script.run(0.05)  # the floor's file may be 10 ms behind
     script.kill("n2")
     script.rot("n2", attempt.index)
     script.kill("n0")
