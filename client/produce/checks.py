@@ -10,12 +10,15 @@ from typing import Any
 
 from client.lifecycle import CALLING, Calling
 from client.produce.transaction import CheckListener, TransactionState
+from client.trace.dispatcher import TraceDispatcher
+from client.trace.ends import checked
 from remoting.codes import RequestCode
 from remoting.command import Command
 from remoting.connection import Connection
 from remoting.errors import RemotingError
 from remoting.headers.registry import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from remoting.message import MessageExt
+from remoting.properties import PROPERTY_REAL_TOPIC
 from runtime.quiet import QuietLog
 from runtime.tasks import Tasks
 
@@ -53,6 +56,7 @@ class CheckAnswers:
         timeout_s: float,
         open_here: Callable[[str], bool],
         client: object = None,
+        trace: TraceDispatcher | None = None,
     ) -> None:
         """`open_here` tells whether a transaction's local part runs in this very process; `client`: whose it is."""
         self._group = group
@@ -60,6 +64,7 @@ class CheckAnswers:
         self._timeout = timeout_s
         self._open_here = open_here
         self._client = client
+        self._trace = trace
         self._waiting: dict[str, _Check] = {}
         self._bytes = 0
         self._arrived = asyncio.Event()
@@ -138,6 +143,9 @@ class CheckAnswers:
         try:
             await check.asker.drained(ANSWER_S)
             check.asker.send_oneway(Command.request(RequestCode.END_TRANSACTION, header, oneway=True))
+            if self._trace is not None:
+                topic, name = half.properties.get(PROPERTY_REAL_TOPIC, half.topic), asked.transactionId or half.msg_id
+                self._trace.add(checked(self._group, topic, half, name, check.asker.address, state.value))
         except RemotingError as error:
             _log.warning("transaction %s: the answer %s to its check did not leave: %s", half.msg_id, state.name, error)
 

@@ -8,8 +8,10 @@ from client.errors import MessageRefused, RouteError, as_client_error
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
 from client.produce.arguments import seconds
+from client.produce.extras import SendExtras
 from client.retry import retriable, with_retries
 from client.timers import TimerHandle, read_handle
+from client.trace.ends import recalled
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import InvokeError, RemotingError, ResponseError
 from remoting.headers.registry import RecallMessageRequestHeader, RecallMessageResponseHeader
@@ -28,6 +30,7 @@ class RecallingClient(Lifecycle):
     instance: ClientInstance
     _timeout: float
     _attempts: int
+    _extras: SendExtras
 
     async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
         """Recall a timer message by the `recall_handle` of its send; returns its id.
@@ -60,10 +63,16 @@ class RecallingClient(Lifecycle):
                 raise
             return answer.header(RecallMessageResponseHeader).msgId
 
+        done = False
         try:
-            return await with_retries(attempt, attempts=self._attempts, deadline=deadline, again=_again)
+            msg_id = await with_retries(attempt, attempts=self._attempts, deadline=deadline, again=_again)
+            done = True
         except RemotingError as error:
             raise as_client_error(error) from error
+        finally:
+            if (trace := self._extras.trace) is not None:
+                trace.add(recalled(self.group, topic, named.msg_id, success=done))
+        return msg_id
 
     async def _keeper(self, named: TimerHandle, failed: InvokeError | None, deadline: float) -> str:
         """Return the address of the broker that keeps the message."""

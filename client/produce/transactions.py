@@ -38,6 +38,7 @@ from client.produce.transaction import (
     half_message,
 )
 from client.retry import with_retries
+from client.trace.ends import end_of
 from remoting.bodies.registry import MessageQueue
 from remoting.codes import MessageSysFlag, RequestCode
 from remoting.command import Command
@@ -201,6 +202,7 @@ class TransactionProducer(Producer):
             timeout_s=self._check_timeout,
             open_here=self._open.__contains__,
             client=self,
+            trace=self._extras.trace,
         )
         self.instance.checkers[self.group] = self._answers
         self._tasks.spawn(self._be_known(), "routes of transactions")
@@ -279,6 +281,9 @@ class TransactionProducer(Producer):
             request = Command.request(RequestCode.END_TRANSACTION, end_header(self.group, tx), oneway=True)
             # Half of the time: one that cannot be connected to may have a successor.
             await self._remoting.oneway(address, request, max((deadline - time.monotonic()) / 2, 0.001))
+            if (trace := self._extras.trace) is not None:
+                half, state = tx.half, tx.state.value
+                trace.add(end_of(self.group, tx.message, half.msg_id, tx.transaction_id, address, state))
 
         try:
             await with_retries(attempt, attempts=TELL_ATTEMPTS, deadline=deadline)

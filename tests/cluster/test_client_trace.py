@@ -1,14 +1,22 @@
 """Message traces end to end: a send and its consumption, then what `raftmq message trace` shows of them."""
 
 import asyncio
+import contextlib
+import time
+from base64 import b64encode
+
+import pytest
 
 from client.admin.client import AdminClient
 from client.consume.push import PushConsumer
+from client.errors import RequestRefused
 from client.hooks import ConsumeCall
 from client.message import ConsumeFrom, ConsumeResult, Message
 from client.produce.batching import Batching
 from client.produce.producer import Producer
-from client.trace.records import Pub, SubAfter, SubBefore, TraceRecord, decode_traces
+from client.produce.transaction import TransactionState
+from client.produce.transactions import TransactionProducer
+from client.trace.records import EndTransaction, Pub, Recall, SubAfter, SubBefore, TraceRecord, decode_traces
 from remoting.message import MessageExt
 from remoting.topics import TRACE_TOPIC
 from tests.cluster.conftest import Cluster
@@ -112,3 +120,29 @@ async def test_a_consumers_hooks_see_its_calls(cluster: Cluster) -> None:
     async with consumer, asyncio.timeout(30):
         await counted.after.wait()
     assert counted.before == 1
+
+
+async def test_ends_of_transactions_and_recalls_leave_traces(cluster: Cluster) -> None:
+    handle = b64encode(f"v1 Traced broker-a {int(time.time() * 1000) + 3_600_000} KEY".encode()).decode()
+    async with TransactionProducer(
+        "payers", cluster.namesrv, on_check=lambda _half: TransactionState.COMMIT, trace=True
+    ) as producer:
+        async with producer.transaction(Message("Traced", b"kept", tags="blue", keys="order-7")) as kept:
+            pass
+        with contextlib.suppress(ZeroDivisionError):
+            async with producer.transaction(Message("Traced", b"undone")) as undone:
+                raise ZeroDivisionError
+        # Recalls are off here.
+        with pytest.raises(RequestRefused):
+            await producer.recall("Traced", handle)
+    half, end = sorted(await traces_of(cluster, kept.half.msg_id), key=lambda record: type(record).__name__ != "Pub")
+    assert isinstance(half, Pub)
+    assert half.message_type == 1
+    assert isinstance(end, EndTransaction)
+    assert (end.group, end.topic, end.tags, end.keys) == ("payers", "Traced", "blue", "order-7")
+    assert (end.state, end.from_check, end.transaction_id) == ("COMMIT_MESSAGE", False, kept.transaction_id)
+    assert end.store_host == cluster.broker_address
+    states = [one.state for one in await traces_of(cluster, undone.half.msg_id) if isinstance(one, EndTransaction)]
+    assert states == ["ROLLBACK_MESSAGE"]
+    recalls = [one for one in await traces_of(cluster, "KEY") if isinstance(one, Recall)]
+    assert [(one.group, one.topic, one.success) for one in recalls] == [("payers", "Traced", False)]

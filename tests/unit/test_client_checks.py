@@ -16,6 +16,7 @@ from client.produce import checks
 from client.produce.producer import Producer
 from client.produce.transaction import TransactionState
 from client.produce.transactions import TransactionProducer
+from client.trace.records import EndTransaction, TraceRecord
 from remoting.codec import decode
 from remoting.codes import RequestCode
 from remoting.command import Command
@@ -64,6 +65,25 @@ async def test_a_producer_that_sent_nothing_is_known_to_brokers_and_answers(site
     assert (end.commitOrRollback, end.fromTransactionCheck, broker.oneways) == (COMMIT, True, [True])
     assert (end.msgId, end.transactionId, end.topic, end.bname) == ("ID", "ID", TRANS_HALF_TOPIC, "b")
     assert (end.commitLogOffset, end.tranStateTableOffset, end.producerGroup) == (77, 78, GROUP)
+
+
+async def test_an_answer_leaves_a_trace_where_there_are_traces(site: HalfSite) -> None:
+    broker, traced = site.brokers[0], list[TraceRecord]()
+    async with producer(site, lambda _half: TransactionState.ROLLBACK, trace=True) as asked:
+        await known(broker)
+        assert asked._extras.trace is not None
+        asked._extras.trace.add = traced.append  # type: ignore[method-assign]  # what it would send
+        broker.ask(GROUP, "ID", body=b"an order", properties="KEYS\x01k\x02", position=77)
+        await broker.until(lambda: len(broker.ends) == 1)
+    (end,) = traced
+    assert isinstance(end, EndTransaction)
+    assert (end.state, end.from_check, end.msg_id, end.keys, end.topic) == (
+        "ROLLBACK_MESSAGE",
+        True,
+        "ID",
+        "k",
+        "Orders",
+    )
 
 
 async def test_topics_of_halves_make_their_brokers_know_it_where_there_is_no_default_topic(site: HalfSite) -> None:
