@@ -64,10 +64,12 @@ _BY_HAND = frozenset(field.name for field in fields(RaftKeys)) | frozenset(
 # Keys that take effect while the broker runs. All others are written to the configuration file for the next start.
 _AT_RUN_TIME = frozenset(
     {
+        "allowRecallWhenBrokerNotWriteable",
         "autoCreateBurst",
         "autoCreatePerSecond",
         "autoCreateSubscriptionGroup",
         "autoCreateTopicEnable",
+        "brokerFastFailureEnable",
         "brokerPermission",
         "channelExpiredTimeout",
         "cleanFileForciblyEnable",
@@ -81,6 +83,7 @@ _AT_RUN_TIME = frozenset(
         "diskSpaceWarningLevelRatio",
         "enableAutoInSyncReplicas",
         "enableCreateSysGroup",
+        "enableIdempotentProducer",
         "enableSplitRegistration",
         "fileReservedTime",
         "forceRegister",
@@ -89,6 +92,7 @@ _AT_RUN_TIME = frozenset(
         "haMaxGapNotInSync",
         "haSendHeartbeatInterval",
         "haTransferBatchSize",
+        "idempotentForAllProducers",
         "inSyncReplicas",
         "litePullMessageEnable",
         "longPollingEnable",
@@ -97,8 +101,10 @@ _AT_RUN_TIME = frozenset(
         "minInSyncReplicas",
         "namesrvAddr",
         "notifyConsumerIdsChangedEnable",
+        "recallMessageEnable",
         "registerBrokerTimeoutMills",
         "rejectPullConsumerEnable",
+        "rejectTransactionMessage",
         "scrubBytesPerSecond",
         "shortPollingTimeMills",
         "slaveMetadataMs",
@@ -106,9 +112,18 @@ _AT_RUN_TIME = frozenset(
         "slaveTimeout",
         "splitRegistrationSize",
         "startAcceptSendRequestTimeStamp",
+        "storeReplyMessageEnable",
+        "timerMaxDelaySec",
+        "timerWheelEnable",
         "traceOn",
+        "transactionCheckInterval",
+        "transactionCheckMax",
+        "transactionOpBatchInterval",
+        "transactionOpMsgMaxSize",
+        "transactionTimeOut",
         "useServerSideResetOffset",
         "validateSystemTopicWhenUpdateTopic",
+        "waitTimeMillsInSendQueue",
     }
 )
 

@@ -146,6 +146,18 @@ async def test_what_counts_at_a_start_only_is_written_for_it(parts: Parts, tmp_p
     assert "maxMessageSize=1000000" in (tmp_path / "broker.conf").read_text()
 
 
+async def test_keys_of_transactions_timers_and_recalls_count_at_once(parts: Parts) -> None:
+    text = "recallMessageEnable=true\ntransactionTimeOut=1234\nrejectTransactionMessage=true\ntimerMaxDelaySec=60"
+    assert await update(parts, text) == (0, "")
+    broker, store = parts.config.broker, parts.config.store
+    assert (broker.recallMessageEnable, broker.transactionTimeOut, broker.rejectTransactionMessage) == (
+        True,
+        1234,
+        True,
+    )
+    assert store.timerMaxDelaySec == 60
+
+
 async def test_without_a_file_nothing_waits_for_a_start(tmp_path: Path) -> None:
     async with broker_parts(tmp_path) as parts:
         info = RuntimeInfo(parts.config, parts.store, parts.stats, parts.clock, lambda: Backlog(0, 0), dict)

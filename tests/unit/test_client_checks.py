@@ -72,7 +72,7 @@ async def test_an_answer_leaves_a_trace_where_there_are_traces(site: HalfSite) -
     async with producer(site, lambda _half: TransactionState.ROLLBACK, trace=True) as asked:
         await known(broker)
         assert asked._extras.trace is not None
-        asked._extras.trace.add = traced.append  # type: ignore[method-assign]  # what it would send
+        asked._extras.trace.add = traced.append  # type: ignore[method-assign,assignment]  # what it would send
         broker.ask(GROUP, "ID", body=b"an order", properties="KEYS\x01k\x02", position=77)
         await broker.until(lambda: len(broker.ends) == 1)
     (end,) = traced
