@@ -1,10 +1,11 @@
 """`raftmq local`: a cluster on this machine to develop against, in a folder that may be used again."""
 
+import os
+import select
 import shlex
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -83,11 +84,35 @@ def _cluster(home: Path, nodes: int | None, namesrv_port: int | None, broker_por
     )
 
 
+class StopSignal:
+    """A flag that a signal's handler may set while its own thread waits for it.
+
+    threading.Event is none: its lock is not reentrant, and a handler that comes while wait() takes it waits for itself.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+
+    def set(self) -> None:
+        """Set it; for handlers, any number of times."""
+        if not self.wait(0):
+            os.write(self._write, b"\0")
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long at most; tell whether it is set."""
+        return bool(select.select([self._read], (), (), seconds)[0])
+
+    def close(self) -> None:
+        """Give its descriptors back; no handler may set it any more."""
+        os.close(self._read)
+        os.close(self._write)
+
+
 def _run(cluster: "LocalCluster", announce: Callable[[], None]) -> None:
     """Start the cluster, watch over it until a signal, and stop it; raises ProcessError, KeyboardInterrupt."""
     from chaos.host.localfolder import users
 
-    stop, starting = threading.Event(), True
+    stop, starting = StopSignal(), True
 
     def told(_number: int, _frame: object) -> None:
         stop.set()
@@ -111,7 +136,7 @@ def _run(cluster: "LocalCluster", announce: Callable[[], None]) -> None:
         typer.echo(f"raftmq: {name} (process {pid}) was started by hand and goes on: kill {pid} ends it", err=True)
 
 
-def _watch(cluster: "LocalCluster", stop: threading.Event) -> None:
+def _watch(cluster: "LocalCluster", stop: StopSignal) -> None:
     """Say which servers end, until a signal comes, or nobody is left."""
     ended: list[ServerProcess] = []
     while not stop.wait(WATCH_S):
