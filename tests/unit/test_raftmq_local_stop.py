@@ -5,7 +5,6 @@ import signal
 
 import pytest
 
-from raftmq.cli import local
 from raftmq.cli.local import StopSignal
 
 
@@ -29,11 +28,11 @@ def test_a_signal_that_comes_within_the_wait_is_heard_by_it(monkeypatch: pytest.
     honest = select.select
 
     def interrupted(*asked: object) -> object:
-        monkeypatch.setattr(local.select, "select", honest)
+        monkeypatch.setattr(select, "select", honest)
         signal.raise_signal(signal.SIGUSR1)
         return honest(*asked)  # type: ignore[arg-type]  # passed on as it is
 
-    monkeypatch.setattr(local.select, "select", interrupted)
+    monkeypatch.setattr(select, "select", interrupted)
     try:
         assert stop.wait(10)
     finally:
