@@ -262,7 +262,8 @@ class Checker:
         offsets = self._tables.offsets
         # The half queue's first: as long as only that one counts, op messages are read that say nothing new.
         for topic, offset in ((TRANS_HALF_TOPIC, halves), (TRANS_OP_HALF_TOPIC, ops)):
-            if offset > offsets.query(GROUP, topic, 0):
+            # Where there is no transaction, there is nothing to note.
+            if offset > max(offsets.query(GROUP, topic, 0), 0):
                 try:
                     end = self._store.max_offset(topic, 0)
                     offsets.commit(GROUP, topic, 0, offset, end, ADMINISTRATOR)

@@ -42,8 +42,8 @@ def _queue_count(namesrv: str, topic: str) -> int:
 
 
 def send(namesrv: str, messages: Iterable[Message], *, queue: int | None = None, broker: str = "broker-a") -> None:
-    """Send messages one by one: to one queue, or spread over all."""
-    with sync.Producer("fillers", namesrv, send_timeout=20.0) as producer:
+    """Send messages one by one: to one queue, or spread over all; each time, also what has the key of another."""
+    with sync.Producer("fillers", namesrv, send_timeout=20.0, idempotent=False) as producer:
         for message in messages:
             target = None if queue is None else MessageQueue(message.topic, broker, queue)
             producer.send(message, queue=target)
