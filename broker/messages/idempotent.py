@@ -150,13 +150,16 @@ class IdempotentSends:
         *,
         wait: bool,
         until: float,
+        append: Callable[..., None] | None = None,
     ) -> None:
         """Store a record, unless one of this topic and key is stored already or on its way: then `done` is told of it.
 
-        `topic` and `queue_id`: where it goes in the end, and what the answer says.
+        `topic` and `queue_id`: where it goes in the end, and what the answer says. `append`: who stores it, in place of
+        the replication.
         """
+        append = self._replication.append if append is None else append
         if not uniq_key:
-            self._replication.append(record, done, wait=wait, until=until)
+            append(record, done, wait=wait, until=until)
             return
         name = (topic, uniq_key)
         if self._parked(name, done):
@@ -166,7 +169,7 @@ class IdempotentSends:
             self._confirm(first, first, _result(first), done, wait)
             return
         self._flying[name] = _Flying(queue_id)
-        self._replication.append(record, partial(self._ended, name, done), wait=wait, until=until)
+        append(record, partial(self._ended, name, done), wait=wait, until=until)
 
     def append_batch(
         self, topic: str, queue_id: int, records: Sequence[PendingRecord], done: Answer, *, wait: bool, until: float

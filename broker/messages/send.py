@@ -63,7 +63,7 @@ class SendHandlers:
         self._prepare = replication.append if prepare is None else prepare
         self._append_batch = replication.append_batch
         self._new_uniq_key = new_uniq_key
-        self._answers = answers
+        self._answers, self._answer, self._answer_once = answers, answers.stored, answers.stored_once
         self.answers = answers.counts
         """How often a send was answered with each code."""
         self._held = HeldRequests()
@@ -161,7 +161,7 @@ class SendHandlers:
             checks.check_size(len(body), len(properties))
 
         sys_flag = header.sysFlag
-        once = (sys_flag | self._all) & self._asks if level != PREPARED else 0
+        once = (sys_flag | self._all) & self._asks
         if sys_flag & ~CLIENT_SYS_FLAGS:
             sys_flag = check_sys_flag(sys_flag, transaction=level == PREPARED or bool(header.reconsumeTimes))
         record = PendingRecord(
@@ -177,14 +177,15 @@ class SendHandlers:
             properties,
         )
         append = self._append
-        answers = self._answers
-        done = partial(answers.stored_once if once else answers.stored, connection, request, queue_id, uniq_key)
+        done = partial(self._answer_once if once else self._answer, connection, request, queue_id, uniq_key)
         if level or out_ms:
             record, done, append = self._unusual(record, level, out_ms, done)
         if (raw := request.raw_header) is None or len(raw) > len(text) + HEADER_BYTES_FREE:
             done = self._held.hold(request.header_bytes - len(text), done)
         if once and self._idempotent is not None:
-            self._idempotent.append(topic, uniq_key, queue_id, record, done, wait=waits, until=request.until)
+            self._idempotent.append(
+                topic, uniq_key, queue_id, record, done, wait=waits, until=request.until, append=append
+            )
         elif request.until:
             append(record, done, wait=waits, until=request.until)
         else:

@@ -365,5 +365,4 @@ def _prepare(out: Outgoing, half: HalfMessage) -> None:
             f"the properties take {size} bytes with those of a half message, {PROPERTIES_BYTES_MAX} at most: "
             f"put data in the body"
         )
-    # Of halves brokers tell no repetition: the one that nobody ends is asked about.
-    out.sys_flag = out.sys_flag & ~MessageSysFlag.IDEMPOTENT | MessageSysFlag.TRANSACTION_PREPARED
+    out.sys_flag |= MessageSysFlag.TRANSACTION_PREPARED

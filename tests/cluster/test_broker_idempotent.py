@@ -12,9 +12,10 @@ import pytest
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from remoting.client import RemotingClient
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import MessageSysFlag, RequestCode, ResponseCode
 from remoting.command import ROCKETMQ, Command
-from remoting.headers.registry import GetMaxOffsetRequestHeader
+from remoting.headers.registry import EndTransactionRequestHeader, GetMaxOffsetRequestHeader
+from remoting.topics import TRANS_HALF_TOPIC
 from runtime.config import ConfigError
 from tests.cluster.broker_peer import ask, messages, pull_header, running
 from tests.parts.idempotent_sends import Told, batch_once, once, sent, told
@@ -62,6 +63,33 @@ async def test_sends_of_one_moment_become_one_record(tmp_path: Path, client: Rem
         ])  # fmt: skip
         assert len(set(answers)) == 1
         assert sum([await _max_offset(client, broker, queue_id) for queue_id in range(4)]) == 2
+
+
+async def test_a_repeated_half_message_is_one_transaction(tmp_path: Path, client: RemotingClient) -> None:
+    """Nobody would end the second one: its producer would be asked, and commit what it committed already."""
+
+    def half() -> Command:
+        return once("H", queue_id=2, properties="TRAN_MSG\x01true\x02PGROUP\x01P\x02")
+
+    async with running(tmp_path, {"listenPort": "0"}) as broker:
+        at = broker.address
+        answers = await asyncio.gather(*[sent(client, at, half()) for _ in range(5)])
+        answers.append(await sent(client, at, half()))
+        assert set(answers) == {answers[0]}
+        assert (answers[0].code, answers[0].queue_id, answers[0].transaction_id) == (0, 2, "H")
+        header = EndTransactionRequestHeader(
+            topic="T",
+            producerGroup="P",
+            tranStateTableOffset=answers[0].queue_offset,
+            commitLogOffset=int(answers[0].msg_id[-16:], 16),
+            commitOrRollback=int(MessageSysFlag.TRANSACTION_COMMIT),
+            msgId="H",
+            transactionId="H",
+        )
+        assert (await ask(client, broker, RequestCode.END_TRANSACTION, header)).code == 0
+        assert await sent(client, at, half()) == answers[0]
+        assert await stored(client, broker, TRANS_HALF_TOPIC) == ["H"]
+        assert await _max_offset(client, broker, 2) == 1
 
 
 async def _max_offset(client: RemotingClient, broker: Broker, queue_id: int) -> int:
