@@ -104,11 +104,15 @@ class FloorFile:
             return wait
         # Retracted meanwhile: lower() comes and decides.
         if self._lacks == self.epoch:
-            assert self._mark is not None, "what is lacked is a mark"
-            at = self._write(self._mark)
-            self._disk.send_off(self._fd, at, _SECTOR_BYTES)
-            self._sent_off = at
+            self._send_off()
         return None
+
+    def _send_off(self) -> None:
+        """Write the mark, and let it begin its way to the device."""
+        assert self._mark is not None, "what is lacked is a mark"
+        at = self._write(self._mark)
+        self._disk.send_off(self._fd, at, _SECTOR_BYTES)
+        self._sent_off = at
 
     def hand_over(self) -> None:
         """Let the next fdatasync, of whatever file, make the floor durable. Raises OSError."""
@@ -132,8 +136,8 @@ class FloorFile:
                 self._write(mark)
                 self._disk.fdatasync(self._fd)
             elif self._lacks is not None:
-                # It stands in front of the cut: as good as before.
-                self._lacks = self.epoch
+                # It stands in front of the cut, and nobody else comes for what was retracted.
+                self._send_off()
 
     def sync(self) -> None:
         """Make the floor durable now: nothing more is to be synced that would take it along. Raises OSError."""
