@@ -198,7 +198,7 @@ class IdempotentSends:
         self._replication.append_batch(records, partial(self._ended, name, done), wait=wait, until=until)
 
     def _parked(self, name: tuple[str, str], done: Answer) -> bool:
-        """Have a send wait for one that is on its way; False when there is none. Raises CommandError (SYSTEM_BUSY)."""
+        """Have a send wait for one that is on its way, or refuse it (SYSTEM_BUSY); False when there is none."""
         flying = self._flying.get(name)
         if flying is None:
             return False

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from broker.messages.delayed_record import waiting
 from broker.messages.send_answers import Elsewhere
-from broker.messages.send_checks import MessageChecks, check_sys_flag
+from broker.messages.send_checks import MessageChecks, check_sys_flag, wait_seconds_max, waited_too_long
 from broker.replication import Replication
 from broker.settings.config import LiveConfig
 from remoting.address import format_address
@@ -156,12 +156,8 @@ class ReplyHandlers:
     ) -> tuple[PendingRecord, bool]:
         """Return what is to be stored, and whether its sender waits for the disk; raises CommandError."""
         checks, config = self._checks, self._live.broker
-        if config.brokerFastFailureEnable and request.waited > config.waitTimeMillsInSendQueue / 1000:
-            raise CommandError(
-                ResponseCode.SYSTEM_BUSY,
-                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
-                f"{request.waited * 1000:.0f}ms",
-            )
+        if request.waited > wait_seconds_max(config):
+            raise waited_too_long(connection, request)
         target = checks.target(header, connection)
         queue_id = checks.queue(target, header.queueId)
         text, waits, level, out_ms = checks.properties(header.properties or "")

@@ -21,6 +21,8 @@ from broker.messages.send_checks import (
     check_sys_flag,
     special,
     too_long,
+    wait_seconds_max,
+    waited_too_long,
 )
 from broker.messages.timed_record import recall_handle
 from broker.replication import Replication
@@ -40,7 +42,6 @@ _UNIQ_KEY_LENGTH = len(_UNIQ_KEY)
 Append = Callable[..., None]
 # Messages in one batch; at 4 MiB of body a batch of messages with any content has fewer.
 BATCH_MESSAGES_MAX = 65_536
-_FOREVER = float("inf")
 
 
 class SendHandlers:
@@ -73,7 +74,7 @@ class SendHandlers:
         self._config: BrokerConfig | None = None
         self._suffix = ""
         self._body_bytes_max = 0
-        self._wait_seconds_max = _FOREVER
+        self._wait_seconds_max = 0.0
         self._reload()
 
     def table(self) -> dict[int, Handler]:
@@ -125,7 +126,7 @@ class SendHandlers:
         if self._live.broker is not self._config:
             self._reload()
         if request.waited > self._wait_seconds_max:
-            raise _waited_too_long(connection, request)
+            raise waited_too_long(connection, request)
         checks = self._checks
         target = checks.target(header, connection)
         queue_id = header.queueId
@@ -209,7 +210,7 @@ class SendHandlers:
         if self._live.broker is not self._config:
             self._reload()
         if request.waited > self._wait_seconds_max:
-            raise _waited_too_long(connection, request)
+            raise waited_too_long(connection, request)
         target = self._checks.target(header, connection)
         if target.retry_group is not None:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
@@ -274,13 +275,4 @@ class SendHandlers:
             f"MSG_REGION\x01{config.regionId}\x02TRACE_ON\x01{traced}\x02CLUSTER\x01{config.brokerClusterName}\x02"
         )
         self._body_bytes_max = self._live.store.maxMessageSize
-        self._wait_seconds_max = config.waitTimeMillsInSendQueue / 1000 if config.brokerFastFailureEnable else _FOREVER
-
-
-def _waited_too_long(connection: Connection, request: Command) -> CommandError:
-    """Return the refusal of a send whose turn came so late that its client gives it up: RocketMQ's words."""
-    return CommandError(
-        ResponseCode.SYSTEM_BUSY,
-        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
-        f"{request.waited * 1000:.0f}ms, size of queue: {connection.unserved} bytes",
-    )
+        self._wait_seconds_max = wait_seconds_max(config)

@@ -14,6 +14,7 @@ from broker.settings.config import BrokerConfig, LiveConfig
 from remoting import topics as names
 from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
 from remoting.codes import TRANSACTION_MASK, MessageSysFlag, Perm, ResponseCode
+from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.headers.registry import SendMessageRequestHeader
 from remoting.properties import (
@@ -29,6 +30,7 @@ from remoting.properties import (
     decode_properties,
     encode_properties,
 )
+from remoting.server import Connection
 from runtime.clock import Clock
 from store.log.dispatch import parse_delay_levels
 from store.types import PendingRecord, PutStatus
@@ -38,6 +40,7 @@ REMEMBERED_MAX = 100_000
 DLQ_QUEUES = 1
 # In the place of a delay level, of a prepared message.
 PREPARED = -1
+_FOREVER = float("inf")
 # The bit of topicSysFlag that says that a topic belongs to a unit.
 UNIT_TOPIC = 1
 # Bits of sysFlag that a producer decides: compression and its codec, several tags. The others are the store's.
@@ -291,6 +294,20 @@ class MessageChecks:
         if config is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
         return config
+
+
+def wait_seconds_max(config: BrokerConfig) -> float:
+    """Return for how long a send may have waited for its turn (seconds) when it is still served."""
+    return config.waitTimeMillsInSendQueue / 1000 if config.brokerFastFailureEnable else _FOREVER
+
+
+def waited_too_long(connection: Connection, request: Command) -> CommandError:
+    """Return the refusal of a send whose turn came so late that its client gives it up: RocketMQ's words."""
+    return CommandError(
+        ResponseCode.SYSTEM_BUSY,
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+        f"{request.waited * 1000:.0f}ms, size of queue: {connection.unserved} bytes",
+    )
 
 
 def check_sys_flag(sys_flag: int, *, transaction: bool = False) -> int:

@@ -39,9 +39,9 @@ ROLL_MS = "TIMER_ROLL_MS"
 ROLL_WINDOW_MS = 172_800_000
 ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 DEQUEUE_MS = "TIMER_DEQUEUE_MS"
-# Java's long.
 # However soon files expire: a message is not stored anew all the time.
 WINDOW_MS_MIN = 60_000
+# Java's long.
 _LONG_MAX = 2**63 - 1
 _HANDLE_BYTES_MAX = 4096
 _HANDLE_BAD = "recall handle is invalid"

@@ -121,7 +121,7 @@ class Seen:
 
 
 async def send_timers(seen: Seen, producer: Producer, rng: random.Random) -> None:
-    """Send all timers, again where a send failed: an unknown outcome must not leave a second one."""
+    """Send all timers, each due at a moment of its own."""
 
     async def one(number: int) -> None:
         due = int(time.time() * 1000 + 1000 * rng.uniform(*DELAY_S))
