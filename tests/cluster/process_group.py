@@ -1,9 +1,10 @@
 """A Raft group of three real processes that are stopped, killed and started again by hand, and what they say."""
 
+import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,13 @@ def until(what: str, true: Callable[[], bool], within: float = 30.0) -> None:
 def status(member: ServerProcess) -> dict[str, Any]:
     """Return what a member says of its group, nothing when it does not answer."""
     return member.state("/v1/raft") or {}
+
+
+async def leader_of(members: Sequence[ServerProcess], within: float = 30.0) -> ServerProcess:
+    """Wait until one of the members leads; returns it."""
+    async with asyncio.timeout(within):
+        while True:
+            for member in members:
+                if (await asyncio.to_thread(status, member)).get("leads"):
+                    return member
+            await asyncio.sleep(0.05)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from broker.server import Broker
@@ -127,3 +127,15 @@ class RaftCluster:
         """Stop everything."""
         await asyncio.gather(*(broker.close() for broker in self.brokers.values()))
         await self.name_server.close()
+
+
+@contextlib.asynccontextmanager
+async def led_cluster(folder: Path) -> AsyncIterator[RaftCluster]:
+    """Run a group that has a leader; it is closed in the end, whatever came of its start."""
+    running = RaftCluster(folder)
+    try:
+        await running.start()
+        await running.leader()
+        yield running
+    finally:
+        await running.close()

@@ -14,6 +14,7 @@ from client.message import ConsumeFrom, Message
 from client.produce.producer import Producer
 from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
+from tests.cluster.process_group import leader_of
 from tests.cluster.small_files import SMALL_FILES
 
 TOPIC = "batches"
@@ -68,16 +69,6 @@ def whole(bodies: list[bytes]) -> dict[int, int]:
         assert parts == tuple(range(PARTS))
         found[numbers[0]] += 1
     return dict(found)
-
-
-async def leader_of(members: list[ServerProcess]) -> ServerProcess:
-    async with asyncio.timeout(30):
-        while True:
-            for member in members:
-                state = await asyncio.to_thread(member.state, "/v1/raft")
-                if state is not None and state["leads"]:
-                    return member
-            await asyncio.sleep(0.05)
 
 
 async def test_batches_are_whole_though_leaders_are_killed(tmp_path: Path) -> None:

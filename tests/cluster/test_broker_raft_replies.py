@@ -21,7 +21,8 @@ from remoting.command import Command
 from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.message import MessageExt
 from remoting.properties import encode_properties
-from tests.cluster.raft_cluster import RaftCluster
+from tests.cluster.process_group import leader_of
+from tests.cluster.raft_cluster import RaftCluster, led_cluster
 from tests.cluster.small_files import SMALL_FILES
 from tests.cluster.test_client_producer import everything
 
@@ -30,13 +31,8 @@ REPLIES = "DefaultCluster_REPLY_TOPIC"
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[RaftCluster]:
-    running = RaftCluster(tmp_path)
-    try:
-        await running.start()
-        await running.leader()
+    async with led_cluster(tmp_path) as running:
         yield running
-    finally:
-        await running.close()
 
 
 class Stale:
@@ -188,7 +184,7 @@ async def _ask_while_killing(namesrv: ServerProcess, members: list[ServerProcess
             assert await ask(producer, 0)
             for kill in range(2):
                 asked = [asyncio.create_task(ask(producer, 1000 * kill + number)) for number in range(1, 40)]
-                leading = await _leader(members)
+                leading = await leader_of(members, 20.0)
                 leading.kill()
                 await asyncio.gather(*asked)
                 await asyncio.to_thread(leading.start)
@@ -197,13 +193,3 @@ async def _ask_while_killing(namesrv: ServerProcess, members: list[ServerProcess
                         pass
             assert not producer.instance.replies
     assert await everything(namesrv.address, REPLIES, 3)
-
-
-async def _leader(members: list[ServerProcess]) -> ServerProcess:
-    async with asyncio.timeout(20):
-        while True:
-            for member in members:
-                state = await asyncio.to_thread(member.state, "/v1/raft")
-                if state is not None and state["leads"]:
-                    return member
-            await asyncio.sleep(0.05)

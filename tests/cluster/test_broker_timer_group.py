@@ -15,19 +15,15 @@ from remoting.headers.registry import RecallMessageRequestHeader
 from tests.cluster.broker_peer import v2
 from tests.cluster.process_group import process_group, status, until
 from tests.cluster.raft_cluster import FAST, read_all
+from tests.cluster.small_files import SMALL_FILES
 from tests.cluster.test_client_producer import everything
 
 SETTINGS = {
     **FAST,
+    **SMALL_FILES,
     "timerPrecisionMs": "100",
     "recallMessageEnable": "true",
     "mappedFileSizeCommitLog": 4 << 20,
-    "mappedFileSizeConsumeQueue": 20_000,
-    "maxHashSlotNum": 1000,
-    "maxIndexNum": 4000,
-    "diskMaxUsedSpaceRatio": 97,
-    "diskSpaceCleanForciblyRatio": 98,
-    "diskSpaceWarningLevelRatio": 99,
 }
 COUNT = 120
 

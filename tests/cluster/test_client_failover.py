@@ -23,18 +23,13 @@ from remoting.headers.registry import (
 )
 from remoting.message import MessageExt
 from remoting.record import decode_records
-from tests.cluster.raft_cluster import RaftCluster
+from tests.cluster.raft_cluster import RaftCluster, led_cluster
 
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[RaftCluster]:
-    running = RaftCluster(tmp_path)
-    try:
-        await running.start()
-        await running.leader()
+    async with led_cluster(tmp_path) as running:
         yield running
-    finally:
-        await running.close()
 
 
 class Stale:

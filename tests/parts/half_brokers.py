@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Self
 
 from remoting.bodies.registry import BrokerData, HeartbeatData, QueueData, TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
@@ -131,12 +132,17 @@ class HalfSite:
         self.known: set[str] = {"Orders", "TBW102"}
         self._server = RemotingServer({RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route}, name="name server")
 
-    async def start(self) -> None:
-        for broker in self.brokers:
-            await broker.start()
-        await self._server.start("127.0.0.1", 0)
+    async def __aenter__(self) -> Self:
+        try:
+            for broker in self.brokers:
+                await broker.start()
+            await self._server.start("127.0.0.1", 0)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
 
-    async def close(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for broker in self.brokers:
             await broker.kill()
         await self._server.close()

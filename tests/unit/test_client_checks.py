@@ -32,12 +32,8 @@ FRAMES = Path(__file__).parents[1] / "golden" / "data" / "transactions-timers.js
 
 @pytest.fixture
 async def site() -> AsyncIterator[HalfSite]:
-    made = HalfSite()
-    try:
-        await made.start()
+    async with HalfSite() as made:
         yield made
-    finally:
-        await made.close()
 
 
 def producer(site: HalfSite, on_check: Any, **options: Any) -> TransactionProducer:

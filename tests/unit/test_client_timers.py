@@ -121,12 +121,8 @@ def test_whatever_is_handed_in_is_a_handle_or_refused(value: Any) -> None:
 
 @pytest.fixture
 async def site() -> AsyncIterator[HalfSite]:
-    made = HalfSite()
-    try:
-        await made.start()
+    async with HalfSite() as made:
         yield made
-    finally:
-        await made.close()
 
 
 async def test_a_send_tells_the_handle_and_a_recall_takes_it_to_the_broker_that_keeps_the_message(

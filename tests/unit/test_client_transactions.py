@@ -29,12 +29,8 @@ def never(message: MessageExt) -> TransactionState:
 
 @pytest.fixture
 async def site() -> AsyncIterator[HalfSite]:
-    made = HalfSite()
-    try:
-        await made.start()
+    async with HalfSite() as made:
         yield made
-    finally:
-        await made.close()
 
 
 def producer(site: HalfSite, **options: Any) -> TransactionProducer:

@@ -43,12 +43,8 @@ def test_what_is_no_time_ends_the_command(delay: str, moment: str, capsys: pytes
 
 @pytest.fixture
 async def site() -> AsyncIterator[HalfSite]:
-    made = HalfSite()
-    try:
-        await made.start()
+    async with HalfSite() as made:
         yield made
-    finally:
-        await made.close()
 
 
 async def typed(site: HalfSite, *arguments: str) -> Result:

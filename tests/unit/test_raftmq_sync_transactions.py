@@ -20,12 +20,8 @@ ORDER = Message("Orders", b"an order")
 
 @pytest.fixture
 async def site() -> AsyncIterator[HalfSite]:
-    made = HalfSite()
-    try:
-        await made.start()
+    async with HalfSite() as made:
         yield made
-    finally:
-        await made.close()
 
 
 def commits(_message: MessageExt) -> TransactionState:
