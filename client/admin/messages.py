@@ -145,5 +145,6 @@ def _page(queue: MessageQueue, offset: int, count: int = PAGE) -> PullRequest:
     )
 
 
-def _age(message: MessageExt) -> tuple[int, str, int, int]:
-    return message.store_timestamp, message.broker_name, message.queue_id, message.queue_offset
+def _age(message: MessageExt) -> tuple[int, str, int]:
+    # Of one broker's many may be stored within a millisecond: their order is that of its log, whatever their queues.
+    return message.store_timestamp, message.broker_name, message.physical_offset

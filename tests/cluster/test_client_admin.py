@@ -217,3 +217,15 @@ async def test_a_closed_client_says_so(cluster: Cluster) -> None:
     admin = AdminClient(cluster.namesrv)
     with pytest.raises(ClientClosed):
         await admin.topics()
+
+
+async def test_what_one_broker_stored_within_a_millisecond_is_listed_as_it_stored_it(cluster: Cluster) -> None:
+    async with Producer("makers", cluster.namesrv) as producer, AdminClient(cluster.namesrv) as admin:
+        await admin.create_topic("Moments", read_queues=2, write_queues=2)
+        zero, one = await producer.queues("Moments")
+        # One write of the client, so one turn of the broker.
+        await asyncio.gather(*[
+            producer.send(Message("Moments", b"%d" % number), queue=zero if number % 2 else one) for number in range(40)
+        ])  # fmt: skip
+        listed = await admin.messages_by_time("Moments")
+    assert [int(message.body) for message in listed] == list(range(40))
