@@ -129,7 +129,7 @@ class MessageAdmin(AdminBase):
                     continue
                 raise
             found += decode_messages(answer.body, name)
-        return sorted((m for m in found if m.topic == topic), key=lambda message: message.store_timestamp)
+        return sorted((message for message in found if message.topic == topic), key=_age)
 
 
 def _page(queue: MessageQueue, offset: int, count: int = PAGE) -> PullRequest:

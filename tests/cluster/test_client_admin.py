@@ -225,7 +225,12 @@ async def test_what_one_broker_stored_within_a_millisecond_is_listed_as_it_store
         zero, one = await producer.queues("Moments")
         # One write of the client, so one turn of the broker.
         await asyncio.gather(*[
-            producer.send(Message("Moments", b"%d" % number), queue=zero if number % 2 else one) for number in range(40)
+            producer.send(Message("Moments", b"%d" % number, keys="k"), queue=zero if number % 2 else one)
+            for number in range(40)
         ])  # fmt: skip
         listed = await admin.messages_by_time("Moments")
+        async with asyncio.timeout(20):
+            while len(by_key := await admin.messages_by_key("Moments", "k")) < 40:
+                await asyncio.sleep(0.01)
     assert [int(message.body) for message in listed] == list(range(40))
+    assert [int(message.body) for message in by_key] == list(range(40))
