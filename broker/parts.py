@@ -55,6 +55,7 @@ from remoting.server import Connection, Handler, RemotingServer
 from runtime.gaps import LoopGaps
 from runtime.late import late
 from runtime.metrics import Metrics
+from runtime.tls import outgoing_tls
 from store.log.dispatch import parse_delay_levels
 from store.messagestore import MessageStore
 from store.types import Dispatched
@@ -97,7 +98,7 @@ class Parts:
         self.clients = ClientTable(
             clock, later=loop.call_soon, notifies=self._wants_notice, on_leave=self.locks.release
         )
-        self._client = RemotingClient(on_close=self._connection_lost, name="broker's client")
+        self._client = RemotingClient(on_close=self._connection_lost, name="broker's client", tls=outgoing_tls(config))
         exits.push_async_callback(self._client.close)
         self.registration = Registration(live, role, self.topics, self._client, context.address, mode.heard)
         if mode.adopts:

@@ -42,6 +42,7 @@ from runtime.http import HttpFace
 from runtime.late import late
 from runtime.listening import exposed, named_address
 from runtime.tasks import Tasks
+from runtime.tls import http_tls, server_tls, tls_warnings
 from store.config import StoreConfig
 from store.events import Payloads, StoreEvents
 from store.messagestore import MessageStore
@@ -182,7 +183,7 @@ class Broker:
         mode = self._mode
         self._parts.upkeep.start(self._tasks, self.persist, mode.clean, mode.seeks, lambda: without_room(mode.meta))
         _log.info("broker %s serves at %s", config.name(), self.address)
-        for words in (exposed(config.bindAddress), *listening_warnings(config)):
+        for words in (exposed(config.bindAddress), *listening_warnings(config), *tls_warnings(config)):
             if words is not None:
                 _log.warning("%s", words)
 
@@ -213,6 +214,7 @@ class Broker:
         vip = config.vipPortEnable and config.listenPort + VIP_OFFSET > 0
         idle = float(config.serverChannelMaxIdleTimeSeconds)
         limits = server_limits(idle, 2 if vip else 1, config.connectionsPerAddressMax)
+        self._tls = server_tls(config)
         with named_address("listenPort", config.bindAddress, self.port):
             await self._serve("broker", self._parts.handlers, limits, config.bindAddress, self.port)
         if vip:
@@ -232,7 +234,7 @@ class Broker:
             self._exit.push_async_callback(face.close)
             wanted = config.httpPort or (config.listenPort + HTTP_OFFSET if config.listenPort else 0)
             with named_address("httpPort", config.httpBindAddress, wanted):
-                await face.start(config.httpBindAddress, wanted)
+                await face.start(config.httpBindAddress, wanted, http_tls(config, config.httpBindAddress))
             self.http_port = face.port
 
     async def _serve(self, name: str, table: dict[int, Handler], limits: ServerLimits, host: str, port: int) -> None:
@@ -244,6 +246,7 @@ class Broker:
             on_close=parts.closed,
             on_unsupported=parts.missing.asked,
             congested=self._mode.congested,
+            tls=self._tls,
         )
         self._servers.append(server)
         self._exit.push_async_callback(server.close)

@@ -23,11 +23,13 @@ from client.replies import Replies
 from client.retry import until_true
 from client.routes import MASTER_ID, Routes, TopicRoute
 from client.serverrequests import ConsumerMember, ServerRequests, TransactionChecker
+from client.tls import tls_of
 from remoting.bodies.registry import HeartbeatData, ProducerData
 from remoting.client import ClientLimits, RemotingClient
 from remoting.errors import RemotingError
 from remoting.topics import REPLY_TOPIC_SUFFIX
 from runtime.tasks import Tasks
+from runtime.tls import ClientTls
 
 _log = logging.getLogger(__name__)
 
@@ -59,13 +61,16 @@ class ClientInstance:
         namesrv: str | Sequence[str],
         *,
         instance_name: str | None = None,
+        tls: bool | ClientTls | None = None,
         in_flight_max: int = IN_FLIGHT_MAX,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
     ) -> None:
         """`instance_name` must differ among the clients of a group on one host; by default it does.
 
         `in_flight_max` and `in_flight_bytes_max` bound what all producers of this instance have unanswered together.
+        `tls`: see client/tls.py.
         """
+        self._tls = tls_of(tls)
         self._addresses = parse_addresses(namesrv)
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, int] = {}
@@ -104,6 +109,7 @@ class ClientInstance:
             ServerRequests(self._consumers, self.checkers).table() | self.replies.table(),
             limits=self._limits(),
             on_close=self._connection_lost,
+            tls=self._tls,
         )
         self.nameservers = NameServers(self.remoting, self._addresses)
         self.api = BrokerApi(self.remoting, self.nameservers, self._passed_on)

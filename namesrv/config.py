@@ -5,24 +5,33 @@ namesrv/foreign_keys.py: they are accepted without effect, or refused at start w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from namesrv.foreign_keys import KEYS
 from remoting.admission import check_networks
-from runtime.config import ConfigError, build_config, config_values, format_properties, load_properties, replace_config
+from runtime.config import (
+    ConfigError,
+    build_config,
+    config_values,
+    format_properties,
+    key_of,
+    load_properties,
+    replace_config,
+)
 from runtime.durable import replace_file
+from runtime.tls import TlsKeys, check_tls
 
 # Keys that no request may change, whatever configBlackList says.
 NEVER_REMOTELY = frozenset(
     {"adminAllowFrom", "bindAddress", "kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"}
-)
+) | frozenset(key_of(field) for field in fields(TlsKeys))
 
 HTTP_PORT_DISTANCE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class NamesrvConfig:
+class NamesrvConfig(TlsKeys):
     """Keys of RocketMQ's NamesrvConfig and NettyServerConfig that are honoured."""
 
     # Where.
@@ -82,6 +91,7 @@ class NamesrvConfig:
         ):
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
+        check_tls(self)
         try:
             check_networks(self.adminAllowFrom)
         except ValueError as error:

@@ -19,6 +19,7 @@ from runtime.listening import exposed, named_address
 from runtime.loop import run, stop_event
 from runtime.metrics import Metrics
 from runtime.tasks import Tasks
+from runtime.tls import http_tls, server_tls, tls_warnings
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +70,9 @@ class NameServer:
         config = self._config.now
         idle = float(config.serverChannelMaxIdleTimeSeconds)
         limits = server_limits(idle, per_address=config.connectionsPerAddressMax)
-        self._server = RemotingServer(self._handlers, name="namesrv", limits=limits, on_close=self._closed)
+        self._server = RemotingServer(
+            self._handlers, name="namesrv", limits=limits, on_close=self._closed, tls=server_tls(config)
+        )
         try:
             with named_address("listenPort", config.bindAddress, config.listenPort):
                 await self._server.start(config.bindAddress, config.listenPort)
@@ -109,7 +112,7 @@ class NameServer:
         )
         port = config.http_port(self.port)
         with named_address("httpPort", config.httpBindAddress, port):
-            await self._http.start(config.httpBindAddress, port)
+            await self._http.start(config.httpBindAddress, port, http_tls(config, config.httpBindAddress))
         self.http_port = self._http.port
 
     def _not_ready(self) -> str | None:
@@ -141,6 +144,8 @@ async def _serve(config: NamesrvConfig) -> None:
         _log.info("only this machine reaches bindAddress=%s: set another one where others are to", config.bindAddress)
     else:
         _log.warning("%s", why)
+    for words in tls_warnings(config):
+        _log.warning("%s", words)
     try:
         await stop.wait()
         _log.info("NameServer stops")

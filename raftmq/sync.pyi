@@ -39,6 +39,7 @@ from remoting.bodies.registry import (
     TopicStatsTable,
 )
 from remoting.message import MessageExt
+from runtime.tls import ClientTls
 
 class Producer:
     def __init__(
@@ -61,6 +62,7 @@ class Producer:
         hooks: Sequence[SendHook] = ...,
         in_flight_max: int = ...,
         in_flight_bytes_max: int = ...,
+        tls: bool | ClientTls | None = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
     ) -> None: ...
@@ -198,6 +200,7 @@ class PushConsumer:
         offset_dir: Path | None = ...,
         trace: bool | str = ...,
         hooks: Sequence[ConsumeHook] = ...,
+        tls: bool | ClientTls | None = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
     ) -> None: ...
@@ -231,6 +234,7 @@ class LitePullConsumer:
         auto_commit: bool = ...,
         limits: FetchLimits | None = ...,
         strategy: Strategy = ...,
+        tls: bool | ClientTls | None = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
     ) -> None: ...
@@ -345,7 +349,9 @@ class AdminClient:
     def raft_leader(self, group: str) -> str: ...
     def transactions(self, address: str) -> dict[str, Any]: ...
     def check_transaction(self, half_id: str, address: str, topic: str | None = ...) -> None: ...
-    def __init__(self, namesrv: str | Sequence[str] = ..., *, timeout: float = ...) -> None: ...
+    def __init__(
+        self, namesrv: str | Sequence[str] = ..., *, timeout: float = ..., tls: bool | ClientTls | None = ...
+    ) -> None: ...
     def cluster_info(self) -> ClusterInfo: ...
     def brokers(self, cluster: str | None = ...) -> list[BrokerEntry]: ...
     def masters(self, cluster: str | None = ..., address: str | None = ...) -> list[str]: ...

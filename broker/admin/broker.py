@@ -20,7 +20,8 @@ from remoting.errors import CommandError
 from remoting.headers.registry import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
 from remoting.server import Connection, Handler
 from runtime.clock import Clock
-from runtime.config import ConfigError, format_properties, parse_properties
+from runtime.config import ConfigError, format_properties, key_of, parse_properties
+from runtime.tls import TlsKeys
 from store.messagestore import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ FORCE = "force"
 _FORBIDDEN = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 # Keys that say who the broker is, where its files are and where it listens, what it promises of a message it has taken,
 # and what its group trusts: whoever may stop and start it may change them, by hand.
-_BY_HAND = frozenset(field.name for field in fields(RaftKeys)) | frozenset(
+_BY_HAND = frozenset(key_of(field) for keys in (RaftKeys, TlsKeys) for field in fields(keys)) | frozenset(
     {
         "adminAllowFrom",
         "bindAddress",

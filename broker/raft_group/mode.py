@@ -26,6 +26,7 @@ from remoting.server import Connection, Handler
 from runtime.clock import SteadyClock
 from runtime.figures import Figure
 from runtime.late import late
+from runtime.tls import outgoing_tls
 from store.messagestore import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ class MemberMode(Mode):
         self.clean: Clean = late(lambda: self.group.retention.clean)
         self.delete_queues = self.group.delete_queues
         self._group_meta = self.group.meta
-        self._client = RemotingClient(limits=CLIENT_LIMITS, name="broker's forwarder")
+        self._client = RemotingClient(limits=CLIENT_LIMITS, name="broker's forwarder", tls=outgoing_tls(live.broker))
         self._clients: ClientTable
         self._forwarder = Forwarder(
             self.role,

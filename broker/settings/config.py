@@ -19,6 +19,7 @@ from broker.settings.raft_keys import RaftKeys, check_group
 from remoting.admission import check_networks
 from remoting.codes import Perm
 from runtime.config import ConfigError, build_config, config_values, replace_config
+from runtime.tls import TlsKeys, check_tls
 from store.config import SYNC_FLUSH, StoreConfig
 
 # How RocketMQ clamps registerNameServerPeriod, in milliseconds.
@@ -33,7 +34,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys):
+class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys):
     """Keys of RocketMQ's BrokerConfig and NettyServerConfig that are honoured; times are in milliseconds."""
 
     # Who and where.
@@ -131,6 +132,7 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys):
         else:
             check_classic(self, self.brokerId)
         check_idempotent(self)
+        check_tls(self)
         for key in _POSITIVE:
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")

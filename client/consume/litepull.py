@@ -20,6 +20,7 @@ from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, Consum
 from remoting.message import MessageExt
 from remoting.topics import check_group
 from runtime.tasks import Tasks
+from runtime.tls import ClientTls
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class LitePullConsumer(Lifecycle):
         auto_commit: bool = True,
         limits: FetchLimits | None = None,
         strategy: Strategy = average,
+        tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
     ) -> None:
@@ -57,7 +59,7 @@ class LitePullConsumer(Lifecycle):
         if wrong is not None:
             raise ConsumeError(wrong)
         self.group = group
-        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name)
+        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name, tls=tls)
         self._from_where = from_where
         self._timestamp_ms = timestamp_ms
         self._auto_commit = auto_commit

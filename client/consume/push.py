@@ -31,6 +31,7 @@ from remoting.message import MessageExt
 from remoting.msgid import UniqKeys
 from remoting.topics import check_group, retry_topic
 from runtime.tasks import Tasks
+from runtime.tls import ClientTls
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class PushConsumer(Lifecycle):
         offset_dir: Path | None = None,
         trace: bool | str = False,
         hooks: Sequence[ConsumeHook] = (),
+        tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
     ) -> None:
@@ -85,7 +87,7 @@ class PushConsumer(Lifecycle):
         if wrong is not None:
             raise ConsumeError(wrong)
         self.group = group
-        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name)
+        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name, tls=tls)
         self._from_where = from_where
         self._timestamp_ms = timestamp_ms
         self._model = model

@@ -9,6 +9,7 @@ from broker.settings.config import BrokerConfig
 from broker.settings.foreign_keys import KEYS as BROKER_KEYS
 from namesrv.config import NamesrvConfig
 from namesrv.foreign_keys import KEYS as NAMESRV_KEYS
+from runtime.config import key_of
 from store.config import StoreConfig
 from tests.docs.commandline import wrong_with
 from tests.docs.documents import (
@@ -37,7 +38,7 @@ TYPED = [
     ),
     *(Typed(workflow, step) for workflow in WORKFLOWS for step in steps(workflow)),
 ]
-KEYS = {field.name for config in (BrokerConfig, StoreConfig, NamesrvConfig) for field in fields(config)}
+KEYS = {key_of(field) for config in (BrokerConfig, StoreConfig, NamesrvConfig) for field in fields(config)}
 # RocketMQ's others, which are known by name.
 OTHER_KEYS = {*BROKER_KEYS, *NAMESRV_KEYS}
 # Documents with tests of their own; tests/docs/test_docs_others.py runs all others.
