@@ -22,7 +22,7 @@ LINES_PER_MINUTE = 60
 OTHER = "other"
 
 _CODES: tuple[tuple[str, tuple[int, ...]], ...] = (
-    ("POP", (400, 401, 200_056)),
+    ("POP", (400, 401, *range(200_050, 200_057), 200_151)),
     ("lite topics", tuple(range(200_070, 200_080))),
     ("static topics", (513,)),
     ("controllers", tuple(range(1001, 1019))),

@@ -28,7 +28,7 @@ NOT_ORDERED = "order=true is not available: pop without it, or consume orderly b
 _TYPE, _PRIORITY = "message.type", "PRIORITY"
 
 
-class Asked(NamedTuple):
+class PopQuestion(NamedTuple):
     """A pop, as it was understood."""
 
     group: str
@@ -65,7 +65,7 @@ class PopChecks:
     def _who(self) -> str:
         return f"the broker[{self._live.broker.advertised_ip()}]"
 
-    def pop(self, connection: Connection, header: PopMessageRequestHeader) -> Asked:
+    def pop(self, connection: Connection, header: PopMessageRequestHeader) -> PopQuestion:
         """Check a pop."""
         asked = self.checked(connection, header, header.maxMsgNums)
         if header.order:
@@ -85,7 +85,7 @@ class PopChecks:
             invisible_ms=header.invisibleTime,
         )
 
-    def checked(self, connection: Connection, header: Any, most: int) -> Asked:
+    def checked(self, connection: Connection, header: Any, most: int) -> PopQuestion:
         """Check who may take what, in RocketMQ's order."""
         config, tables = self._live.broker, self._tables
         if not config.brokerPermission & Perm.READ:
@@ -115,9 +115,9 @@ class PopChecks:
             )
         if not known.consumeEnable:
             raise CommandError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
-        return Asked(group, name, header.queueId, max(1, most), None, from_end=False, invisible_ms=0)
+        return PopQuestion(group, name, header.queueId, max(1, most), None, from_end=False, invisible_ms=0)
 
-    def sources(self, asked: Asked) -> list[tuple[str, str, list[int]]]:
+    def sources(self, asked: PopQuestion) -> list[tuple[str, str, list[int]]]:
         """Return the topics to be read, what kind each is ("0", "1" for the retry topic), and their queues, in order.
 
         Looked up each time: a retry topic may have come into being while a pop waited.

@@ -26,6 +26,8 @@ TAKEN_MAX = 32
 _AHEAD_MS = 1000
 # Bytes of the bits of a batch acknowledgement: more than TAKEN_MAX messages that a filter has spread out.
 _BITS_BYTES_MAX = 4096
+# Messages of a check point that is read: RocketMQ's have no more than ours.
+_TOGETHER_MAX = 1024
 # Set when a record came out of RocketMQ's timer wheel.
 _OF_WHEEL = "TIMER_DEQUEUE_MS"
 
@@ -92,10 +94,14 @@ class BatchAckEntry(msgspec.Struct):
         if len(self.b) > 2 * _BITS_BYTES_MAX:
             raise ValueError(f"the bits of one acknowledgement have at most {_BITS_BYTES_MAX} bytes")
         try:
-            bits = int.from_bytes(b64decode(self.b, validate=True), "little")
+            bits = b64decode(self.b, validate=True)
         except binascii.Error as error:
             raise ValueError(f"the bits of an acknowledgement are no Base64: {error}") from None
-        return [self.so + place for place in range(bits.bit_length()) if bits >> place & 1]
+        if int.from_bytes(bits, "little").bit_count() > TAKEN_MAX:
+            raise ValueError(f"one pop takes at most {TAKEN_MAX} messages")
+        return [
+            self.so + 8 * place + bit for place, byte in enumerate(bits) if byte for bit in range(8) if byte >> bit & 1
+        ]
 
     def topic(self) -> str:
         """Return the topic that the messages are in."""
@@ -175,7 +181,9 @@ def read_record(view: memoryview, queue_id: int, at: int) -> CheckPoint | Ack:
     try:
         if tag == CHECK_POINT:
             told = msgspec.json.decode(record.body, type=_CheckPointBody)
-            differences = told.d if told.d is not None else range(told.n)
+            differences = told.d if told.d is not None else range(min(told.n, _TOGETHER_MAX + 1))
+            if not 0 < len(differences) <= _TOGETHER_MAX:
+                raise ValueError(f"a check point of {len(differences)} messages")
             made = CheckPoint(
                 CheckPointKey(told.t, told.c, told.q, told.so, told.pt),
                 told.it,

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from broker.context import BrokerContext, Tables
-from broker.pop.asking import Asked, PopChecks
+from broker.pop.asking import PopChecks, PopQuestion
 from broker.pop.check_points import CheckPoint, CheckPointKey, CheckPointTable
 from broker.pop.records import check_point_record
 from broker.pop.waiting import PopWaiter, PopWaiting
@@ -51,7 +51,7 @@ class Part(NamedTuple):
     offsets: tuple[int, ...]
 
 
-class Taken(NamedTuple):
+class PopTaken(NamedTuple):
     """What a pop brings."""
 
     pop_ms: int
@@ -159,7 +159,7 @@ class PopHandlers:
     # -- waiting
 
     async def _poll(
-        self, connection: Connection, asked: Asked, poll_ms: int, attempt: Callable[[], Awaitable[Any]]
+        self, connection: Connection, asked: PopQuestion, poll_ms: int, attempt: Callable[[], Awaitable[Any]]
     ) -> Any:
         """Return the first result that is something, or the last one when the time is over.
 
@@ -203,7 +203,7 @@ class PopHandlers:
 
     # -- taking
 
-    async def _take(self, asked: Asked) -> "Taken | None":
+    async def _take(self, asked: PopQuestion) -> "PopTaken | None":
         """Take what there is; None for nothing."""
         parts, rest = await self._read(asked, locks=True)
         places = [part.place for part in parts]
@@ -242,9 +242,9 @@ class PopHandlers:
         for part in found:
             self.taken += len(part.offsets)
             self._tables.stats.got(asked.group, part.place[1], part.result.count, part.result.size)
-        return Taken(pop_ms, revive_queue, found, rest)
+        return PopTaken(pop_ms, revive_queue, found, rest)
 
-    async def _read(self, asked: Asked, *, locks: bool) -> tuple[list[Part], int]:
+    async def _read(self, asked: PopQuestion, *, locks: bool) -> tuple[list[Part], int]:
         """Return what the queues have, and how much is left; with `locks` those of the parts are busy from then on."""
         parts: list[Part] = []
         wanted, room, rest = asked.most, ANSWER_BYTES, 0
@@ -271,7 +271,7 @@ class PopHandlers:
             raise
         return parts, rest
 
-    async def _read_queue(self, asked: Asked, kind: str, place: Place, wanted: int, room: int) -> Part | None:
+    async def _read_queue(self, asked: PopQuestion, kind: str, place: Place, wanted: int, room: int) -> Part | None:
         """Read one queue; None when it has nothing, and its offset stays where it is."""
         _group, topic, queue = place
         offset = self._offset(place, from_end=asked.from_end)
@@ -324,7 +324,7 @@ class PopHandlers:
         self._tables.offsets.wait(*place, lambda _code: None if told.done() else told.set_result(None))
         await told
 
-    def _answer(self, asked: Asked, taken: Taken | None) -> Command:
+    def _answer(self, asked: PopQuestion, taken: PopTaken | None) -> Command:
         if taken is None:
             now_ms = self._clock.now_ms()
             said = PopMessageResponseHeader(

@@ -198,6 +198,12 @@ async def test_absurd_handles_cost_an_error(cluster: Cluster, popper: Popper) ->
     assert (await popper.acknowledge(taken)).code == 0
 
 
+async def test_nobody_sends_check_points(cluster: Cluster) -> None:
+    async with Producer("makers", cluster.namesrv) as producer:
+        with pytest.raises(Exception, match="is forbidden"):
+            await producer.send(Message("rmq_sys_REVIVE_LOG_DefaultCluster", b"{}", tags="ck"))
+
+
 async def test_what_was_taken_is_known_after_a_stop(cluster: Cluster, popper: Popper) -> None:
     await send(cluster.namesrv, *(b"%d" % number for number in range(6)))
     taken = await popper.pop(invisibleTime=1500)
