@@ -1,7 +1,7 @@
 """All typed headers under one roof, and which request carries which.
 
-The classes live by theme in `send`, `consume`, `namesrv` and `admin`. ACL, controller
-and POP headers are not declared: those requests are not served.
+The classes live by theme in `send`, `consume`, `pop`, `namesrv` and `admin`. Those of ACL and of controllers are not
+declared: those requests are not served.
 """
 
 from remoting.codes import RequestCode
@@ -103,6 +103,18 @@ from remoting.headers.namesrv import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from remoting.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
 from remoting.headers.send import (
     CheckTransactionStateRequestHeader,
     CheckTransactionStateResponseHeader,
@@ -118,10 +130,13 @@ from remoting.headers.send import (
 
 __all__ = [
     "REQUEST_HEADERS",
+    "AckMessageRequestHeader",
     "AddBrokerRequestHeader",
     "AddWritePermOfBrokerRequestHeader",
     "AddWritePermOfBrokerResponseHeader",
     "BrokerHeartbeatRequestHeader",
+    "ChangeInvisibleTimeRequestHeader",
+    "ChangeInvisibleTimeResponseHeader",
     "CheckRocksdbCqWriteProgressRequestHeader",
     "CheckTransactionStateRequestHeader",
     "CheckTransactionStateResponseHeader",
@@ -170,8 +185,15 @@ __all__ = [
     "HeartbeatRequestHeader",
     "InitConsumerOffsetRequestHeader",
     "LockBatchMqRequestHeader",
+    "NotificationRequestHeader",
+    "NotificationResponseHeader",
     "NotifyConsumerIdsChangedRequestHeader",
     "NotifyMinBrokerIdChangeRequestHeader",
+    "PeekMessageRequestHeader",
+    "PollingInfoRequestHeader",
+    "PollingInfoResponseHeader",
+    "PopMessageRequestHeader",
+    "PopMessageResponseHeader",
     "PullMessageRequestHeader",
     "PullMessageResponseHeader",
     "PutKVConfigRequestHeader",
@@ -299,4 +321,10 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: NotifyMinBrokerIdChangeRequestHeader,
     RequestCode.EXCHANGE_BROKER_HA_INFO: ExchangeHAInfoRequestHeader,
     RequestCode.RESET_MASTER_FLUSH_OFFSET: ResetMasterFlushOffsetHeader,
+    RequestCode.POP_MESSAGE: PopMessageRequestHeader,
+    RequestCode.ACK_MESSAGE: AckMessageRequestHeader,
+    RequestCode.PEEK_MESSAGE: PeekMessageRequestHeader,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeRequestHeader,
+    RequestCode.NOTIFICATION: NotificationRequestHeader,
+    RequestCode.POLLING_INFO: PollingInfoRequestHeader,
 }
