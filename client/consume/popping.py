@@ -24,8 +24,10 @@ from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
-# How long one of several brokers or topics is waited at before all are asked again; and a single one at most.
-SLICE_S = 1.0
+# How long one of several brokers or topics is waited at before all are asked again, more where there are many, so that
+# no more than some 50 are asked a second; and a single one at most.
+SLICE_S = 0.5
+SLICE_S_EACH = 0.02
 SLICE_S_MAX = 30.0
 # How long a broker may take to answer that was not asked to wait, before the next one is asked.
 PROMPT_S = 1.0
@@ -175,7 +177,8 @@ class Poller:
     async def _wait_at(self, places: list[Place], wish: Wish, so_far: _Round) -> list[PoppedMessage]:
         """Have the next one wait for a message."""
         free = [place for place in places if place not in self._left]
-        slice_s = min(so_far.left(), SLICE_S_MAX if len(places) == 1 else SLICE_S)
+        among_several = max(SLICE_S, len(places) * SLICE_S_EACH)
+        slice_s = min(so_far.left(), SLICE_S_MAX if len(places) == 1 else among_several)
         if free:
             self._turn += 1
             return await self._pop(free[0], wish, slice_s, slice_s + GRACE_S, so_far)

@@ -69,7 +69,7 @@ class SimpleConsumer(Lifecycle):
         wrong = check_group(group)
         if wrong is not None:
             raise ConsumeError(wrong)
-        if from_where not in {ConsumeFrom.LAST_OFFSET, ConsumeFrom.FIRST_OFFSET}:
+        if from_where not in (ConsumeFrom.LAST_OFFSET, ConsumeFrom.FIRST_OFFSET):
             raise ConsumeError(f"from_where is {from_where!r}: POP begins at LAST_OFFSET or FIRST_OFFSET")
         self.group = group
         self.instance = instance or ClientInstance(namesrv, instance_name=instance_name, tls=tls)

@@ -1,4 +1,4 @@
-"""POP as RocketMQ 5.5.0's Java client did it: of the same answers we make the same handles, and say the same of them."""
+"""POP as RocketMQ 5.5.0's Java client did it: from the same answers come the same handles, and the same requests."""
 
 import json
 from pathlib import Path
