@@ -169,7 +169,7 @@ class BrokerApi:
         code = RequestCode.LITE_PULL_MESSAGE if request.lite else RequestCode.PULL_MESSAGE
         timeout = request.suspend_ms / 1000 + PULL_GRACE_S
         answer = await self.remoting.invoke(address, Command.request(code, header), timeout)
-        self._look_at_way(address, answer)
+        self.look_at_way(address, answer)
         status = _PULL_STATUS.get(answer.code)
         if status is None:
             raise ResponseError(answer.code, answer.remark, address)
@@ -264,10 +264,11 @@ class BrokerApi:
         self, address: str, code: int, header: Header | None = None, body: bytes = b"", timeout: float = TIMEOUT_S
     ) -> Command:
         answer = await self.remoting.call(address, code, header, body, timeout)
-        self._look_at_way(address, answer)
+        self.look_at_way(address, answer)
         return answer
 
-    def _look_at_way(self, address: str, answer: Command) -> None:
+    def look_at_way(self, address: str, answer: Command) -> None:
+        """Notice an answer by way of another member."""
         if self._on_forwarded is not None and FORWARDED in answer.ext:
             self._on_forwarded(address)
 

@@ -1,5 +1,6 @@
 """`raftmq send` and `raftmq consume`: messages from and to the terminal."""
 
+import asyncio
 import os
 import sys
 import time
@@ -14,10 +15,14 @@ from raftmq.cli.output import fail, parse_settings, print_json_line, print_table
 
 if TYPE_CHECKING:
     from client.consume.litepull import LitePullConsumer
+    from client.consume.simple import SimpleConsumer
     from client.message import SendResult
     from remoting.message import MessageExt
 
 POLL_S = 0.5
+# With --pop: messages of one request, and how long one waits, in seconds.
+POP_MAX = 32
+POP_WAIT_S = 15.0
 VIEWER = "raftmq_cli_viewer"  # the group of those who only look; it stores no offsets
 SEND_COLUMNS = ("status", "broker", "queue", "offset", "message id")
 
@@ -106,15 +111,25 @@ def consume(
         bool, typer.Option("--from-end", help="Begin at the end; for a group only where it has no offset.")
     ] = False,
     timeout: Annotated[float, typer.Option(help="End after so many seconds without a message; 0 waits on.")] = 0.0,
+    pop: Annotated[
+        bool, typer.Option("--pop", help="Take messages from any queue, and acknowledge each when it is printed.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Print messages as they come, until --count, --timeout or Ctrl-C."""
+    if pop and not group:
+        fail("--pop takes messages, so that no other member of the group gets them: name the group by --group")
 
     async def work() -> int:
         from client.consume.litepull import LitePullConsumer
+        from client.consume.simple import SimpleConsumer
         from client.message import ConsumeFrom
 
         where = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
+        if pop:
+            async with SimpleConsumer(group, namesrv, from_where=where) as taker:
+                taker.subscribe(topic, expression)
+                return await _take_all(taker, count, timeout, as_json=as_json)
         async with LitePullConsumer(group or VIEWER, namesrv, from_where=where, auto_commit=False) as consumer:
             if group:
                 consumer.subscribe(topic, expression)
@@ -149,6 +164,23 @@ async def _show_all(consumer: "LitePullConsumer", count: int, timeout_s: float, 
                 await consumer.commit()
         if count and shown >= count:
             break
+    return shown
+
+
+async def _take_all(consumer: "SimpleConsumer", count: int, timeout_s: float, *, as_json: bool) -> int:
+    """Print messages and acknowledge those; returns how many."""
+    shown = 0
+    quiet_since = time.monotonic()
+    while (not timeout_s or time.monotonic() - quiet_since < timeout_s) and not (count and shown >= count):
+        left = timeout_s - (time.monotonic() - quiet_since) if timeout_s else POP_WAIT_S
+        most = min(POP_MAX, count - shown) if count else POP_MAX
+        messages = await consumer.receive(most, wait=max(0.0, min(left, POP_WAIT_S)))
+        for message in messages:
+            _show(message, as_json)
+        await asyncio.gather(*(message.ack() for message in messages))
+        shown += len(messages)
+        if messages:
+            quiet_since = time.monotonic()
     return shown
 
 
