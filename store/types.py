@@ -1,5 +1,6 @@
 """The nouns that the store takes and gives."""
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -112,6 +113,7 @@ class GetResult:
         "min_offset",
         "next_offset",
         "runs",
+        "sift",
         "size",
         "status",
         "unread",
@@ -136,6 +138,8 @@ class GetResult:
         self.behind_bytes = 0
         # (physical position, bytes) of each buffer.
         self.runs: list[tuple[int, int]] = []
+        # Of a cold result that is to be sifted: does it, once the records are there.
+        self.sift: Callable[[], None] | None = None
 
 
 class QueryResult(NamedTuple):

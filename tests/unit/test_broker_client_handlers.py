@@ -48,7 +48,9 @@ class Role:
 class Setting:
     def __init__(self, parts: Parts) -> None:
         self.parts, self.role, self.peer = parts, Role(), Peer()
-        handlers = ClientHandlers(parts.clients, parts.topics, parts.groups, LockTable(parts.clock), self.role)
+        handlers = ClientHandlers(
+            parts.config, parts.clients, parts.topics, parts.groups, LockTable(parts.clock), self.role
+        )
         self.table = handlers.table()
 
     def beat(self, group: str) -> Command:
