@@ -101,6 +101,7 @@ def consume(
         str, typer.Option("--group", "-g", help="Consume as a member of this group; otherwise only look.")
     ] = "",
     expression: Annotated[str, typer.Option("--tags", help="Tag expression, such as 'a || b'.")] = "*",
+    sql: Annotated[str, typer.Option("--sql", help="SQL92 filter, such as \"price > 10 AND region = 'eu'\".")] = "",
     count: Annotated[int, typer.Option("--count", min=0, help="End after so many messages; 0 goes on.")] = 0,
     from_end: Annotated[
         bool, typer.Option("--from-end", help="Begin at the end; for a group only where it has no offset.")
@@ -115,11 +116,16 @@ def consume(
         from client.message import ConsumeFrom
 
         where = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
-        async with LitePullConsumer(group or VIEWER, namesrv, from_where=where, auto_commit=False) as consumer:
-            if group:
-                consumer.subscribe(topic, expression)
-            else:
-                await _assign_all(consumer, topic, expression, from_end=from_end)
+        consumer = LitePullConsumer(group or VIEWER, namesrv, from_where=where, auto_commit=False)
+        wanted = sql or None
+        if group:
+            consumer.subscribe(topic, expression, sql=wanted)
+        async with consumer:
+            if not group:
+                queues = await consumer.queues(topic)
+                await consumer.assign(queues, expression, sql=wanted)
+                for queue in queues:
+                    await (consumer.seek_to_end(queue) if from_end else consumer.seek_to_begin(queue))
             return await _show_all(consumer, count, timeout, as_json=as_json, commit=bool(group))
 
     shown = run(work)
@@ -150,13 +156,6 @@ async def _show_all(consumer: "LitePullConsumer", count: int, timeout_s: float, 
         if count and shown >= count:
             break
     return shown
-
-
-async def _assign_all(consumer: "LitePullConsumer", topic: str, expression: str, *, from_end: bool) -> None:
-    queues = await consumer.queues(topic)
-    await consumer.assign(queues, expression)
-    for queue in queues:
-        await (consumer.seek_to_end(queue) if from_end else consumer.seek_to_begin(queue))
 
 
 def _lines() -> Iterator[tuple[int, bytes]]:
