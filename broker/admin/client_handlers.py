@@ -1,7 +1,7 @@
 """Clients on the wire: heartbeat 34, unregister 35, consumer list 38, configuration check 46, queue locks 41 and 42."""
 
 from broker.clients import ClientTable
-from broker.filters.tokens import SQL_CHARS_MAX, SqlError
+from broker.filters.tokens import SqlError
 from broker.messages.pull_checks import check_sql_enabled, sql_of
 from broker.messages.tag_filter import EXPRESSION_CHARS_MAX, ExpressionError, is_tag_type, tag_codes
 from broker.metadata.consumer_groups import GroupTable
@@ -141,10 +141,9 @@ def _check_expressions(data: HeartbeatData) -> None:
     """Refuse a heartbeat with an expression that no pull of its consumers could be answered by."""
     for consumer in data.consumerDataSet:
         for subscription in consumer.subscriptionDataSet:
-            most = EXPRESSION_CHARS_MAX if is_tag_type(subscription.expressionType) else SQL_CHARS_MAX
-            if len(subscription.subString) > most:
+            if len(subscription.subString) > EXPRESSION_CHARS_MAX:
                 raise CommandError(
                     ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                     f"group {consumer.groupName[:128]}, topic {subscription.topic[:128]}: an expression has at most "
-                    f"{most} characters, not {len(subscription.subString)}",
+                    f"{EXPRESSION_CHARS_MAX} characters, not {len(subscription.subString)}",
                 )

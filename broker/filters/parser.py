@@ -14,6 +14,8 @@ be, a BETWEEN whose bounds are the wrong way round, 0.0. It stops reading where 
 "a = 1 LIKE 'x'" means "a = 1"; here it is an error.
 """
 
+from collections.abc import Callable
+
 from broker.filters.nodes import (
     AsTruth,
     Comparison,
@@ -39,6 +41,7 @@ CHAIN_MAX = 4
 _SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 _NEGATABLE = ("BETWEEN", "IN", *_SEARCHES)
 _ORDERS = (">", ">=", "<", "<=")
+_SIGNS = frozenset(("+", "-", "NOT"))
 _RELATIONS = frozenset(("NOT", *_NEGATABLE, *_ORDERS))
 _EQUALITIES = frozenset(("=", "<>", "IS"))
 _TRUTHS: dict[str, bool | None] = {"TRUE": True, "FALSE": False, "NULL": None}
@@ -84,25 +87,29 @@ class _Parser:
             raise self._unexpected(text)
 
     def _expression_node(self) -> Node:
-        return self._joined("OR")
+        return self._joined("OR", self._conjunction)
 
-    def _joined(self, word: str) -> Node:
+    def _conjunction(self) -> Node:
+        return self._joined("AND", self._equality)
+
+    def _joined(self, word: str, part: Callable[[], Node]) -> Node:
         """Read what stands between ORs, or between ANDs."""
-        token = self._token
-        node = self._joined("AND") if word == "OR" else self._equality()
-        if self._token.text != word:
+        tokens = self._tokens
+        token = tokens[self._at]
+        node = part()
+        if tokens[self._at].text != word:
             return node
         parts = [self._truth(node, token)]
-        while self._take(word):
-            token = self._token
-            node = self._joined("AND") if word == "OR" else self._equality()
-            parts.append(self._truth(node, token))
+        while tokens[self._at].text == word:
+            self._at += 1
+            token = tokens[self._at]
+            parts.append(self._truth(part(), token))
         return Some(tuple(parts)) if word == "OR" else Every(tuple(parts))
 
     def _equality(self) -> Node:
         node = self._relation()
         for _ in range(CHAIN_MAX + 1):
-            if self._token.text not in _EQUALITIES:
+            if self._tokens[self._at].text not in _EQUALITIES:
                 return node
             if sign := self._take("=", "<>"):
                 right = self._relation()
@@ -119,7 +126,7 @@ class _Parser:
     def _relation(self) -> Node:
         node = self._unary()
         for _ in range(CHAIN_MAX + 1):
-            if self._token.text not in _RELATIONS:
+            if self._tokens[self._at].text not in _RELATIONS:
                 return node
             if sign := self._take(*_ORDERS):
                 node = self._ordered(sign.text, node, self._unary(), sign)
@@ -165,9 +172,13 @@ class _Parser:
         return token.text[1:-1].replace("''", "'")
 
     def _unary(self) -> Node:
-        token = self._take("+", "-", "NOT")
-        if token is None:
+        token = self._tokens[self._at]
+        if token.kind is Kind.NAME:
+            self._at += 1
+            return Property(token.text)
+        if token.text not in _SIGNS:
             return self._primary()
+        self._at += 1
         self._deeper(token)
         operand_at = self._token
         node = self._unary()
@@ -178,9 +189,6 @@ class _Parser:
 
     def _primary(self) -> Node:
         token = self._token
-        if token.kind is Kind.NAME:
-            self._at += 1
-            return Property(token.text)
         if token.kind is Kind.TEXT:
             return Constant(self._text())
         if self._take("("):

@@ -10,7 +10,7 @@ from broker.filters.values import Mismatch
 SQL92 = "SQL92"
 # Characters of all expressions that are kept compiled; the one that was used last stays longest. Compiled they take up
 # to a hundred bytes a character.
-KEPT_CHARS_MAX = 512 * 1024
+KEPT_CHARS_MAX = 256 * 1024
 
 
 class SqlFilter:

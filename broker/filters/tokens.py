@@ -4,8 +4,9 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-# Whoever wants more than so many characters is refused: they are read in the loop, in about a millisecond per KiB.
-SQL_CHARS_MAX = 8 * 1024
+# Whoever wants more than so many characters is refused, as with tags: they are read in the loop, in up to a millisecond
+# per KiB.
+SQL_CHARS_MAX = 4096
 _SHOWN_CHARS = 40
 
 KEYWORDS = frozenset(
@@ -59,9 +60,10 @@ def tokens(expression: str) -> list[Token]:
     if len(expression) > SQL_CHARS_MAX:
         raise SqlError(f"an expression has at most {SQL_CHARS_MAX} characters, not {len(expression)}")
     found = []
+    read = _WORD.match
     at, end = 0, len(expression.rstrip(_BLANKS))
     while at < end:
-        match = _WORD.match(expression, at, end)
+        match = read(expression, at, end)
         if match is None:
             raise SqlError(_unreadable(expression, at))
         name = match.lastgroup or ""

@@ -13,7 +13,6 @@ TAG = "TAG"
 SQL92 = "SQL92"
 # Expressions travel in every heartbeat and pull.
 EXPRESSION_CHARACTERS_MAX = 4096
-SQL_CHARACTERS_MAX = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +58,8 @@ def subscribe_to(topic: str, expression: str | None, sql: str | None, version: i
         raise ConsumeError("a topic is filtered by tags or by SQL92, not by both: the property TAGS holds a tag")
     if not isinstance(sql, str) or not sql.strip():
         raise ConsumeError("the SQL92 expression is empty")
-    if len(sql) > SQL_CHARACTERS_MAX:
-        raise ConsumeError(f"the SQL92 expression has {len(sql)} characters, {SQL_CHARACTERS_MAX} at most")
+    if len(sql) > EXPRESSION_CHARACTERS_MAX:
+        raise ConsumeError(f"the SQL92 expression has {len(sql)} characters, {EXPRESSION_CHARACTERS_MAX} at most")
     return replace(plain, expression=sql, kind=SQL92)
 
 

@@ -12,7 +12,7 @@ from remoting.codes import ResponseCode
 from remoting.record import decode_records
 from remoting.server import Connection
 from tests.parts.broker_parts import Peer
-from tests.parts.pulling import Setting, pulling, turn
+from tests.parts.pulling import Master, Setting, pulling, turn
 
 SQL = "SQL92"
 WANTED = "n > 5"
@@ -196,6 +196,23 @@ async def test_who_has_gone_looks_at_nothing(setting: Setting) -> None:
     setting.pulls.on_close(cast("Connection", setting.consumer))
     await turn()
     assert setting.consumer.answers == []
+
+
+async def test_a_slave_filters_too_and_its_parked_pulls_wake(tmp_path: Path) -> None:
+    async with pulling(tmp_path, master=Master()) as slave:
+        slave.role.leads = False
+        slave.parts.config.update({"enablePropertyFilter": "true", "slaveReadEnable": "true"})
+        put(slave, 1)
+        put(slave, 6)
+        slave.pull(tags=WANTED, expressionType=SQL)
+        assert bodies(slave) == [b"6"]
+        slave.pull(2, suspend_ms=60_000, tags=WANTED, expressionType=SQL)
+        put(slave, 2)
+        await turn()
+        assert slave.pulls.parked == 1
+        put(slave, 7)
+        await turn()
+        assert bodies(slave) == [b"7"]
 
 
 async def test_a_look_that_fails_is_the_pulls_own_failure(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
