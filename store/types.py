@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
+# Tells whether a message is wanted by its encoded properties.
+Wants = Callable[[memoryview], bool]
+
 
 class PendingRecord(msgspec.Struct, eq=False, gc=False):
     """A message before it has a place. `properties` as they will be stored; `body` must not change until write().
@@ -113,7 +116,7 @@ class GetResult:
         "min_offset",
         "next_offset",
         "runs",
-        "sift",
+        "sift_by",
         "size",
         "status",
         "unread",
@@ -138,8 +141,8 @@ class GetResult:
         self.behind_bytes = 0
         # (physical position, bytes) of each buffer.
         self.runs: list[tuple[int, int]] = []
-        # Of a cold result that is to be sifted: does it, once the records are there.
-        self.sift: Callable[[], None] | None = None
+        # Of a cold result that is to be sifted once the records are there: what is wanted, messages and bytes at most.
+        self.sift_by: tuple[Wants, int, int] | None = None
 
 
 class QueryResult(NamedTuple):

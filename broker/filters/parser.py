@@ -31,7 +31,7 @@ from broker.filters.nodes import (
     Some,
     is_truth,
 )
-from broker.filters.tokens import Kind, SqlError, Token, place, shown, tokens
+from broker.filters.tokens import SqlError, Token, WordKind, place, shown, tokens
 from broker.filters.values import INT_MAX, LONG_MAX, Wide, compare
 
 # Brackets, NOT and signs within one another; and comparisons in a row, as in "a = b = TRUE". Evaluating takes some
@@ -65,7 +65,7 @@ class _Parser:
         """Read all of it."""
         token = self._token
         node = self._truth(self._expression_node(), token)
-        if self._token.kind is not Kind.END:
+        if self._token.kind is not WordKind.END:
             raise self._unexpected("an operator, AND, OR or the end")
         return node
 
@@ -166,14 +166,14 @@ class _Parser:
 
     def _text(self) -> str:
         token = self._token
-        if token.kind is not Kind.TEXT:
+        if token.kind is not WordKind.TEXT:
             raise self._unexpected("a text in single quotes")
         self._at += 1
         return token.text[1:-1].replace("''", "'")
 
     def _unary(self) -> Node:
         token = self._tokens[self._at]
-        if token.kind is Kind.NAME:
+        if token.kind is WordKind.NAME:
             self._at += 1
             return Property(token.text)
         if token.text not in _SIGNS:
@@ -189,7 +189,7 @@ class _Parser:
 
     def _primary(self) -> Node:
         token = self._token
-        if token.kind is Kind.TEXT:
+        if token.kind is WordKind.TEXT:
             return Constant(self._text())
         if self._take("("):
             self._deeper(token)
@@ -199,10 +199,10 @@ class _Parser:
             return node
         if self._take("TRUE", "FALSE", "NULL"):
             return Constant(_TRUTHS[token.text])
-        if token.kind not in {Kind.INTEGER, Kind.FLOAT}:
+        if token.kind not in {WordKind.INTEGER, WordKind.FLOAT}:
             raise self._unexpected("a property, a literal, NOT or (")
         self._at += 1
-        return Constant(self._integer(token) if token.kind is Kind.INTEGER else self._float(token))
+        return Constant(self._integer(token) if token.kind is WordKind.INTEGER else self._float(token))
 
     def _integer(self, token: Token) -> int:
         digits = token.text.rstrip("lL")
@@ -252,7 +252,7 @@ class _Parser:
 
     def _unexpected(self, wanted: str) -> SqlError:
         token = self._token
-        if token.kind is Kind.END:
+        if token.kind is WordKind.END:
             return self._wrong(f"the expression ends where {wanted} should be,", token)
         hint = "; there is no LIKE: use CONTAINS, STARTSWITH or ENDSWITH" if token.text.upper() == "LIKE" else ""
         where = place(self._expression, token.at)

@@ -32,7 +32,7 @@ class SqlError(ValueError):
     """An expression is not of the grammar, or beyond a limit; the text says what is wrong and where."""
 
 
-class Kind(StrEnum):
+class WordKind(StrEnum):
     """What a word is; keywords and signs are told apart by their text."""
 
     NAME = "name"
@@ -44,13 +44,13 @@ class Kind(StrEnum):
     END = "end"
 
 
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in WordKind}
 
 
 class Token(NamedTuple):
     """A word: its kind, its text (keywords in capitals), and where it begins in the expression."""
 
-    kind: Kind
+    kind: WordKind
     text: str
     at: int
 
@@ -70,10 +70,10 @@ def tokens(expression: str) -> list[Token]:
         begin, at = match.span(name)
         text = match[name]
         if name == "name" and (upper := text.upper()) in KEYWORDS:
-            found.append(Token(Kind.KEYWORD, upper, begin))
+            found.append(Token(WordKind.KEYWORD, upper, begin))
         elif name != "comment":
             found.append(Token(_KINDS[name], text, begin))
-    found.append(Token(Kind.END, "", end))
+    found.append(Token(WordKind.END, "", end))
     return found
 
 

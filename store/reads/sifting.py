@@ -5,9 +5,7 @@ then those that are not wanted are cut out. One read looks at no more than Rocke
 and at no more than a mebibyte: beyond that it ends with what it has, and next_offset is where it ended.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from remoting.record import RecordError, peek
 from store.config import QUEUE_ENTRY_BYTES, StoreConfig
@@ -15,10 +13,7 @@ from store.derived.consumequeue import ConsumeQueues
 from store.integrity.verifier import Verifier
 from store.log.commitlog import CommitLog
 from store.reads.reads import Reader
-from store.types import GetResult, GetStatus
-
-# Tells whether a message is wanted by its encoded properties.
-Wants = Callable[[memoryview], bool]
+from store.types import GetResult, GetStatus, Wants
 
 # Candidates that are read at once, and the bytes of all that one read looks at (the first candidates in any case).
 PASS_ENTRIES = 64
@@ -38,14 +33,15 @@ class Sifter:
 
     def get(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, wants: Wants) -> GetResult:
         """See MessageStore.sift."""
-        sieve = _Sieve(wants, min(max_count, self._count_max), min(max_bytes, self._bytes_max))
+        most = min(max_count, self._count_max), min(max_bytes, self._bytes_max)
         found = self._candidates(topic, queue_id, offset)
         if found.cold:
-            found.sift = partial(self._sift_cold, sieve, found)
+            found.sift_by = (wants, *most)
             return found
         if found.status is not GetStatus.FOUND:
             return found
         answer = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, found.min_offset, found.max_offset)
+        sieve = _Sieve(wants, *most)
         seen = 0
         while True:
             seen += found.size
@@ -61,15 +57,14 @@ class Sifter:
     def _candidates(self, topic: str, queue_id: int, offset: int) -> GetResult:
         return self._reader.get(topic, queue_id, offset, PASS_ENTRIES, PASS_BYTES, None)
 
-    @staticmethod
-    def _sift_cold(sieve: "_Sieve", result: GetResult) -> None:
+    def sift_cold(self, result: GetResult) -> None:
         """Cut out of a result that was cold what is not wanted."""
-        result.sift = None
-        if result.status is not GetStatus.FOUND:
+        by, result.sift_by = result.sift_by, None
+        if by is None or result.status is not GetStatus.FOUND:
             return
         offset = result.asked[2]
         answer = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, result.min_offset, result.max_offset)
-        sieve.sift(result, answer)
+        _Sieve(*by).sift(result, answer)
         result.status, result.next_offset, result.damaged = answer.status, answer.next_offset, answer.damaged
         result.count, result.size, result.runs, result.buffers = answer.count, answer.size, answer.runs, answer.buffers
 

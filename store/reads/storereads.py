@@ -8,8 +8,8 @@ from store.integrity.verifier import Verifier
 from store.log.commitlog import CommitLog
 from store.reads.queuereads import QueueReads
 from store.reads.reads import Accepts, Reader
-from store.reads.sifting import Sifter, Wants
-from store.types import GetResult
+from store.reads.sifting import Sifter
+from store.types import GetResult, Wants
 
 # RocketMQ's limit of one answer, whatever the requester says.
 READ_BYTES_MAX = 128 * 1024 * 1024
@@ -54,8 +54,8 @@ class StoreReads(QueueReads):
     def verify_cold(self, result: GetResult) -> None:
         """Check what read_cold() fetched, and sift it: what must not go is taken out of it."""
         self._reader.verify_cold(result)
-        if result.sift is not None:
-            result.sift()
+        if result.sift_by is not None:
+            self._sifter.sift_cold(result)
 
     def fresh_piece(self, position: int, size_max: int) -> memoryview | bytes | None:
         """Return what read_piece() does, of what this process wrote lately; None: ask checked_piece() in a thread."""
