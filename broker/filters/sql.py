@@ -1,33 +1,48 @@
 """SQL92 filters, compiled and kept: what a subscription's text lets through of messages, by their properties."""
 
+import logging
 from collections import OrderedDict
 
 from broker.filters.compiler import Evaluate, compiled
 from broker.filters.parser import parse
-from broker.filters.tokens import SqlError
+from broker.filters.tokens import SqlError, shown
 from broker.filters.values import Mismatch
+from runtime.quiet import FewLines
+
+_log = logging.getLogger(__name__)
 
 SQL92 = "SQL92"
 # Characters of all expressions that are kept compiled; the one that was used last stays longest. Compiled they take up
 # to a hundred bytes a character.
 KEPT_CHARS_MAX = 256 * 1024
+# Each filter says once that it met a message which it cannot be evaluated over; all together so often in ten seconds.
+_few = FewLines(10)
 
 
 class SqlFilter:
     """One expression, compiled. Equal texts give the same object while it is kept."""
 
-    __slots__ = ("_evaluate", "expression")
+    __slots__ = ("_evaluate", "_told", "expression")
 
     def __init__(self, expression: str) -> None:
         """Compile it; raises SqlError."""
         self.expression = expression
         self._evaluate: Evaluate = compiled(parse(expression))
+        self._told = False
 
     def matches(self, properties: bytes | memoryview) -> bool:
         """Tell whether a message with these encoded properties is let through."""
         try:
             return self._evaluate(readable(properties)) is True
-        except Mismatch:
+        except Mismatch as why:
+            if not self._told and _few.let():
+                self._told = True
+                _log.warning(
+                    "the filter %r cannot be evaluated over a message with %r, and such messages are not delivered: "
+                    "compare texts with texts, whole numbers with 10, others with 10.0",
+                    shown(self.expression),
+                    shown(str(why)),
+                )
             return False
 
 

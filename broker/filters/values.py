@@ -21,7 +21,7 @@ _TRIMMED = "".join(map(chr, range(0x21)))
 
 
 class Mismatch(Exception):
-    """Two values cannot be compared: the evaluation ends, and the message is not delivered."""
+    """Two values cannot be compared: the evaluation ends, and the message is not delivered. Carries the text."""
 
 
 class Wide(int):
@@ -48,14 +48,14 @@ def int64(text: str) -> int:
 def _integer(text: str, most: int) -> int:
     # Java takes every script's digits, but looks at UTF-16 units, of which none is a digit beyond the first plane.
     if not _INTEGER.fullmatch(text) or max(text) > "\uffff":
-        raise Mismatch
+        raise Mismatch(text)
     try:
         number = int(text)
     except ValueError:
         # More digits than Python reads; so many zeros in front nobody writes.
-        raise Mismatch from None
+        raise Mismatch(text) from None
     if not -most - 1 <= number <= most:
-        raise Mismatch
+        raise Mismatch(text)
     return number
 
 
@@ -63,7 +63,7 @@ def double(text: str) -> float:
     """Read a text as Java's Double; raises Mismatch."""
     found = _DOUBLE.fullmatch(text.strip(_TRIMMED))
     if found is None:
-        raise Mismatch
+        raise Mismatch(text)
     sign, decimal = found["sign"], found["decimal"]
     if decimal is not None:
         return float(sign + decimal)
@@ -105,7 +105,7 @@ def compare(left: Value, right: Value) -> int:
             return left - right
         if isinstance(right, str):
             # Java casts the wrong one of the two to a text, and fails.
-            raise Mismatch
+            raise Mismatch(right)
         return -1
     if isinstance(left, str):
         if isinstance(right, str):

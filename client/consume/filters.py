@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 
+from client.consume.offsets import refresh_quietly
 from client.consume.subscription import SQL92, Subscription
 from client.errors import ClientError, ConsumeError
 from client.instance import ClientInstance
@@ -20,10 +21,13 @@ async def check_filters(instance: ClientInstance, group: str, subscriptions: Ite
 
     Brokers that cannot be asked now are passed over: their pulls are tried again as long as it takes.
     """
-    for subscription in subscriptions:
-        route = instance.routes.cached(subscription.topic) if subscription.kind == SQL92 else None
-        for broker in route.brokers if route is not None else ():
-            address = route.master(broker) if route is not None else None
+    filters = {(each.topic, each.expression): each for each in subscriptions if each.kind == SQL92}
+    for subscription in filters.values():
+        if instance.routes.cached(subscription.topic) is None:
+            await refresh_quietly(instance.routes, subscription.topic)
+        route = instance.routes.cached(subscription.topic)
+        masters = {broker: route.master(broker) for broker in route.brokers} if route is not None else {}
+        for broker, address in masters.items():
             if address is None:
                 continue
             try:

@@ -6,6 +6,7 @@ from broker.filters.parser import CHAIN_MAX, DEPTH_MAX
 from broker.filters.sql import SqlFilter, SqlFilters, readable, sql_filter
 from broker.filters.tokens import SQL_CHARS_MAX, SqlError
 from remoting.properties import encode_properties
+from runtime.quiet import FewLines
 
 MESSAGE = {
     "a": "5",
@@ -200,6 +201,20 @@ def test_what_is_no_double_for_java_matches_nothing(text: str) -> None:
 @pytest.mark.parametrize(("text", "sign"), [("Infinity", ">"), ("-Infinity", "<"), ("0x1p9999", ">"), ("1e400", ">")])
 def test_doubles_without_end(text: str, sign: str) -> None:
     assert matches(f"a {sign} 1.5", a=text)
+
+
+def test_what_cannot_be_evaluated_is_said_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.filters.sql._few", FewLines(2))
+    for expression in ("price > 10", "region = 5", "word < 1.5"):
+        made = SqlFilter(expression)
+        for _ in range(3):
+            assert not made.matches(encode_properties({**MESSAGE, "price": "10.5" + "0" * 100}))
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "'price > 10' cannot be evaluated over a message with '10.500" in first
+    assert len(first) < 300
+    assert "'region = 5' cannot be evaluated over a message with 'eu'" in second
 
 
 def test_properties_are_read_as_by_rocketmq() -> None:
