@@ -158,7 +158,8 @@ class PullHandlers:
         woken: list[PullTicket] = []
         for key, end in ends.items():
             woken += polls.arrived(key, end, codes[key])
-            self._sifting.arrived(polls.sql_waits(key, end))
+            if unsure := polls.sql_waits(key, end):
+                self._sifting.arrived(unsure)
         if woken:
             # In the next turn: the producers' answers leave first, and the store is not read while it writes.
             self._loop.call_soon(self._run_again, woken)
