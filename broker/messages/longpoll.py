@@ -127,15 +127,23 @@ class LongPollTable(Generic[T]):
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def overtaken(self, end_of: Callable[[str, int], int], wanted: Callable[[T], bool]) -> list[T]:
+    def overtaken(
+        self,
+        end_of: Callable[[str, int], int],
+        wanted: Callable[[T], bool],
+        busy: Callable[[T], bool] = lambda _: False,
+    ) -> list[T]:
         """Take out whose queue has grown beyond the offset asked for, whatever the tags, and who else is `wanted`.
 
         The safety net below `arrived`: it also moves consumers past long runs of messages that their filter skips.
+        Whose filter is still looking at them is `busy`, and stays.
         """
         found: list[T] = []
         for (topic, queue_id), waiting in self._by_queue.items():
             end = end_of(topic, queue_id)
-            found.extend(ticket for ticket in waiting if ticket.offset < end or wanted(ticket))
+            found.extend(
+                ticket for ticket in waiting if wanted(ticket) or (ticket.offset < end and not busy(ticket))
+            )
         for ticket in found:
             self._remove(ticket)
         return found

@@ -171,7 +171,7 @@ class PullHandlers:
         def moved(ticket: PullTicket) -> bool:
             return offsets.reset_pending(ticket.header.consumerGroup, ticket.topic, ticket.queue_id)
 
-        self._run_again(self._polls.overtaken(self._store.max_offset, moved))
+        self._run_again(self._polls.overtaken(self._store.max_offset, moved, self._sifting.busy))
 
     def on_close(self, connection: Connection) -> None:
         """Forget what a closed connection waited for."""

@@ -58,6 +58,10 @@ class ParkedSifting:
         self._due.update(dict.fromkeys(tickets))
         self._plan()
 
+    def busy(self, ticket: PullTicket) -> bool:
+        """Tell whether a pull is still looking at what arrived."""
+        return ticket in self._due
+
     def _plan(self) -> None:
         if self._due and not self._planned:
             self._planned = True
@@ -94,6 +98,10 @@ class ParkedSifting:
         result = self._store.sift(ticket.topic, ticket.queue_id, ticket.seen, 1, 1, ticket.sql.matches)
         if result.status is GetStatus.OFFSET_OVERFLOW_ONE:
             return False
+        if result.status is GetStatus.FOUND and not result.cold:
+            # Run again it begins with this one.
+            ticket.seen = result.next_offset - 1
+            return None
         if result.status is not GetStatus.NO_MATCHED_MESSAGE or result.cold or result.next_offset <= ticket.seen:
             return None
         ticket.seen = result.next_offset

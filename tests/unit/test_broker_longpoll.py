@@ -84,6 +84,7 @@ def test_the_sweep_takes_who_was_overtaken_whatever_the_tags() -> None:
     picky, content = Waiter(accepts=frozenset({1})), Waiter(offset=100)
     table.park(picky, 10.0)
     table.park(content, 10.0)
+    assert table.overtaken(lambda _topic, _queue: 50, lambda _: False, lambda ticket: ticket is picky) == []
     assert table.overtaken(lambda _topic, _queue: 50, lambda _: False) == [picky]
     assert len(table) == 1
     assert table.overtaken(lambda _topic, _queue: 50, lambda ticket: ticket is content) == [content]

@@ -150,7 +150,8 @@ async def test_many_messages_are_looked_at_over_several_turns(
     for number in range(1000):
         setting.parts.put("T", 0, n="0", number=str(number))
     await turn()
-    assert setting.pulls.parked == 3
+    setting.pulls.sweep()
+    assert setting.pulls.parked == 3, "they are busy"
     for _ in range(10):
         await turn()
     assert setting.pulls.parked == 3
@@ -159,6 +160,26 @@ async def test_many_messages_are_looked_at_over_several_turns(
         await turn()
     assert [answer.code for answer in setting.consumer.answers] == [0, 0, 0]
     assert setting.pulls.parked == 0
+
+
+async def test_who_gets_something_is_not_shown_what_was_passed_over(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = 0
+    matches = SqlFilter.matches
+
+    def looking(self: SqlFilter, properties: bytes | memoryview) -> bool:
+        nonlocal shown
+        shown += 1
+        return matches(self, properties)
+
+    monkeypatch.setattr(SqlFilter, "matches", looking)
+    setting.pull(suspend_ms=60_000, tags=WANTED, expressionType=SQL)
+    for number in (1, 2, 3, 6):
+        put(setting, number)
+    await turn()
+    assert (bodies(setting), setting.last.ext["nextBeginOffset"]) == ([b"6"], "4")
+    assert shown == 4 + 1
 
 
 async def test_who_waits_for_all_is_woken_beside_who_does_not(setting: Setting) -> None:
