@@ -141,9 +141,7 @@ class LongPollTable(Generic[T]):
         found: list[T] = []
         for (topic, queue_id), waiting in self._by_queue.items():
             end = end_of(topic, queue_id)
-            found.extend(
-                ticket for ticket in waiting if wanted(ticket) or (ticket.offset < end and not busy(ticket))
-            )
+            found.extend(ticket for ticket in waiting if wanted(ticket) or (ticket.offset < end and not busy(ticket)))
         for ticket in found:
             self._remove(ticket)
         return found

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.host.local import LocalCluster
 from client.consume.litepull import LitePullConsumer
 from client.consume.push import PushConsumer
 from client.errors import ConsumeError
@@ -17,6 +18,7 @@ from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
 from tests.cluster.conftest import Cluster
 from tests.cluster.consuming import Seen, stored
+from tests.cluster.modes import SMALL
 from tests.cluster.raft_cluster import RaftCluster
 
 FIRST = ConsumeFrom.FIRST_OFFSET
@@ -129,6 +131,38 @@ async def test_a_filter_that_is_refused_fails_at_the_start(cluster: Cluster) -> 
         await off.start()
     await broken.close()
     await off.close()
+
+
+async def test_a_consumer_goes_on_when_its_broker_is_started_again(cluster: Cluster) -> None:
+    await send(cluster.namesrv, range(20))
+    seen = Seen()
+    consumer = PushConsumer("again", cluster.namesrv, from_where=FIRST)
+    consumer.subscribe("T", sql=SQL)
+    consumer.on_message(seen)
+    async with consumer:
+        await seen.reaches(len(wanted(range(20))))
+        await cluster.stop_broker()
+        await cluster.start_broker()
+        await send(cluster.namesrv, range(20, 40))
+        await seen.reaches(len(wanted(range(40))), within=30)
+    assert sorted({int(body) for body in seen.bodies}) == wanted(range(40))
+
+
+async def test_a_slave_filters_when_its_master_is_killed(tmp_path: Path) -> None:
+    settings = {**SMALL, "enablePropertyFilter": True}
+    with LocalCluster(tmp_path, nodes=2, mode="async", broker_settings=settings) as pair:
+        await send(pair.address, range(20))
+        seen = Seen()
+        consumer = PushConsumer("slave", pair.address, from_where=FIRST)
+        consumer.subscribe("T", sql=SQL)
+        consumer.on_message(seen)
+        async with consumer:
+            await seen.reaches(len(wanted(range(20))), within=20)
+            await send(pair.address, range(20, 40))
+            await asyncio.to_thread(pair.wait_caught_up)
+            pair.brokers[0].kill()
+            await seen.reaches(len(wanted(range(40))), within=30)
+    assert sorted({int(body) for body in seen.bodies}) == wanted(range(40))
 
 
 @pytest.fixture
