@@ -219,7 +219,7 @@ class Parts:
             self.pull.table(),
             self.pop.table(),
             OffsetHandlers(live, offsets, topics, groups, store, clients, self._origins).table(),
-            ClientHandlers(clients, topics, groups, self.locks, mode.role).table(),
+            ClientHandlers(live, clients, topics, groups, self.locks, mode.role).table(),
             AdminBroker(live, store, stats, info, clock, mode.clean).table(),
             AdminTopics(context, tables, self.registration.announce, offsets.save).table(),
             AdminGroups(groups, offsets, clients, stats, context.address, offsets.save).table(),

@@ -1,11 +1,14 @@
 """Clients on the wire: heartbeat 34, unregister 35, consumer list 38, configuration check 46, queue locks 41 and 42."""
 
 from broker.clients import ClientTable
+from broker.filters.tokens import SqlError
+from broker.messages.pull_checks import check_sql_enabled, sql_of
 from broker.messages.tag_filter import EXPRESSION_CHARS_MAX, ExpressionError, is_tag_type, tag_codes
 from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.topics import TopicTable
 from broker.queue_locks import TRUSTED_SECONDS, LockTable
 from broker.role import BrokerRole, Standalone
+from broker.settings.config import LiveConfig
 from remoting import topics as names
 from remoting.bodies.registry import (
     CheckClientConfigBody,
@@ -27,6 +30,7 @@ class ClientHandlers:
 
     def __init__(
         self,
+        live: LiveConfig,
         clients: ClientTable,
         topics: TopicTable,
         groups: GroupTable,
@@ -34,6 +38,7 @@ class ClientHandlers:
         role: BrokerRole | None = None,
     ) -> None:
         """`role`: None for a broker without a group."""
+        self._live = live
         self._clients = clients
         self._topics = topics
         self._groups = groups
@@ -84,14 +89,13 @@ class ClientHandlers:
     def check_config(self, _connection: Connection, request: Command) -> Command:
         """Tell a consumer before it starts whether its filter can be served (46)."""
         subscription = CheckClientConfigBody.decode(request.body).subscriptionData
-        if not is_tag_type(subscription.expressionType):
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expressionType}",
-            )
         try:
-            tag_codes(subscription.subString)
-        except ExpressionError as error:
+            if is_tag_type(subscription.expressionType):
+                tag_codes(subscription.subString)
+            else:
+                check_sql_enabled(subscription.expressionType, enabled=self._live.broker.enablePropertyFilter)
+                sql_of(subscription.subString, subscription.expressionType)
+        except (ExpressionError, SqlError) as error:
             raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return Command.response(ResponseCode.SUCCESS)
 

@@ -83,6 +83,7 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys):
     # Consumption.
     longPollingEnable: bool = True
     shortPollingTimeMills: int = 1000
+    enablePropertyFilter: bool = False  # consumers may filter by SQL92
     notifyConsumerIdsChangedEnable: bool = True
     useServerSideResetOffset: bool = True
     slaveReadEnable: bool = False

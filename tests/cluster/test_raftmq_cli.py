@@ -94,6 +94,20 @@ def test_groups_consume_once_and_only_what_was_printed(terminal: Terminal) -> No
     assert "lag 0" in terminal.text("group", "progress", "readers")
 
 
+def test_a_filter_by_sql(terminal: Terminal) -> None:
+    terminal.text("topic", "create", "priced", "--queues", "1")
+    for price in ("5", "15", "25"):
+        terminal.text("send", "priced", price, "--property", f"price={price}")
+    refused = terminal.error("consume", "priced", "--sql", "price > 10", "--count", "1", "--timeout", "10")
+    assert "see its key enablePropertyFilter" in refused
+    terminal.text("cluster", "config", "--set", "enablePropertyFilter=true")
+    for group in ((), ("-g", "buyers")):
+        rows = terminal.lines("consume", "priced", *group, "--sql", "price > 10", "--count", "2", "--timeout", "20")
+        assert [row["body"] for row in rows] == ["15", "25"]
+    assert "line 1, column 9" in terminal.error("consume", "priced", "--sql", "price > > 10", "--count", "1")
+    assert "not by both" in terminal.error("consume", "priced", "-g", "x", "--tags", "a", "--sql", "price > 10")
+
+
 def test_waiting_for_more_than_comes_fails(terminal: Terminal) -> None:
     terminal.text("topic", "create", "silent", "--queues", "1")
     assert "0 of 1 messages" in terminal.error("consume", "silent", "--count", "1", "--timeout", "0.6")

@@ -11,6 +11,7 @@ from broker.messages.tag_filter import EXPRESSION_CHARS_MAX
 from broker.queue_locks import LockTable
 from remoting import topics as names
 from remoting.bodies.registry import (
+    CheckClientConfigBody,
     ConsumerData,
     HeartbeatData,
     LockBatchBody,
@@ -48,7 +49,9 @@ class Role:
 class Setting:
     def __init__(self, parts: Parts) -> None:
         self.parts, self.role, self.peer = parts, Role(), Peer()
-        handlers = ClientHandlers(parts.clients, parts.topics, parts.groups, LockTable(parts.clock), self.role)
+        handlers = ClientHandlers(
+            parts.config, parts.clients, parts.topics, parts.groups, LockTable(parts.clock), self.role
+        )
         self.table = handlers.table()
 
     def beat(self, group: str) -> Command:
@@ -80,6 +83,45 @@ async def test_an_expression_longer_than_one_may_be_is_refused_with_the_heartbea
     with pytest.raises(CommandError, match="group G, topic T: an expression has at most 4096 characters, not 4097"):
         setting.ask(RequestCode.HEART_BEAT, data.encode())
     assert setting.parts.clients.consumer_group("G") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "code", "match"),
+    [
+        ("TAG", "a || b", 0, ""),
+        ("TAG", "||", 23, "names no tag"),
+        ("SQL92", "a > 3 AND b IS NULL", 0, ""),
+        ("SQL92", "a > > 3", 23, "unexpected '>' at line 1, column 5"),
+        ("SQL92", "", 23, "the expression is empty"),
+        ("SQL93", "a > 3", 23, "of the types TAG and SQL92"),
+    ],
+)
+async def test_a_filter_is_checked_before_it_is_used(
+    setting: Setting, kind: str, expression: str, code: int, match: str
+) -> None:
+    subscription = SubscriptionData(topic="T", subString=expression, expressionType=kind)
+    body = CheckClientConfigBody(clientId="c", group="G", subscriptionData=subscription).encode()
+
+    def check() -> tuple[int, str]:
+        try:
+            answer = setting.ask(RequestCode.CHECK_CLIENT_CONFIG, body)
+        except CommandError as error:
+            return error.code, error.remark or ""
+        return answer.code, answer.remark or ""
+
+    if kind != "TAG":
+        assert check() == (1, f"The broker does not support consumer to filter message by {kind}")
+    setting.parts.config.update({"enablePropertyFilter": "true"})
+    found, said = check()
+    assert found == code
+    assert match in said
+
+
+async def test_a_heartbeat_brings_filters_whatever_they_are(setting: Setting) -> None:
+    """As RocketMQ takes them: a pull says what is wrong."""
+    wanted = SubscriptionData(topic="T", subString="a > > 3", expressionType="SQL92")
+    data = HeartbeatData(clientID="c", consumerDataSet=[ConsumerData(groupName="G", subscriptionDataSet=[wanted])])
+    assert setting.ask(RequestCode.HEART_BEAT, data.encode()).code == 0
 
 
 async def test_a_follower_knows_the_consumers_and_makes_nothing(setting: Setting) -> None:
