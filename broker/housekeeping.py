@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from broker.context import Tables
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.pull import SWEEP_SECONDS, PullHandlers
-from broker.queue_locks import LockTable
+from broker.metadata.agreed_locks import AgreedLocks
 from broker.registration.registration import CHASE_SECONDS, Registration
 from broker.settings.config import LiveConfig
 from remoting.server import Connection
@@ -61,7 +61,7 @@ class Upkeep:
         live: LiveConfig,
         store: MessageStore,
         tables: Tables,
-        locks: LockTable,
+        locks: AgreedLocks,
         schedule: ScheduleService,
         pull: PullHandlers,
         registration: Registration,
