@@ -12,7 +12,7 @@ from client.consume.caller import Callback, CallbackCaller, ListenerOptions
 from client.consume.listeners import ConcurrentListener, OrderlyListener
 from client.consume.offsets import LocalOffsets, OffsetStore, RemoteOffsets, refresh_quietly, starting_offset
 from client.consume.push_queue import AssignedQueue, PullContext, PullLimits
-from client.consume.queuelocks import RENEW_S, QueueLocks
+from client.consume.queuelocks import QueueLocks
 from client.consume.rebalance import Strategy, average
 from client.consume.rewinds import Rewinds
 from client.consume.runninginfo import running_info
@@ -153,7 +153,7 @@ class PushConsumer(Lifecycle):
         self._tasks.spawn(self._balancer.run(), "rebalance")
         self._tasks.every(COMMIT_S, self.commit, "commit")
         if self._orderly:
-            self._tasks.every(RENEW_S, self._locks.renew, "locks")
+            self._tasks.spawn(self._locks.run(), "locks")
         try:
             async with asyncio.timeout(START_S):
                 await self._balancer.first_round.wait()
