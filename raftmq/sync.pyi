@@ -1,7 +1,7 @@
 # Signatures of the blocking classes, for type checkers; written by setup/sync_stub.py, not by hand.
 
 import concurrent.futures
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, Self, Unpack
 from client.admin.base import BrokerEntry
 from client.admin.convert import Step
 from client.admin.groups import GroupProgress
+from client.admin.replay import OffsetMove
 from client.compression import Codec
 from client.consume.caller import Callback
 from client.consume.poll_queue import FetchLimits
@@ -194,7 +195,7 @@ class PushConsumer:
         attempts_max: int = ...,
         local_retry: float = ...,
         limits: PullLimits | None = ...,
-        strategy: Strategy = ...,
+        strategy: Strategy | str = ...,
         offset_dir: Path | None = ...,
         trace: bool | str = ...,
         hooks: Sequence[ConsumeHook] = ...,
@@ -230,7 +231,7 @@ class LitePullConsumer:
         timestamp_ms: int | None = ...,
         auto_commit: bool = ...,
         limits: FetchLimits | None = ...,
-        strategy: Strategy = ...,
+        strategy: Strategy | str = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
     ) -> None: ...
@@ -282,6 +283,17 @@ class AdminClient:
     def topic_configs(self, address: str) -> dict[str, TopicConfig]: ...
     def topic_stats(self, topic: str) -> TopicStatsTable: ...
     def topic_groups(self, topic: str) -> list[str]: ...
+    def plan_reset(
+        self,
+        group: str,
+        topic: str,
+        *,
+        timestamp_ms: int = ...,
+        force: bool = ...,
+        queues: Collection[MessageQueue] = ...,
+    ) -> list[OffsetMove]: ...
+    def plan_clone(self, source: str, target: str, topic: str) -> list[OffsetMove]: ...
+    def apply_moves(self, group: str, moves: Collection[OffsetMove]) -> None: ...
     def groups(self, *, cluster: str | None = ..., address: str | None = ...) -> dict[str, SubscriptionGroupConfig]: ...
     def create_group(
         self, config: SubscriptionGroupConfig | str, *, cluster: str | None = ..., address: str | None = ...

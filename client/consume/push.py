@@ -13,7 +13,7 @@ from client.consume.listeners import ConcurrentListener, OrderlyListener
 from client.consume.offsets import LocalOffsets, OffsetStore, RemoteOffsets, refresh_quietly, starting_offset
 from client.consume.push_queue import AssignedQueue, PullContext, PullLimits
 from client.consume.queuelocks import QueueLocks
-from client.consume.rebalance import Strategy, average
+from client.consume.rebalance import Strategy, strategy_of
 from client.consume.rewinds import Rewinds
 from client.consume.runninginfo import running_info
 from client.consume.subscription import Subscription, subscribe_by_tags
@@ -74,7 +74,7 @@ class PushConsumer(Lifecycle):
         attempts_max: int = -1,
         local_retry: float = 5.0,
         limits: PullLimits | None = None,
-        strategy: Strategy = average,
+        strategy: Strategy | str = "AVG",
         offset_dir: Path | None = None,
         trace: bool | str = False,
         hooks: Sequence[ConsumeHook] = (),
@@ -100,7 +100,7 @@ class PushConsumer(Lifecycle):
             attempts_max=attempts_max if attempts_max >= 0 else 2**31 - 1,
             local_retry_s=local_retry,
         )
-        self._strategy = strategy
+        self._strategy = strategy_of(strategy)
         self._hooks_given, self._trace_topic = tuple(hooks), trace_topic(trace)
         self._offset_path = (
             _offset_path(offset_dir, instance_name, group) if model is MessageModel.BROADCASTING else None

@@ -150,18 +150,20 @@ async def test_giving_back_is_tried_for_a_while(world: World) -> None:
     assert not world.locks.held(Q0)
 
 
-async def test_a_lock_whose_answer_nobody_waited_for_is_given_back(world: World) -> None:
+async def test_a_lock_whose_answer_nobody_waited_for_is_given_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rebalance took the queue away while the question was on its way: the broker has granted it all the same."""
     asked = asyncio.Event()
     honest, gate = world.lock, asyncio.Event()
 
-    async def slow(*given: Any) -> list[MessageQueue]:
-        mine = await honest(*given)
+    async def slow(address: str, group: str, me: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+        mine = await honest(address, group, me, queues)
         asked.set()
         await gate.wait()
         return mine
 
-    world.lock = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(world, "lock", slow)
     acquiring = asyncio.create_task(world.locks.acquire(Q0))
     await asked.wait()
     acquiring.cancel()
