@@ -59,7 +59,11 @@ class OrderlyStall:
 
 @dataclass(slots=True)
 class OrderBook:
-    """What was acknowledged and what came, by key, and when."""
+    """What was acknowledged and what came, by queue and number, and when.
+
+    All messages of a queue are sent one after the other, those of its many keys by turns: so the order of each key is
+    kept when that of its queue is, and an inversion of any two is found, of one key or not.
+    """
 
     sent: dict[tuple[int, int], float] = field(default_factory=dict)
     came: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -69,22 +73,22 @@ class OrderBook:
     repeated: int = 0
     inversions: int = 0
 
-    def acknowledged(self, key: int, number: int, queue: int) -> None:
+    def acknowledged(self, queue: int, number: int) -> None:
         """Note a message that is stored."""
-        self.sent[key, number] = now = time.monotonic()
+        self.sent[queue, number] = now = time.monotonic()
         self.sends.setdefault(queue, []).append(now)
 
-    def consumed(self, message: MessageExt) -> None:
-        """Note a message that came. A later one of its key before it is an inversion, the same one again is not."""
-        key, number = map(int, message.body.split())
+    def consumed(self, queue: int, body: bytes) -> None:
+        """Note a message that came. A later one of its queue before it is an inversion, the same one again is not."""
+        number = int(body)
         now = time.monotonic()
-        self.callbacks.setdefault(message.queue_id, []).append(now)
-        if (key, number) in self.came:
+        self.callbacks.setdefault(queue, []).append(now)
+        if (queue, number) in self.came:
             self.repeated += 1
             return
-        self.came[key, number] = now
-        self.inversions += number < self.newest.get(key, -1)
-        self.newest[key] = max(number, self.newest.get(key, -1))
+        self.came[queue, number] = now
+        self.inversions += number < self.newest.get(queue, -1)
+        self.newest[queue] = max(number, self.newest.get(queue, -1))
 
     @property
     def missing(self) -> int:
@@ -111,7 +115,7 @@ class OrderBook:
 class OrderedGroup:
     """The consumers of one group; `name` makes their client ids."""
 
-    def __init__(self, namesrv: str, consumed: Callable[[MessageExt], None], **options: Any) -> None:
+    def __init__(self, namesrv: str, consumed: Callable[[int, bytes], None], **options: Any) -> None:
         self._namesrv, self._consumed, self._options = namesrv, consumed, options
         self._number = 0
         self.members: list[PushConsumer] = []
@@ -144,7 +148,7 @@ class OrderedGroup:
 
     async def _take(self, messages: list[MessageExt]) -> None:
         for message in messages:
-            self._consumed(message)
+            self._consumed(message.queue_id, message.body)
 
 
 async def run_orderly(
@@ -200,13 +204,13 @@ async def _happens(event: str, cluster: LocalCluster, admin: AdminClient, group:
 
 @asynccontextmanager
 async def load(
-    namesrv: str, acknowledged: Callable[[int, int, int], None], queues: int, rate: int, keys: int = KEYS
+    namesrv: str, acknowledged: Callable[[int, int], None], queues: int, rate: int
 ) -> AsyncGenerator[None]:
-    """Send numbered messages of many keys, those of a key one after the other into one queue, until the end."""
+    """Send numbered messages of KEYS keys, those of a key one after the other into one queue, until the end."""
     async with Producer("bench_orderly", namesrv, send_timeout=10.0) as producer:
         over = asyncio.Event()
         senders = [
-            asyncio.create_task(_send(producer, queue, range(queue, keys, queues), queues / rate, acknowledged, over))
+            asyncio.create_task(_send(producer, queue, range(queue, KEYS, queues), queues / rate, acknowledged, over))
             for queue in range(queues)
         ]
         try:
@@ -221,15 +225,14 @@ async def _send(
     queue: int,
     keys: range,
     pause_s: float,
-    acknowledged: Callable[[int, int, int], None],
+    acknowledged: Callable[[int, int], None],
     over: asyncio.Event,
 ) -> None:
     """Send to one queue. What fails is sent again before the next: it may be stored twice, and never too late."""
     place = MessageQueue(TOPIC, BROKER_GROUP, queue)
     number = 0
     while not over.is_set():
-        key, round_ = keys[number % len(keys)], number // len(keys)
-        message = Message(TOPIC, b"%d %d" % (key, round_), keys=[str(key)])
+        message = Message(TOPIC, b"%d" % number, keys=[str(keys[number % len(keys)])])
         while True:
             try:
                 await producer.send(message, queue=place)
@@ -237,7 +240,7 @@ async def _send(
                 await asyncio.sleep(RETRY_S)
             else:
                 break
-        acknowledged(key, round_, queue)
+        acknowledged(queue, number)
         number += 1
         await asyncio.sleep(pause_s)
 
