@@ -6,7 +6,6 @@ somebody else: with an error they go on consuming for as long as they trust what
 doubt goes on to whoever leads then: asking for a lock twice is asking once.
 """
 
-
 from broker.messages.send_answers import Elsewhere
 from broker.metadata.agreed_locks import AgreedLocks
 from broker.queue_locks import TRUSTED_SECONDS
@@ -16,7 +15,6 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.server import Connection, Handler, Reply
-
 
 
 class QueueLockHandlers:

@@ -160,7 +160,7 @@ class AgreedLocks:
         self._view.keep_quiet()
 
     async def save(self) -> None:
-        """Return when every change made so far is agreed upon. Raises OSError, and CommandError when the lead is lost."""
+        """Return when every change so far is agreed upon; raises OSError, CommandError when the lead is lost."""
         if self._meta.shared:
             await self._meta.settled()
         else:
@@ -245,7 +245,11 @@ class AgreedLocks:
 
     def _propose(self, verb: Verb, rows: Iterable[GivenBack]) -> None:
         written: _Rows = [
-            [group, client_id, [[queue.topic, queue.brokerName, queue.queueId] for queue in queues[at:][:ROW_QUEUES_MAX]]]
+            [
+                group,
+                client_id,
+                [[queue.topic, queue.brokerName, queue.queueId] for queue in queues[at:][:ROW_QUEUES_MAX]],
+            ]
             for group, client_id, queues in rows
             for at in range(0, len(queues), ROW_QUEUES_MAX)
         ]

@@ -6,11 +6,12 @@ callbacks, the longest wait of a message from the one to the other, and whether 
 """
 
 import asyncio
+import contextlib
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ NODES = 3
 BROKER_GROUP = "broker-a"
 TOPIC, GROUP = "bench_orderly", "bench_orderly"
 KEYS = 1000
-# Seconds before each event, and after it: behind a change of the lead until no client trusts a lock any more that it was
-# granted before. And what all messages of the load may take to be consumed in the end.
+# Seconds before each event, and after it: behind a change of the lead until no client trusts a lock any more that the
+# old leader granted. And what all messages of the load may take to be consumed in the end.
 CALM_S = 3.0
 AFTER_S = {"none": 3.0, "transfer": 35.0, "kill": 35.0, "consumers": 3.0}
 EVENTS = tuple(AFTER_S)
@@ -72,6 +73,7 @@ class OrderBook:
     callbacks: dict[int, list[float]] = field(default_factory=dict)
     repeated: int = 0
     inversions: int = 0
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def acknowledged(self, queue: int, number: int) -> None:
         """Note a message that is stored."""
@@ -83,6 +85,7 @@ class OrderBook:
         number = int(body)
         now = time.monotonic()
         self.callbacks.setdefault(queue, []).append(now)
+        self._news.set()
         if (queue, number) in self.came:
             self.repeated += 1
             return
@@ -94,6 +97,13 @@ class OrderBook:
     def missing(self) -> int:
         """How many acknowledged messages have not come."""
         return len(self.sent.keys() - self.came.keys())
+
+    async def complete(self, within_s: float) -> None:
+        """Return when everything that was acknowledged has come; raises TimeoutError."""
+        async with asyncio.timeout(within_s):
+            while self.missing:
+                self._news.clear()
+                await self._news.wait()
 
     def row(self, event: str, consumers: int) -> OrderlyStall:
         """Return what came of it."""
@@ -168,7 +178,7 @@ async def run_orderly(
 
 async def _measure(cluster: LocalCluster, event: str, consumers: int, queues: int, rate: int) -> OrderlyStall:
     book = OrderBook()
-    async with AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         admin = await stack.enter_async_context(AdminClient(cluster.address))
         await admin.create_topic(TOPIC, read_queues=queues, write_queues=queues)
         group = OrderedGroup(cluster.address, book.consumed)
@@ -183,9 +193,8 @@ async def _measure(cluster: LocalCluster, event: str, consumers: int, queues: in
             book.sent.clear()
             await _happens(event, cluster, admin, group)
             await asyncio.sleep(AFTER_S[event])
-        deadline = time.monotonic() + ARRIVE_S
-        while book.missing and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
+        with contextlib.suppress(TimeoutError):
+            await book.complete(ARRIVE_S)
     return book.row(event, consumers)
 
 
@@ -202,10 +211,8 @@ async def _happens(event: str, cluster: LocalCluster, admin: AdminClient, group:
                 await group.join()
 
 
-@asynccontextmanager
-async def load(
-    namesrv: str, acknowledged: Callable[[int, int], None], queues: int, rate: int
-) -> AsyncGenerator[None]:
+@contextlib.asynccontextmanager
+async def load(namesrv: str, acknowledged: Callable[[int, int], None], queues: int, rate: int) -> AsyncGenerator[None]:
     """Send numbered messages of KEYS keys, those of a key one after the other into one queue, until the end."""
     async with Producer("bench_orderly", namesrv, send_timeout=10.0) as producer:
         over = asyncio.Event()
@@ -246,7 +253,7 @@ async def _send(
 
 
 def _silence(times: list[float]) -> float:
-    return max((after - before for before, after in zip(times, times[1:], strict=False)), default=0.0)
+    return max((after - before for before, after in pairwise(times)), default=0.0)
 
 
 def _ms(seconds: float) -> float:

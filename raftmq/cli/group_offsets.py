@@ -1,4 +1,4 @@
-"""`raftmq group reset-offset`, `skip` and `clone-offset`: where a group goes on, and what would change, before it does."""
+"""`raftmq group reset-offset`, `skip` and `clone-offset`: where a group goes on; with `--dry-run`, where it would."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any

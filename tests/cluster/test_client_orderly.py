@@ -25,14 +25,14 @@ from tests.cluster.conftest import Cluster
 QUEUES = 6
 RATE = 120
 # A consumer in a process of its own, to be killed: it prints each message that it has consumed.
-CHILD = """
+CHILD = f"""
 import asyncio, sys
 from client.consume.push import PushConsumer
 from client.message import ConsumeFrom
 
 async def main():
-    consumer = PushConsumer({group!r}, sys.argv[1], from_where=ConsumeFrom.FIRST_OFFSET, orderly=True)
-    consumer.subscribe({topic!r})
+    consumer = PushConsumer({GROUP!r}, sys.argv[1], from_where=ConsumeFrom.FIRST_OFFSET, orderly=True)
+    consumer.subscribe({TOPIC!r})
     async def take(messages):
         for message in messages:
             sys.stdout.write(f"{{message.queue_id}} {{message.body.decode()}}\\n")
@@ -43,7 +43,7 @@ async def main():
         await asyncio.Event().wait()
 
 asyncio.run(main())
-""".format(group=GROUP, topic=TOPIC)
+"""
 
 
 @contextlib.asynccontextmanager
@@ -59,18 +59,10 @@ async def raft_cluster(folder: Path) -> AsyncIterator[LocalCluster]:
         cluster.kill()
 
 
-async def everything_came(book: OrderBook, within: float = 90.0) -> None:
-    async with asyncio.timeout(within):
-        while book.missing:
-            await asyncio.sleep(0.05)
-
-
 @contextlib.asynccontextmanager
 async def child(namesrv: str, book: OrderBook) -> AsyncIterator["asyncio.subprocess.Process"]:
     """Run a consumer as a process; what it prints goes into the book."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, namesrv, stdout=asyncio.subprocess.PIPE
-    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", CHILD, namesrv, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     out, started = process.stdout, asyncio.Event()
 
@@ -117,7 +109,7 @@ async def test_R14_no_key_comes_out_of_order_whoever_comes_and_goes(tmp_path: Pa
                 await asyncio.sleep(2.0)
                 await asyncio.to_thread(leader.start)
                 await asyncio.sleep(1.0)
-            await everything_came(book)
+            await book.complete(90.0)
         finally:
             await group.close()
     assert len(book.sent) > 300
@@ -144,7 +136,7 @@ async def test_a_change_of_the_lead_stops_consumption_in_order_no_longer_than_se
                 await asyncio.sleep(3.0)
                 await group.join()
                 await asyncio.sleep(3.0)
-            await everything_came(book)
+            await book.complete(90.0)
         finally:
             await group.close()
     row = book.row(event, 3)

@@ -121,7 +121,8 @@ def test_where_a_group_goes_on_is_planned_then_done(terminal: Terminal) -> None:
     assert [row["offset"] for row in copied] == [first, 1]
     terminal.text("group", "clone-offset", "replaying", "copying", "replayed")
     assert offsets("copying") == [first, 1]
-    assert [row["messages"] for row in terminal.json("group", "skip", "copying", "replayed", "--dry-run")][1] == second - 1
+    skipped = terminal.json("group", "skip", "copying", "replayed", "--dry-run")
+    assert [row["messages"] for row in skipped] == [0, second - 1]
     terminal.text("group", "skip", "copying", "replayed")
     assert offsets("copying") == [first, second]
     assert offsets("replaying") == [first, 1]

@@ -132,6 +132,13 @@ def test_the_default_in_any_spelling_and_what_switches_off_start(setting: str) -
     assert load_broker_config({key: value})[2] == []
 
 
+def test_a_majority_agrees_on_locks_in_a_raft_group_alone() -> None:
+    group = {"enableDLegerCommitLog": "true", "dLegerPeers": "n0-127.0.0.1:40911", "dLegerSelfId": "n0"}
+    made, store, unknown = load_broker_config({**group, "lockInStrictMode": "true"})
+    assert unknown == []
+    assert LiveConfig(made, store).update({"lockInStrictMode": "true"}) == []
+
+
 def test_secrets_are_not_repeated() -> None:
     with pytest.raises(ConfigError, match=r"tls\.server\.keyPassword=") as refused:
         load_broker_config({"tls.server.keyPassword": "s3cret"})
