@@ -154,6 +154,8 @@ class PushConsumer(Lifecycle):
         self._tasks.every(COMMIT_S, self.commit, "commit")
         if self._orderly:
             self._tasks.spawn(self._locks.run(), "locks")
+            self.instance.on_lost.append(self._locks.connection_lost)
+            self._undo.callback(self.instance.on_lost.remove, self._locks.connection_lost)
         try:
             async with asyncio.timeout(START_S):
                 await self._balancer.first_round.wait()

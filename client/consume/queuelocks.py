@@ -3,9 +3,13 @@
 A broker forgets a lock after 60 s; this client trusts one for 30 s from when it asked, and renews it after 20 s. While
 its broker does not answer (a Raft group elects a leader, a broker starts again) it asks again within 200 ms, where the
 route says by then: so that no queue stands still for longer than its broker does.
+
+A broker gives the locks of a client away when its connection closes. So a client whose connection to one of a queue's
+brokers is gone trusts nothing before it has asked again.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import defaultdict
@@ -44,11 +48,20 @@ class QueueLocks:
         # What was asked for and not given back: an answer that nobody waited for is a lock all the same.
         self._asked: set[MessageQueue] = set()
         self._told_at = float("-inf")
+        self._hurry = asyncio.Event()
 
     def held(self, queue: MessageQueue) -> bool:
         """Tell whether the queue is locked, renewed lately enough to be trusted."""
         locked_at = self._locked_at.get(queue)
         return locked_at is not None and time.monotonic() - locked_at < TRUSTED_S
+
+    def connection_lost(self, address: str) -> None:
+        """Trust no lock of that broker, or of the others of its name, until it is renewed: that happens now."""
+        for queue in self._locked_at:
+            route = self._instance.routes.cached(queue.topic)
+            if route is None or address in route.brokers.get(queue.brokerName, {}).values():
+                self._locked_at[queue] = float("-inf")
+                self._hurry.set()
 
     async def acquire(self, queue: MessageQueue) -> None:
         """Wait until the queue's lock is held, however often its broker must be asked."""
@@ -79,7 +92,10 @@ class QueueLocks:
                 renewed = False
             failures = 0 if renewed else failures + 1
             due = min(self._locked_at.values(), default=time.monotonic()) + RENEW_S - time.monotonic()
-            await asyncio.sleep(_nth(RETRIES_S, failures - 1) if failures else max(RETRIES_S[0], due))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_nth(RETRIES_S, failures - 1) if failures else max(RETRIES_S[0], due)):
+                    await self._hurry.wait()
+            self._hurry.clear()
 
     async def renew(self, after_s: float = RENEW_S) -> bool:
         """Renew the locks of brokers where one is older than that, a request per broker; False: again, soon."""

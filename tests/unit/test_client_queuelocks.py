@@ -1,7 +1,8 @@
 """queuelocks.py: a lock is asked for again within 200 ms while its broker does not answer, and always given back."""
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -31,12 +32,36 @@ class World:
         instance = SimpleNamespace(api=self, client_id="me", routes=self)
         self.locks = QueueLocks("G", cast("ClientInstance", instance), self._lost)
         monkeypatch.setattr("client.consume.queuelocks.time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr("client.consume.queuelocks.asyncio", SimpleNamespace(sleep=self._sleep))
+        self.locks._hurry = cast("asyncio.Event", self)
+        self.hurries = False
+        self.allowed = 0.0
+        monkeypatch.setattr(
+            "client.consume.queuelocks.asyncio", SimpleNamespace(sleep=self._sleep, timeout=self._timeout)
+        )
 
     async def _sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.now += seconds
         await asyncio.sleep(0)
+
+    @contextlib.asynccontextmanager
+    async def _timeout(self, seconds: float) -> AsyncIterator[None]:
+        self.allowed = seconds
+        yield
+
+    def set(self) -> None:
+        self.hurries = True
+
+    def clear(self) -> None:
+        self.hurries = False
+
+    async def wait(self) -> None:
+        """Be the event that wakes who renews."""
+        if not self.hurries:
+            await self._sleep(self.allowed)
+
+    def cached(self, _topic: str) -> Any:
+        return SimpleNamespace(brokers={"b": {0: "b:1", 1: "b:2"}})
 
     async def _lost(self, queue: MessageQueue) -> None:
         self.lost.append(queue)
@@ -171,3 +196,23 @@ async def test_a_lock_whose_answer_nobody_waited_for_is_given_back(
     assert world.held == {Q0: "me"}
     await world.locks.release([Q0])
     assert world.held == {}
+
+
+async def test_nothing_is_trusted_when_the_connection_is_gone_before_it_is_renewed(world: World) -> None:
+    """The broker gives the locks of a client away whose connection has closed."""
+    await world.locks.acquire(Q0)
+    await world.locks.acquire(Q1)
+    world.locks.connection_lost("another:1")
+    assert world.locks.held(Q0)
+    world.locks.connection_lost("b:2")
+    assert not world.locks.held(Q0)
+    assert world.hurries
+    world.held[Q1] = "other"
+    world.asked.clear()
+    renewing = asyncio.create_task(world.locks.run())
+    while not world.asked:
+        await asyncio.sleep(0)
+    renewing.cancel()
+    assert world.asked == [[Q0, Q1]]
+    assert world.locks.held(Q0)
+    assert world.lost == [Q1]
