@@ -8,9 +8,8 @@ from client.admin.base import BrokerEntry
 from client.admin.cluster import ClusterAdmin
 from client.admin.convert import ConvertAdmin
 from client.admin.groups import GroupProgress, QueueProgress
-from client.admin.messages import MessageAdmin
+from client.admin.letters import LetterAdmin
 from client.admin.replay import OffsetMove, ReplayAdmin
-from client.admin.topics import TopicAdmin
 from client.admin.transactions import TransactionAdmin
 from client.errors import raises_client_errors
 
@@ -18,5 +17,5 @@ __all__ = ["AdminClient", "BrokerEntry", "GroupProgress", "OffsetMove", "QueuePr
 
 
 @raises_client_errors
-class AdminClient(TopicAdmin, ReplayAdmin, MessageAdmin, ClusterAdmin, ConvertAdmin, TransactionAdmin):
+class AdminClient(LetterAdmin, ReplayAdmin, ClusterAdmin, ConvertAdmin, TransactionAdmin):
     """Asks and changes brokers and NameServers. Use as ``async with AdminClient(namesrv) as admin``."""

@@ -40,7 +40,7 @@ class ReplayAdmin(GroupAdmin):
         moves = []
         for queue in sorted(queues or places):
             address = places[queue]
-            before = await self._api.committed(address, group, queue)
+            before = await self._api.committed(address, group, queue, strict=True)
             if timestamp_ms < 0:
                 offset = await self._api.max_offset(address, queue)
             else:
@@ -54,9 +54,10 @@ class ReplayAdmin(GroupAdmin):
         """Return what clone_offsets would do in a topic, where the source has offsets; do nothing."""
         moves = []
         for queue, address in sorted((await self._read_queues(topic)).items()):
-            offset = await self._api.committed(address, source, queue)
+            offset = await self._api.committed(address, source, queue, strict=True)
             if offset is not None:
-                moves.append(OffsetMove(queue, await self._api.committed(address, target, queue), offset))
+                before = await self._api.committed(address, target, queue, strict=True)
+                moves.append(OffsetMove(queue, before, offset))
         return moves
 
     async def apply_moves(self, group: str, moves: Collection[OffsetMove]) -> None:

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from raftmq.cli.group_letters import app as dead_letters
 from raftmq.cli.group_offsets import clone_offset, reset_offset, skip
 from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, GroupArgument, Json, Namesrv
 from raftmq.cli.output import emit, fail, run, time_of, with_admin
@@ -168,6 +169,7 @@ def _emit_changed(group: str, addresses: list[str], as_json: bool) -> None:
     emit(as_json, {"group": group, "brokers": addresses}, ("group", "done at"), [(group, a) for a in addresses])
 
 
+app.add_typer(dead_letters, name="dead-letters")
 app.command("reset-offset")(reset_offset)
 app.command("skip")(skip)
 app.command("clone-offset")(clone_offset)
