@@ -90,6 +90,7 @@ class Upkeep:
         `seeks` tells whether the group's master is to be asked for without delay, `full` whether tables find no room.
         """
         config, store, registration = self._live.broker, self._live.store, self._registration
+        self._locks.sweep()
         tasks.every(config.flushConsumerOffsetInterval / 1000, persist, "persist offsets")
         tasks.every(store.flushDelayOffsetInterval / 1000, self._schedule.persist, "persist delay offsets")
         tasks.every(CLIENT_SCAN_SECONDS, self._scan_clients, "scan of silent clients")

@@ -152,6 +152,7 @@ class AgreedLocks:
         except CommandError as error:
             _log.info("locks that ran out stay in the log for now: %s", error)
         if not self._meta.shared and self._complete != self._said_complete:
+            # So that the next life knows what this one knew.
             self.file.mark()
 
     def regained(self) -> None:
@@ -314,9 +315,6 @@ class AgreedLocks:
         if self._meta.leads and not self._known:
             self._view.keep_quiet()
         self._view.inherit(self._applied)
-        if not self._meta.shared and (self._complete != content.complete or loaded is None):
-            # So that the next life knows what this one knew.
-            self.file.mark()
 
     def _snapshot(self, stamp: Stamp | None) -> Callable[[], Chunks]:
         table: dict[str, dict[str, list[tuple[str, str, int]]]] = {}
