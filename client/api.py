@@ -194,9 +194,14 @@ class BrokerApi:
             answer.remark or status.name,
         )
 
-    async def committed(self, address: str, group: str, queue: MessageQueue) -> int | None:
-        """Return the group's stored offset, None when it has none."""
-        header = QueryConsumerOffsetRequestHeader(consumerGroup=group, topic=queue.topic, queueId=queue.queueId)
+    async def committed(self, address: str, group: str, queue: MessageQueue, *, strict: bool = False) -> int | None:
+        """Return the group's stored offset, None when it has none: of a young queue 0, unless `strict`."""
+        header = QueryConsumerOffsetRequestHeader(
+            consumerGroup=group,
+            topic=queue.topic,
+            queueId=queue.queueId,
+            setZeroIfNotFound=False if strict else None,
+        )
         try:
             answer = await self._call(address, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except ResponseError as error:

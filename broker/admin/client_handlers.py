@@ -1,4 +1,4 @@
-"""Clients on the wire: heartbeat 34, unregister 35, consumer list 38, configuration check 46, queue locks 41 and 42."""
+"""Clients on the wire: heartbeat 34, unregister 35, consumer list 38, configuration check 46."""
 
 from broker.clients import ClientTable
 from broker.filters.tokens import SqlError
@@ -6,7 +6,6 @@ from broker.messages.pull_checks import check_sql_enabled, sql_of
 from broker.messages.tag_filter import EXPRESSION_CHARS_MAX, ExpressionError, is_tag_type, tag_codes
 from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.topics import TopicTable
-from broker.queue_locks import TRUSTED_SECONDS, LockTable
 from broker.role import BrokerRole, Standalone
 from broker.settings.config import LiveConfig
 from remoting import topics as names
@@ -15,8 +14,6 @@ from remoting.bodies.registry import (
     ConsumerData,
     ConsumerIdList,
     HeartbeatData,
-    LockBatchBody,
-    LockBatchResponseBody,
 )
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
@@ -34,7 +31,6 @@ class ClientHandlers:
         clients: ClientTable,
         topics: TopicTable,
         groups: GroupTable,
-        locks: LockTable,
         role: BrokerRole | None = None,
     ) -> None:
         """`role`: None for a broker without a group."""
@@ -42,10 +38,7 @@ class ClientHandlers:
         self._clients = clients
         self._topics = topics
         self._groups = groups
-        self._locks = locks
         self._role: BrokerRole = Standalone() if role is None else role
-        self._led = self._role.leads
-        self._role.subscribe(self._role_changed)
 
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -54,8 +47,6 @@ class ClientHandlers:
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
             RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
         }
 
     def heartbeat(self, connection: Connection, request: Command) -> Command:
@@ -98,29 +89,6 @@ class ClientHandlers:
         except (ExpressionError, SqlError) as error:
             raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return Command.response(ResponseCode.SUCCESS)
-
-    def lock(self, _connection: Connection, request: Command) -> Command:
-        """Lock queues for an ordered consumer (41); answers those that it now holds."""
-        body = LockBatchBody.decode(request.body)
-        if not self._locks.may_grant():
-            raise CommandError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"[RAFT] this leader is new: it grants locks {TRUSTED_SECONDS:g} s after it was elected",
-            )
-        granted = self._locks.lock(body.consumerGroup, body.clientId, body.mqSet)
-        return Command.response(ResponseCode.SUCCESS, body=LockBatchResponseBody(granted).encode())
-
-    def unlock(self, _connection: Connection, request: Command) -> Command:
-        """Unlock queues (42)."""
-        body = LockBatchBody.decode(request.body)
-        self._locks.unlock(body.consumerGroup, body.clientId, body.mqSet)
-        return Command.response(ResponseCode.SUCCESS)
-
-    def _role_changed(self) -> None:
-        leads = self._role.leads
-        if leads and not self._led:
-            self._locks.lead(self._role.term)
-        self._led = leads
 
     def _admit(self, consumer: ConsumerData, connection: Connection) -> bool:
         """Tell whether a consumer group may take part; makes its retry topic."""

@@ -234,7 +234,7 @@ _LACKING = (
         "enableControllerMode=false asyncLearner=false",
     ),
     Lacking("there is no controller's set of replicas: use inSyncReplicas", "allAckInSyncStateSet=false"),
-    Lacking("queue locks are granted by one broker alone", "lockInStrictMode=false"),
+    Lacking("queue locks are granted by one broker alone, unless it is in a Raft group", "lockInStrictMode=false"),
     Lacking("a slave acting as master forwards nothing to other brokers", "enableRemoteEscape=false"),
     Lacking("a slave begins where its own log ends", "syncMasterFlushOffsetWhenStartup=false"),
     Lacking("a slave never moves consumers", "offsetCheckInSlave=false"),

@@ -10,7 +10,7 @@ from client.consume.balancer import BalanceOptions, Balancer
 from client.consume.filters import check_filters
 from client.consume.offsets import RemoteOffsets, broker_address, refresh_quietly, starting_offset
 from client.consume.poll_queue import FetchContext, FetchedQueue, FetchLimits
-from client.consume.rebalance import Strategy, average
+from client.consume.rebalance import Strategy, strategy_of
 from client.consume.rewinds import Rewinds
 from client.consume.subscription import ALL, Subscription, subscribe_to
 from client.errors import ClientClosed, ConsumeError, raises_client_errors
@@ -51,7 +51,7 @@ class LitePullConsumer(Lifecycle):
         timestamp_ms: int | None = None,
         auto_commit: bool = True,
         limits: FetchLimits | None = None,
-        strategy: Strategy = average,
+        strategy: Strategy | str = "AVG",
         tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
@@ -65,7 +65,7 @@ class LitePullConsumer(Lifecycle):
         self._timestamp_ms = timestamp_ms
         self._auto_commit = auto_commit
         self._limits = limits or FetchLimits()
-        self._strategy = strategy
+        self._strategy = strategy_of(strategy)
         self._subscriptions: dict[str, Subscription] = {}
         self._queues: dict[MessageQueue, FetchedQueue] = {}
         self._paused: set[MessageQueue] = set()

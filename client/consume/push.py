@@ -13,8 +13,8 @@ from client.consume.filters import check_filters
 from client.consume.listeners import ConcurrentListener, OrderlyListener
 from client.consume.offsets import LocalOffsets, OffsetStore, RemoteOffsets, refresh_quietly, starting_offset
 from client.consume.push_queue import AssignedQueue, PullContext, PullLimits
-from client.consume.queuelocks import RENEW_S, QueueLocks
-from client.consume.rebalance import Strategy, average
+from client.consume.queuelocks import QueueLocks
+from client.consume.rebalance import Strategy, strategy_of
 from client.consume.rewinds import Rewinds
 from client.consume.runninginfo import running_info
 from client.consume.subscription import Subscription, subscribe_to
@@ -76,7 +76,7 @@ class PushConsumer(Lifecycle):
         attempts_max: int = -1,
         local_retry: float = 5.0,
         limits: PullLimits | None = None,
-        strategy: Strategy = average,
+        strategy: Strategy | str = "AVG",
         offset_dir: Path | None = None,
         trace: bool | str = False,
         hooks: Sequence[ConsumeHook] = (),
@@ -103,7 +103,7 @@ class PushConsumer(Lifecycle):
             attempts_max=attempts_max if attempts_max >= 0 else 2**31 - 1,
             local_retry_s=local_retry,
         )
-        self._strategy = strategy
+        self._strategy = strategy_of(strategy)
         self._hooks_given, self._trace_topic = tuple(hooks), trace_topic(trace)
         self._offset_path = (
             _offset_path(offset_dir, instance_name, group) if model is MessageModel.BROADCASTING else None
@@ -160,7 +160,9 @@ class PushConsumer(Lifecycle):
         self._tasks.spawn(self._balancer.run(), "rebalance")
         self._tasks.every(COMMIT_S, self.commit, "commit")
         if self._orderly:
-            self._tasks.every(RENEW_S, self._locks.renew, "locks")
+            self._tasks.spawn(self._locks.run(), "locks")
+            self.instance.on_lost.append(self._locks.connection_lost)
+            self._undo.callback(self.instance.on_lost.remove, self._locks.connection_lost)
         try:
             async with asyncio.timeout(START_S):
                 await self._balancer.first_round.wait()

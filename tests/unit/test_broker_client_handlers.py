@@ -8,15 +8,11 @@ import pytest
 
 from broker.admin.client_handlers import ClientHandlers
 from broker.messages.tag_filter import EXPRESSION_CHARS_MAX
-from broker.queue_locks import LockTable
 from remoting import topics as names
 from remoting.bodies.registry import (
     CheckClientConfigBody,
     ConsumerData,
     HeartbeatData,
-    LockBatchBody,
-    LockBatchResponseBody,
-    MessageQueue,
     SubscriptionData,
 )
 from remoting.codes import RequestCode
@@ -24,8 +20,6 @@ from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.server import Connection
 from tests.parts.broker_parts import Parts, Peer, broker_parts
-
-Q0 = MessageQueue("T", "broker-a", 0)
 
 
 class Role:
@@ -49,9 +43,7 @@ class Role:
 class Setting:
     def __init__(self, parts: Parts) -> None:
         self.parts, self.role, self.peer = parts, Role(), Peer()
-        handlers = ClientHandlers(
-            parts.config, parts.clients, parts.topics, parts.groups, LockTable(parts.clock), self.role
-        )
+        handlers = ClientHandlers(parts.config, parts.clients, parts.topics, parts.groups, self.role)
         self.table = handlers.table()
 
     def beat(self, group: str) -> Command:
@@ -60,10 +52,6 @@ class Setting:
             consumerDataSet=[ConsumerData(groupName=group, subscriptionDataSet=[SubscriptionData(topic="T")])],
         )
         return self.ask(RequestCode.HEART_BEAT, data.encode())
-
-    def lock(self, client_id: str) -> list[MessageQueue]:
-        body = LockBatchBody(clientId=client_id, consumerGroup="G", mqSet=[Q0]).encode()
-        return LockBatchResponseBody.decode(self.ask(RequestCode.LOCK_BATCH_MQ, body).body).lockOKMQSet
 
     def ask(self, code: int, body: bytes) -> Command:
         answer = self.table[code](cast("Connection", self.peer), Command(code, body=body))
@@ -139,19 +127,3 @@ async def test_a_leader_makes_the_group_and_its_retry_topic(setting: Setting) ->
     assert setting.parts.clients.consumer_ids("New") == ["c"]
     assert setting.parts.groups.get("New") is not None
     assert setting.parts.topics.get(names.retry_topic("New")) is not None
-
-
-async def test_R14_a_takeover_grants_no_locks_for_a_while(setting: Setting) -> None:
-    setting.role.become(leads=True, term=5)
-    # An error and no empty grant: that would be taken for a lock lost to another client.
-    with pytest.raises(CommandError, match="this leader is new"):
-        setting.lock("a")
-    setting.parts.clock.advance(31)
-    assert setting.lock("a") == [Q0]
-    # News that change nothing about who leads begin no new wait.
-    setting.role.become(leads=True, term=5)
-    assert setting.lock("a") == [Q0]
-    setting.role.become(leads=False, term=6)
-    setting.role.become(leads=True, term=7)
-    with pytest.raises(CommandError, match="this leader is new"):
-        setting.lock("a")
