@@ -4,7 +4,7 @@ READY := .venv/.ready
 DEMO := .venv/.demo
 TOOLS := .venv/.tools
 PYTEST := $(PYTHON) -m pytest
-SOURCES := runtime remoting raft store namesrv broker client pipeline chaos raftmq tests examples setup
+SOURCES := runtime remoting auth raft store namesrv broker client pipeline chaos raftmq tests examples setup
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-spark test-all check fmt bench bench-pipeline kill-test fuzz soak soak-delay simulate torture app-torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit

@@ -13,6 +13,7 @@ from remoting.errors import ConnectError, ResponseError
 from remoting.headers.base import Header
 from remoting.limits import ClientLimits
 from remoting.side import Side
+from remoting.signing import Credentials
 
 __all__ = ["ClientHandler", "ClientLimits", "RemotingClient", "Reply"]
 
@@ -39,7 +40,9 @@ class RemotingClient:
         on_close: Callable[[str], None] | None = None,
         name: str = "remoting client",
         backoff: Backoff | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
+        """`credentials`: everything that is asked is signed with them."""
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         self._on_close = on_close
@@ -52,6 +55,7 @@ class RemotingClient:
             connections_max=limits.connections_max,
             on_close=self._lost,
         )
+        self._side.credentials = credentials
         self._open: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection | ConnectError]] = {}
         self._backoff = backoff or Backoff(limits)

@@ -26,8 +26,8 @@ _LIMITS = ServerLimits()
 class RemotingServer:
     """Serves one table of request code -> handler on one port; see `Reply` for what a handler may return.
 
-    A code without a handler is answered with 3, and `on_unsupported` told. `on_open` and `on_close` are called in the
-    loop, once each per connection. Must be made inside a running loop.
+    A code without a handler is answered with 3, or with what `on_unsupported` returns. `on_open` and `on_close` are
+    called in the loop, once each per connection. Must be made inside a running loop.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RemotingServer:
         limits: ServerLimits = _LIMITS,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
-        on_unsupported: Callable[[Connection, Command], None] | None = None,
+        on_unsupported: Callable[[Connection, Command], Command | None] | None = None,
         congested: Callable[[], bool] = lambda: False,
     ) -> None:
         """`congested` tells whether more has been taken than can be done just now: see remoting/turns.py."""

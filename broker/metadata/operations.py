@@ -22,6 +22,9 @@ A META entry's payload is a CBOR array [1, operation, ...]; an operation is an a
     [PUT,    DELAY, v, [[level, offset], ...]]           everything before the offset has been delivered
     [PUT,    TRANSACTIONS, v, [[queue, half offset, op offset], ...]]  reserved: no member proposes or takes it yet
     [PUT,    QUEUE_STARTS, v, start, [[topic, queue, offset], ...]]    start: of the log, bytes; 0: it does not move
+    [PUT,    USERS, v, [["user", name, {field: value}], ["policies", name, [...]], ...]]    no policies: none any more
+    [DELETE, USERS, v, [name, ...]]                      a user and his policies
+    [CLEAR,  USERS, v]
 
 A version is [counter, state version, timestamp in ms], as the proposer decided it. The rows of an operation stand last
 and may be split over several operations when they are too many for one entry.
@@ -50,6 +53,7 @@ class Table(IntEnum):
     DELAY = 4
     TRANSACTIONS = 5
     QUEUE_STARTS = 6
+    USERS = 7
 
 
 class Verb(IntEnum):

@@ -60,12 +60,22 @@ class MetadataError(Exception):
 class ConfigFile:
     """Keeps one file equal to a table in memory."""
 
-    def __init__(self, path: Path, snapshot: Callable[[Stamp | None], Callable[[], Chunks]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        snapshot: Callable[[Stamp | None], Callable[[], Chunks]],
+        *,
+        mode: int = 0o644,
+        optional: bool = False,
+    ) -> None:
         """`snapshot` is called in the loop and returns what encodes the content, to be called in a thread.
 
-        It is handed the stamp that the content is to carry.
+        It is handed the stamp that the content is to carry. `optional`: a member of a group that does not have it yet
+        has nothing to put into it either: its version knew no such table.
         """
         self.path = path
+        self.optional = optional
+        self._mode = mode
         # The stamps that the file on disk and its .bak carry; the entries that what was loaded from them covers.
         self.stamp: Stamp | None = None
         self.backup_stamp: Stamp | None = None
@@ -272,7 +282,7 @@ class ConfigFile:
         began = time.monotonic()
         content = b"".join(encode())
         generation = self._journal.next_generation(0 if self._lazy or not self._journaled else len(content))
-        replace_file(self.path, stamped(content, None, **{GENERATION_KEY: generation}))
+        replace_file(self.path, stamped(content, None, **{GENERATION_KEY: generation}), self._mode)
         self._journal.begin(generation)
         self._size, self._whole_at = len(content), time.monotonic()
         self._whole_seconds = self._whole_at - began

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 from typing import Protocol, cast
 
+from auth.settings import inner_credentials
 from broker.clients import ClientTable
 from broker.metadata.committers import Committer
 from broker.mode import BrokerParts, Clean, Mode
@@ -130,7 +131,9 @@ class MemberMode(Mode):
         self.clean: Clean = late(lambda: self.group.retention.clean)
         self.delete_queues = self.group.delete_queues
         self._group_meta = self.group.meta
-        self._client = RemotingClient(limits=CLIENT_LIMITS, name="broker's forwarder")
+        self._client = RemotingClient(
+            limits=CLIENT_LIMITS, name="broker's forwarder", credentials=inner_credentials(live.broker)
+        )
         self._clients: ClientTable
         self._forwarder = Forwarder(
             self.role,

@@ -1,10 +1,11 @@
 """All typed headers under one roof, and which request carries which.
 
-The classes live by theme in `send`, `consume`, `namesrv` and `admin`. ACL, controller
-and POP headers are not declared: those requests are not served.
+The classes live by theme in `send`, `consume`, `namesrv`, `admin` and `acl`. Controller and POP headers are not
+declared: those requests are not served.
 """
 
 from remoting.codes import RequestCode
+from remoting.headers.acl import ACL_HEADERS
 from remoting.headers.admin import (
     AddBrokerRequestHeader,
     CheckRocksdbCqWriteProgressRequestHeader,
@@ -299,4 +300,5 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: NotifyMinBrokerIdChangeRequestHeader,
     RequestCode.EXCHANGE_BROKER_HA_INFO: ExchangeHAInfoRequestHeader,
     RequestCode.RESET_MASTER_FLUSH_OFFSET: ResetMasterFlushOffsetHeader,
+    **ACL_HEADERS,
 }
