@@ -14,6 +14,7 @@ from client.consume.rebalance import (
     consistent_hash,
     machine_room_nearby,
 )
+from client.credentials import Credentials
 from client.errors import (
     ArgumentRefused,
     ClientClosed,
@@ -63,6 +64,7 @@ __all__ = [
     "ConsumeHook",
     "ConsumeOutcome",
     "ConsumeResult",
+    "Credentials",
     "FetchLimits",
     "GroupProgress",
     "InvokeError",

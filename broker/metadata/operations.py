@@ -22,7 +22,7 @@ A META entry's payload is a CBOR array [1, operation, ...]; an operation is an a
     [PUT,    DELAY, v, [[level, offset], ...]]           everything before the offset has been delivered
     [PUT,    TRANSACTIONS, v, [[queue, half offset, op offset], ...]]  reserved: no member proposes or takes it yet
     [PUT,    QUEUE_STARTS, v, start, [[topic, queue, offset], ...]]    start: of the log, bytes; 0: it does not move
-    [PUT,    USERS, v, [["user", name, {field: value}], ["policies", name, [...]], ...]]    no policies: none any more
+    [PUT,    USERS, v, [["user", name, JSON], ["policies", name, JSON], ...]]    "": no policies any more
     [DELETE, USERS, v, [name, ...]]                      a user and his policies
     [CLEAR,  USERS, v]
 

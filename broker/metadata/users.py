@@ -66,9 +66,9 @@ class _State:
         if verb == Verb.PUT:
             for kind, name, value in operation[3]:
                 if kind == _USER:
-                    self.users[name] = read_user(value)
+                    self.users[name] = read_user(msgspec.json.decode(value))
                 elif kind == _POLICIES and value:
-                    self.policies[name] = read_policies(value)
+                    self.policies[name] = read_policies(msgspec.json.decode(value))
                 elif kind == _POLICIES:
                     self.policies.pop(name, None)
                 else:
@@ -134,21 +134,21 @@ class UserTable:
     def put(self, user: User) -> None:
         """Make a user, or replace him. Raises CommandError at the limits."""
         users = self._view.users
-        if user.name not in users and len(users) >= USERS_MAX:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, f"this broker keeps at most {USERS_MAX} users")
         if len(user.name) > NAME_LENGTH_MAX or not user.name.isprintable():
             raise CommandError(
                 ResponseCode.INVALID_PARAMETER,
                 f"a user's name has up to {NAME_LENGTH_MAX} characters that can be printed",
             )
-        self._change(Verb.PUT, [[_USER, user.name, stored_user(user)]])
+        if user.name not in users and len(users) >= USERS_MAX:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"this broker keeps at most {USERS_MAX} users")
+        self._change(Verb.PUT, [_user_row(user)])
 
     def set_policies(self, name: str, policies: Policies) -> None:
         """Say all that a user may do; nothing removes it. Raises CommandError at the limits."""
         counted = sum(sum(map(len, each.values())) for who, each in self._view.policies.items() if who != name)
         if counted + sum(map(len, policies.values())) > POLICIES_MAX:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"this broker keeps at most {POLICIES_MAX} policies")
-        self._change(Verb.PUT, [[_POLICIES, name, stored_policies(policies)]])
+        self._change(Verb.PUT, [_policies_row(name, policies)])
 
     def delete(self, name: str) -> None:
         """Remove a user, and what he may do."""
@@ -200,8 +200,8 @@ class UserTable:
         """Propose everything where the group's log has nothing of it, and there is something; see MetaTable."""
         if not first or not (self._view.users or self._view.policies):
             return
-        rows: list[list[Any]] = [[_USER, name, stored_user(user)] for name, user in self._view.users.items()]
-        rows += [[_POLICIES, name, stored_policies(each)] for name, each in self._view.policies.items()]
+        rows = [_user_row(user) for user in self._view.users.values()]
+        rows += [_policies_row(name, each) for name, each in self._view.policies.items()]
         self._change(Verb.CLEAR)
         self._change(Verb.PUT, rows)
 
@@ -254,6 +254,16 @@ def _state(content: UsersContent) -> _State:
     except ValueError as error:
         raise HeaderError(f"a user or a policy cannot be read: {error}") from None
     return state
+
+
+def _user_row(user: User) -> list[str]:
+    # As text: a META entry is no place for what nests deep.
+    return [_USER, user.name, msgspec.json.encode(stored_user(user)).decode()]
+
+
+def _policies_row(name: str, policies: Policies) -> list[str]:
+    text = msgspec.json.encode(stored_policies(policies)).decode() if policies else ""
+    return [_POLICIES, name, text]
 
 
 def _close(path: Path) -> None:

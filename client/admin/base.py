@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from client.api import BrokerApi
+from client.credentials import Credentials, credentials_for
 from client.errors import ClientClosed, RouteError
 from client.lifecycle import Lifecycle
 from client.nameservers import NameServers, parse_addresses
@@ -32,14 +33,21 @@ class AdminBase(Lifecycle):
 
     noun = "admin client"
 
-    def __init__(self, namesrv: str | Sequence[str] = "127.0.0.1:9876", *, timeout: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] = "127.0.0.1:9876",
+        *,
+        timeout: float = TIMEOUT_S,
+        credentials: Credentials | None = None,
+    ) -> None:
         """`timeout` (s) bounds each request. Connections are made when they are needed."""
+        self._credentials = credentials_for(credentials)
         self._addresses = parse_addresses(namesrv)
         self._timeout = timeout
         self._remoting: RemotingClient | None = None
 
     async def _start(self) -> None:
-        self._remoting = RemotingClient()
+        self._remoting = RemotingClient(credentials=self._credentials)
         self._nameservers = NameServers(self._remoting, self._addresses)
         self._api = BrokerApi(self._remoting, self._nameservers)
 

@@ -11,11 +11,12 @@ from client.admin.groups import GroupAdmin, GroupProgress, QueueProgress
 from client.admin.messages import MessageAdmin
 from client.admin.topics import TopicAdmin
 from client.admin.transactions import TransactionAdmin
+from client.admin.users import UserAdmin
 from client.errors import raises_client_errors
 
 __all__ = ["AdminClient", "BrokerEntry", "GroupProgress", "QueueProgress"]
 
 
 @raises_client_errors
-class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ClusterAdmin, ConvertAdmin, TransactionAdmin):
+class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ClusterAdmin, ConvertAdmin, TransactionAdmin, UserAdmin):
     """Asks and changes brokers and NameServers. Use as ``async with AdminClient(namesrv) as admin``."""

@@ -12,6 +12,7 @@ from client.consume.poll_queue import FetchContext, FetchedQueue, FetchLimits
 from client.consume.rebalance import Strategy, average
 from client.consume.rewinds import Rewinds
 from client.consume.subscription import ALL, Subscription, subscribe_by_tags
+from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, raises_client_errors
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
@@ -36,6 +37,7 @@ class LitePullConsumer(Lifecycle):
 
     What `poll` returned counts as consumed with the next `poll`; every 5 s (`auto_commit`) and at `close` that position
     is stored. `commit` stores the position behind everything that was returned so far.
+    `credentials` sign all requests (client/credentials.py).
     """
 
     noun = "consumer"
@@ -52,12 +54,13 @@ class LitePullConsumer(Lifecycle):
         strategy: Strategy = average,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         wrong = check_group(group)
         if wrong is not None:
             raise ConsumeError(wrong)
         self.group = group
-        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name)
+        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name, credentials=credentials)
         self._from_where = from_where
         self._timestamp_ms = timestamp_ms
         self._auto_commit = auto_commit

@@ -9,6 +9,7 @@ from typing import Any
 
 from client.api import FORWARDED
 from client.compression import Codec
+from client.credentials import Credentials
 from client.errors import (
     ClientClosed,
     ClientError,
@@ -54,7 +55,8 @@ class Producer(Requester, RecallingClient):
     ones until a probe reaches them; `retry_weak` sends again, to another broker, what was stored less safely than
     asked; `batching` lets messages wait for others; `trace` (True, or a topic) writes message traces; `hooks` see every
     send. A topic that does not exist is created with `default_topic_queues` queues where brokers allow it. `idempotent`
-    asks brokers to answer a repeated attempt with the first one's result. `close` waits for what is on its way.
+    asks brokers to answer a repeated attempt with the first one's result. `credentials` sign
+    all requests (client/credentials.py). `close` waits for what is on its way.
     """
 
     noun = "producer"
@@ -81,6 +83,7 @@ class Producer(Requester, RecallingClient):
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         wrong = check_group(group)
         if wrong is not None:
@@ -91,6 +94,7 @@ class Producer(Requester, RecallingClient):
             instance_name=instance_name,
             in_flight_max=in_flight_max,
             in_flight_bytes_max=in_flight_bytes_max,
+            credentials=credentials,
         )
         self._timeout = send_timeout
         self._attempts = 1 + retries
