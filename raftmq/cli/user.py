@@ -23,7 +23,11 @@ Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name, whic
 Resource = Annotated[str, typer.Argument(help="Such as Topic:orders, Topic:pay*, Group:*, Cluster:* or *.")]
 SecretFile = Annotated[
     Path | None,
-    typer.Option("--secret-file", metavar="FILE", help="Read the secret key from there; otherwise it is asked for."),
+    typer.Option(
+        "--secret-file",
+        metavar="FILE",
+        help="Read the secret key from there: its only line, or secretKey=… of a file of credentials.",
+    ),
 ]
 Super = Annotated[bool | None, typer.Option("--super/--normal", help="A super user may do everything.")]
 Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Whether his requests are taken.")]
@@ -284,9 +288,20 @@ def _secret(path: Path | None) -> str:
     else:
         text = sys.stdin.readline(SECRET_LENGTH_MAX + 2)
     secret = text.strip("\r\n")
+    if path is not None and "\n" in secret:
+        secret = _in_credentials(path)
     if not secret.strip() or len(secret) > SECRET_LENGTH_MAX or not secret.isprintable():
         fail(f"a secret key is one line of 1 to {SECRET_LENGTH_MAX} characters")
     return secret
+
+
+def _in_credentials(path: Path) -> str:
+    """Return the secret key of a file that its user signs with."""
+    from client.credentials import read_credentials
+    from raftmq.cli.output import one_line_errors
+
+    with one_line_errors():
+        return read_credentials(path).secret_key
 
 
 def _user_row(broker: str, user: "UserInfo") -> dict[str, Any]:

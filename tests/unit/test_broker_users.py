@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from auth.directory import AccessDirectory
-from auth.model import Action, Decision, PolicyType, User, UserType, entry, topic
+from auth.model import Action, Decision, Policies, PolicyType, User, UserType, entry, topic
 from auth.needs import Access
 from broker.admin.users import AdminUsers
 from broker.master_slave import metadata_copy
@@ -30,7 +30,7 @@ from tests.parts.slave_parts import MasterBroker, SlaveBroker, copying, serving
 
 INNER = Credentials("inner", "inner-secret-1")
 ALICE = User("alice", "alice-secret-1")
-MAY_SEND = {PolicyType.CUSTOM: (entry(topic("orders"), [Action.PUB], Decision.ALLOW, ["192.0.2.0/24"]),)}
+MAY_SEND: Policies = {PolicyType.CUSTOM: (entry(topic("orders"), [Action.PUB], Decision.ALLOW, ["192.0.2.0/24"]),)}
 SENDS = Access(topic("orders"), (Action.PUB,))
 HOST = "192.0.2.1"
 
@@ -156,8 +156,8 @@ async def test_only_a_super_user_makes_and_changes_super_users(tmp_path: Path) -
         (3001, info(kind="Super"), "eve", 1, "The super user can only be create by super user"),
         (3002, info(kind="super"), "alice", 1, "The super user can only be update by super user"),
         (3002, info(), "root", 16, "The super user can only be update by super user"),
-        (3003, b"", "root", 16, "The super user can only be update by super user"),
         (3002, info(), "inner", 16, "The super user can only be update by super user"),
+        (3003, b"", "root", 16, "The super user can only be update by super user"),
     ]
     for code, body, name, expected, why in by_alice:
         answer = await asked(admin, code, body, "alice", username=name)
