@@ -184,7 +184,8 @@ class Broker:
         self._parts.upkeep.start(self._tasks, self.persist, mode.clean, mode.seeks, lambda: without_room(mode.meta))
         _log.info("broker %s serves at %s", config.name(), self.address)
         _log.info("%s", told(config))
-        for words in (exposed(config.bindAddress), *listening_warnings(config)):
+        exposure = exposed(config.bindAddress, guarded=config.authenticationEnabled)
+        for words in (exposure, *listening_warnings(config)):
             if words is not None:
                 _log.warning("%s", words)
 

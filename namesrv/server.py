@@ -154,7 +154,7 @@ async def _serve(config: NamesrvConfig) -> None:
     await server.start()
     _log.info("NameServer serves on port %d, HTTP on port %d", server.port, server.http_port)
     _log.info("%s", told(config))
-    why = exposed(config.bindAddress)
+    why = exposed(config.bindAddress, guarded=config.authenticationEnabled)
     if why is None:
         _log.info("only this machine reaches bindAddress=%s: set another one where others are to", config.bindAddress)
     else:

@@ -21,9 +21,12 @@ def fsync_folder(folder: Path) -> None:
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Replace the content of `path` so that after a crash either the old or the new content is there, whole.
 
-    `mode`: who may read it, at most. Raises OSError; the old content is then still in place.
+    `mode`: who may read it, at most; who could not read the old content cannot read the new one. Raises OSError; the
+    old content is then still in place.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        mode &= path.stat().st_mode | 0o600
     aside = path.with_name(path.name + ".tmp")
     if mode & 0o077 == 0:
         # One that a crash left may be open to others.

@@ -168,7 +168,7 @@ class ResetClient:
             await session.fetch(_ranges(wanted.name, 0, wanted.size), put, progress)
             if crc32(content) != wanted.crc:
                 raise ResetMismatch(f"the metadata file {wanted.name} came with another CRC than announced")
-            await asyncio.to_thread(replace_file, self._target.metadata_path(wanted.name), bytes(content), 0o600)
+            await asyncio.to_thread(replace_file, self._target.metadata_path(wanted.name), bytes(content))
 
     @asynccontextmanager
     async def _linked(self, peer: str) -> "AsyncIterator[_Session]":

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from auth.directory import AccessDirectory
 from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.consumer_offsets import OffsetTable
 from broker.metadata.delay_progress import DelayProgress
 from broker.metadata.queue_starts import QueueStarts, StartEvents
 from broker.metadata.replicated import GroupMeta
 from broker.metadata.topics import DeleteQueues, TopicTable
+from broker.metadata.users import UserTable
 from broker.settings.config import BrokerConfig, LiveConfig
 from raft.protocol.types import Fate, OnFate, Refusal
 from runtime.clock import ManualClock
@@ -72,7 +74,8 @@ class Member(SetNode):
         self.offsets = OffsetTable.load(folder / "consumerOffset.json", clock, self.meta)
         self.delay = DelayProgress(folder / "delayOffset.json", clock, self.meta, lambda: self.reached)
         self.starts = QueueStarts(folder / "queueStart.json", clock, self.meta, starts or StartEvents())
-        self.tables = (self.topics, self.groups, self.offsets, self.delay, self.starts)
+        self.users = UserTable(folder / "auth.json", clock, AccessDirectory(), self.meta)
+        self.tables = (self.topics, self.groups, self.offsets, self.delay, self.starts, self.users)
         if self.meta.load_stamps(group, 1) is not None:
             self.meta.stamp_all(group, 1)
 

@@ -16,6 +16,7 @@ from broker.admin.users import AdminUsers
 from broker.master_slave import metadata_copy
 from broker.metadata import users as module
 from broker.metadata.operations import LocalMeta, Table, Verb
+from broker.metadata.replicated import decode as read
 from broker.metadata.table_file import MetadataError
 from broker.metadata.users import UserTable
 from remoting.bodies.registry import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
@@ -26,6 +27,7 @@ from remoting.errors import CommandError, RemotingError
 from remoting.refusal import refusal
 from remoting.signing import Credentials, sign
 from runtime.clock import ManualClock
+from tests.parts.meta_parts import GROUP, Member, leader
 from tests.parts.slave_parts import MasterBroker, SlaveBroker, copying, serving
 
 INNER = Credentials("inner", "inner-secret-1")
@@ -258,3 +260,48 @@ async def test_a_slave_has_its_masters_users(tmp_path: Path, monkeypatch: pytest
         await stranger.until(lambda: "USERS" in stranger.copies.status()["refused"])
         assert not stranger.users.users
     assert RequestCode.AUTH_CREATE_USER not in master.asked
+
+
+def test_a_group_without_users_proposes_none_and_who_has_no_such_file_yet_goes_on(tmp_path: Path) -> None:
+    member = Member(tmp_path, ManualClock())
+    member.role.become(3)
+    entries = member.settle()
+    assert entries
+    member.write()
+    assert not [operation for entry_ in entries for operation in read(entry_) if operation[1] == Table.USERS]
+    # As a version has left it that knew no users.
+    (tmp_path / "auth.json").unlink()
+    again = Member(tmp_path, ManualClock())
+    assert again.meta.load_stamps(GROUP, 2) is None
+
+
+def test_in_a_group_a_change_counts_when_it_is_applied_and_is_taken_back_when_it_is_not(tmp_path: Path) -> None:
+    member = leader(tmp_path)
+    member.settle()
+    member.users.put(ALICE)
+    assert member.users.users == {"alice": ALICE}
+    assert member.users.directory.user("alice") is None
+    member.settle()
+    assert member.users.directory.user("alice") == ALICE
+    member.users.delete("alice")
+    member.role.become(None)
+    assert member.users.users == {"alice": ALICE}
+    assert member.users.directory.user("alice") == ALICE
+
+
+async def test_what_a_single_broker_knew_its_group_knows(tmp_path: Path) -> None:
+    alone = table_in(tmp_path)
+    alone.put(ALICE)
+    alone.set_policies("alice", MAY_SEND)
+    await alone.save()
+    await alone.close()
+    member = Member(tmp_path, ManualClock())
+    member.role.become(3)
+    entries = member.settle()
+    assert entries
+    follower = Member(tmp_path / "follower", ManualClock())
+    for index, payload in enumerate(entries, 2):
+        follower.meta.apply(index, payload)
+    for each in (member, follower):
+        assert each.users.directory.denied("alice", SENDS, HOST) is None
+    assert follower.users.data_version == member.users.data_version
