@@ -104,6 +104,11 @@ def _view(request: Command, cluster: str) -> list[Access]:
     return [_topic(name, _SUB_GET)] if name else _cluster(_GET)(request, cluster)
 
 
+def _resume(request: Command, cluster: str) -> list[Access]:
+    name = request.ext.get("topic", "")
+    return [_topic(name, _UPDATE)] if name else _cluster(_UPDATE)(request, cluster)
+
+
 def _heartbeat(request: Command, _cluster: str) -> list[Access]:
     touched = []
     for consumer in HeartbeatData.decode(request.body).consumerDataSet:
@@ -157,7 +162,8 @@ BROKER: Mapping[int, Rule | Whom] = {
     # Old clients do not say the topic; what they must say is where the half message stands, and its id.
     RequestCode.END_TRANSACTION: _fields(_PUB, ["topic"], optional=["topic"]),
     RequestCode.RECALL_MESSAGE: _fields(_PUB, ["topic"]),
-    RequestCode.CONSUMER_SEND_MSG_BACK: _fields(_SUB, groups=["group"]),
+    # The handler looks whether the message is of that topic (broker/messages/send_back.py), as with 33.
+    RequestCode.CONSUMER_SEND_MSG_BACK: _fields(_SUB, ["originTopic"], ["group"], ["originTopic"]),
     RequestCode.PULL_MESSAGE: _PULL,
     RequestCode.LITE_PULL_MESSAGE: _PULL,
     RequestCode.QUERY_MESSAGE: _fields(_SUB_GET, ["topic"]),
@@ -189,7 +195,7 @@ BROKER: Mapping[int, Rule | Whom] = {
     RequestCode.DELETE_SUBSCRIPTIONGROUP: _fields(_DELETE, groups=["groupName"]),
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _fields(_GET, groups=["group"]),
     RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: _fields(_UPDATE, ["topic"], ["group"], ["topic"]),
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: _fields(_UPDATE, ["topic"], optional=["topic"]),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: _resume,
     # What tools look at.
     RequestCode.GET_CONSUMER_CONNECTION_LIST: _fields(_GET, groups=["consumerGroup"]),
     RequestCode.GET_CONSUME_STATS: _fields(_GET, ["topic"], ["consumerGroup"], ["topic"]),
@@ -197,7 +203,6 @@ BROKER: Mapping[int, Rule | Whom] = {
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _fields(_GET, ["topic"]),
     RequestCode.QUERY_CONSUME_TIME_SPAN: _fields(_GET, ["topic"], ["group"]),
     RequestCode.GET_CONSUMER_RUNNING_INFO: _fields(_GET, groups=["consumerGroup"]),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: _fields(_SUB, ["topic"], ["consumerGroup"], ["topic"]),
     RequestCode.QUERY_CORRECTION_OFFSET: _correction,
     RequestCode.QUERY_CONSUME_QUEUE: _fields(_GET, ["topic"], ["consumerGroup"], ["consumerGroup"]),
     RequestCode.QUERY_TOPICS_BY_CONSUMER: _fields(_GET, groups=["group"]),
@@ -238,6 +243,8 @@ BROKER: Mapping[int, Rule | Whom] = {
     **dict.fromkeys(
         (
             RequestCode.UPDATE_BROKER_CONFIG,
+            # Of whatever message, to whatever client.
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
             RequestCode.CLEAN_UNUSED_TOPIC,
             RequestCode.DELETE_EXPIRED_COMMITLOG,
