@@ -7,7 +7,7 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := runtime remoting auth raft store namesrv broker client pipeline chaos raftmq tests examples setup
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-spark test-all check fmt bench bench-pipeline kill-test fuzz soak soak-delay simulate torture app-torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
+.PHONY: help venv demo test test-spark test-all check fmt bench bench-pipeline kill-test fuzz soak soak-delay soak-pending simulate torture app-torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -38,7 +38,7 @@ test-spark: $(READY) $(TOOLS) ## slow: every check in Spark against its plain tw
 	@$(PYTEST) -q -n 2 --no-loadscope-reorder -m long tests/spark tests/chaos tests/docs tests/cluster/test_raftmq_absurd.py
 
 # In this order: what fails soonest comes first.
-ALL := test test-spark kill-test fuzz soak soak-delay chaos-self simulate app-torture torture interop-java
+ALL := test test-spark kill-test fuzz soak soak-delay soak-pending chaos-self simulate app-torture torture interop-java
 test-all: ## hours: everything there is, each slow kind too; goes on after a failure and names all that failed
 	@failed=; for kind in $(ALL); do echo "== make $$kind"; $(MAKE) --no-print-directory $$kind || failed="$$failed $$kind"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi; echo "all passed: $(ALL)"
@@ -67,6 +67,10 @@ TRANSACTIONS := 100000
 KILLS := 3
 soak-delay: $(READY) ## slow: timers and transactions by the million, leaders killed: lost, early, twice are counted; TIMERS=1000000
 	@$(PYTHON) -m tests.soak.delay --timers $(TIMERS) --transactions $(TRANSACTIONS) --kills $(KILLS) --seed $(SEED)
+
+PENDING := 10000000
+soak-pending: $(READY) ## slow: timers by the ten million wait in one broker: memory flat, restart in seconds; PENDING=10000000
+	@$(PYTHON) -m tests.soak.pending --timers $(PENDING) --seed $(SEED)
 
 soak: $(READY) ## slow: every property test with 1,000 and more examples
 	@HYPOTHESIS_PROFILE=slow $(PYTEST) -q -n 2 --timeout 1800 tests/properties

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+import msgspec
+
 from auth.model import Action, Resource, ResourceKind, group, topic
 from remoting import topics as names
 from remoting.bodies.registry import (
@@ -21,6 +23,8 @@ from remoting.bodies.registry import (
 )
 from remoting.codes import ClassicCode, NamesrvCode, RaftCode, RequestCode, TransactionCode
 from remoting.command import Command
+from remoting.errors import HeaderError
+from remoting.fastjson import read_strictly
 
 
 class Access(NamedTuple):
@@ -148,6 +152,28 @@ def _correction(request: Command, _cluster: str) -> list[Access]:
     return [_topic(ext.get("topic", ""), _GET), *(Access(group(name), _GET) for name in groups if name)]
 
 
+class _Taken(msgspec.Struct):
+    """What is looked at of an entry of BATCH_ACK_MESSAGE: topic and group."""
+
+    t: str
+    c: str
+
+
+class _Acknowledged(msgspec.Struct):
+    """The body of BATCH_ACK_MESSAGE."""
+
+    acks: list[_Taken]
+
+
+def _acknowledged(request: Command, _cluster: str) -> list[Access]:
+    try:
+        body = read_strictly(request.body, _Acknowledged)
+    except msgspec.DecodeError as error:
+        raise HeaderError(f"the body acknowledges nothing: {error}") from None
+    touched = [_topic(name, _SUB) for name in sorted({each.t for each in body.acks})]
+    return touched + [Access(group(name), _SUB) for name in sorted({each.c for each in body.acks})]
+
+
 _PULL = _fields(_SUB, ["topic"], ["consumerGroup"])
 _POSITION = _fields(_SUB_GET, ["topic"])
 _CLUSTER_GET, _CLUSTER_LIST, _CLUSTER_UPDATE = _cluster(_GET), _cluster(_GET_LIST), _cluster(_UPDATE)
@@ -166,6 +192,13 @@ BROKER: Mapping[int, Rule | Whom] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: _fields(_SUB, ["originTopic"], ["group"], ["originTopic"]),
     RequestCode.PULL_MESSAGE: _PULL,
     RequestCode.LITE_PULL_MESSAGE: _PULL,
+    RequestCode.POP_MESSAGE: _PULL,
+    RequestCode.PEEK_MESSAGE: _PULL,
+    RequestCode.NOTIFICATION: _PULL,
+    RequestCode.ACK_MESSAGE: _PULL,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _PULL,
+    RequestCode.BATCH_ACK_MESSAGE: _acknowledged,
+    RequestCode.POLLING_INFO: _fields(_SUB_GET, ["topic"], ["consumerGroup"]),
     RequestCode.QUERY_MESSAGE: _fields(_SUB_GET, ["topic"]),
     RequestCode.VIEW_MESSAGE_BY_ID: _view,
     # Clients.

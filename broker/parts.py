@@ -50,6 +50,7 @@ from broker.metadata.topics import TopicTable
 from broker.metadata.users import FILE_NAME as USERS_FILE
 from broker.metadata.users import UserTable
 from broker.mode import BrokerParts, Mode
+from broker.pop.service import PopService
 from broker.queue_locks import LockTable
 from broker.registration.registration import Registration
 from broker.stats import BrokerStats
@@ -63,6 +64,7 @@ from remoting.server import Connection, Handler, RemotingServer
 from runtime.gaps import LoopGaps
 from runtime.late import late
 from runtime.metrics import Metrics
+from runtime.tls import outgoing_tls
 from store.log.dispatch import parse_delay_levels
 from store.messagestore import MessageStore
 from store.types import Dispatched
@@ -107,8 +109,9 @@ class Parts:
             clock, later=loop.call_soon, notifies=self._wants_notice, on_leave=self.locks.release
         )
         self._client = RemotingClient(
-            on_close=self._connection_lost, name="broker's client", credentials=self._directory.inner
-        )
+            on_close=self._connection_lost, name="broker's client", tls=outgoing_tls(config),
+            credentials=self._directory.inner,
+        )  # fmt: skip
         exits.push_async_callback(self._client.close)
         self.registration = Registration(live, role, self.topics, self._client, context.address, mode.heard)
         if mode.adopts:
@@ -146,6 +149,8 @@ class Parts:
             context, self._tables, pull_checks, loop, forward=mode.forward_pull, master=mode.master,
             origins=self._origins,
         )  # fmt: skip
+        self.pop = PopService(context, self._tables, replication, mode.elsewhere, mends=meta.shared)
+        exits.push_async_callback(self.pop.close)
         self.upkeep = Upkeep(
             live, store, self._tables, self.locks, self.schedule, self.pull, self.registration,
             self.timers.service.arrived,
@@ -189,6 +194,7 @@ class Parts:
         """Take note of what has come into the queues."""
         self.idempotent.dispatched(batch)
         self.upkeep.dispatched(batch)
+        self.pop.dispatched(batch)
 
     def backlog(self) -> Backlog:
         """Return what waits in the broker just now."""
@@ -197,6 +203,7 @@ class Parts:
     def closed(self, connection: Connection) -> None:
         """Forget what a client that has gone waited for, and who it was."""
         self.pull.on_close(connection)
+        self.pop.on_close(connection)
         self.clients.on_close(connection)
 
     def unserved(self, connection: Connection, request: Command) -> Command | None:
@@ -224,7 +231,7 @@ class Parts:
             self.timers.told.measures,
         )
         figures, metrics = BrokerFigures(context, tables, mode, counted), Metrics()
-        metrics.show(lambda: (*figures.figures(), *self.idempotent.measures()), figures.common)
+        metrics.show(lambda: (*figures.figures(), *self.idempotent.measures(), *self.pop.figures()), figures.common)
         self.http = BrokerHttp(context, tables, mode, self.backlog, around.ready, around.addresses, self._gaps, metrics)
         return merged(
             self._send.table(),
@@ -234,6 +241,7 @@ class Parts:
             self.schedule.table(),
             self.timers.table(),
             self.pull.table(),
+            self.pop.table(),
             OffsetHandlers(live, offsets, topics, groups, store, clients, self._origins).table(),
             ClientHandlers(clients, topics, groups, self.locks, mode.role).table(),
             AdminBroker(live, store, stats, info, clock, mode.clean).table(),

@@ -43,6 +43,7 @@ from runtime.http import HttpFace
 from runtime.late import late
 from runtime.listening import exposed, named_address
 from runtime.tasks import Tasks
+from runtime.tls import http_tls, server_tls, tls_warnings
 from store.config import StoreConfig
 from store.events import Payloads, StoreEvents
 from store.messagestore import MessageStore
@@ -185,7 +186,7 @@ class Broker:
         _log.info("broker %s serves at %s", config.name(), self.address)
         _log.info("%s", told(config))
         exposure = exposed(config.bindAddress, guarded=config.authenticationEnabled)
-        for words in (exposure, *listening_warnings(config)):
+        for words in (exposure, *listening_warnings(config), *tls_warnings(config)):
             if words is not None:
                 _log.warning("%s", words)
 
@@ -197,16 +198,9 @@ class Broker:
 
     def _tell_leftovers(self) -> None:
         """Say what the store holds that nobody will serve here."""
-        store, parts, root = self.store, self._parts, self.live.store.root
+        parts, root = self._parts, self.live.store.root
         try:
-            found = leftovers(
-                root,
-                parts.topics.tables,
-                store.topics(),
-                store.min_offset,
-                store.max_offset,
-                parts.offsets.query,
-            )
+            found = leftovers(root, parts.topics.tables)
         except OSError as error:
             found = [f"what cannot be read: {error}"]
         if found:
@@ -216,6 +210,7 @@ class Broker:
         vip = config.vipPortEnable and config.listenPort + VIP_OFFSET > 0
         idle = float(config.serverChannelMaxIdleTimeSeconds)
         limits = server_limits(idle, 2 if vip else 1, config.connectionsPerAddressMax)
+        self._tls = server_tls(config)
         with named_address("listenPort", config.bindAddress, self.port):
             await self._serve("broker", self._parts.handlers, limits, config.bindAddress, self.port)
         if vip:
@@ -235,7 +230,7 @@ class Broker:
             self._exit.push_async_callback(face.close)
             wanted = config.httpPort or (config.listenPort + HTTP_OFFSET if config.listenPort else 0)
             with named_address("httpPort", config.httpBindAddress, wanted):
-                await face.start(config.httpBindAddress, wanted)
+                await face.start(config.httpBindAddress, wanted, http_tls(config, config.httpBindAddress))
             self.http_port = face.port
 
     async def _serve(self, name: str, table: dict[int, Handler], limits: ServerLimits, host: str, port: int) -> None:
@@ -247,6 +242,7 @@ class Broker:
             on_close=parts.closed,
             on_unsupported=parts.unserved,
             congested=self._mode.congested,
+            tls=self._tls,
         )
         self._servers.append(server)
         self._exit.push_async_callback(server.close)
@@ -262,10 +258,12 @@ class Broker:
             self._parts.schedule.start()
             self._parts.timers.service.start()
             self._parts.transactions.start()
+            self._parts.pop.start()
         else:
             self._parts.schedule.stop()
             self._parts.timers.service.stop()
             self._parts.transactions.stop()
+            self._parts.pop.stop()
         self._parts.pull.wake_all()
 
     async def _quiesce(self) -> None:

@@ -24,11 +24,13 @@ from client.replies import Replies
 from client.retry import until_true
 from client.routes import MASTER_ID, Routes, TopicRoute
 from client.serverrequests import ConsumerMember, ServerRequests, TransactionChecker
+from client.tls import tls_of
 from remoting.bodies.registry import HeartbeatData, ProducerData
 from remoting.client import ClientLimits, RemotingClient
 from remoting.errors import RemotingError
 from remoting.topics import REPLY_TOPIC_SUFFIX
 from runtime.tasks import Tasks
+from runtime.tls import ClientTls
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ class ClientInstance:
         namesrv: str | Sequence[str],
         *,
         instance_name: str | None = None,
+        tls: bool | ClientTls | None = None,
         in_flight_max: int = IN_FLIGHT_MAX,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         credentials: Credentials | None = None,
@@ -67,9 +70,9 @@ class ClientInstance:
         """`instance_name` must differ among the clients of a group on one host; by default it does.
 
         `in_flight_max` and `in_flight_bytes_max` bound what all producers of this instance have unanswered together.
-        `credentials`: see client/credentials.py.
+        `tls`: see client/tls.py, `credentials`: client/credentials.py.
         """
-        self._credentials = credentials_for(credentials)
+        self._tls, self._credentials = tls_of(tls), credentials_for(credentials)
         self._addresses = parse_addresses(namesrv)
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, int] = {}
@@ -108,6 +111,7 @@ class ClientInstance:
             ServerRequests(self._consumers, self.checkers).table() | self.replies.table(),
             limits=self._limits(),
             on_close=self._connection_lost,
+            tls=self._tls,
             credentials=self._credentials,
         )
         self.nameservers = NameServers(self.remoting, self._addresses)

@@ -5,33 +5,46 @@ namesrv/foreign_keys.py: they are accepted without effect, or refused at start w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from auth.settings import AUTH_KEYS_BY_HAND, AuthKeys, check_auth, check_users, directory_of, shown_config
 from namesrv.foreign_keys import KEYS
 from remoting.admission import check_networks
-from runtime.config import ConfigError, build_config, config_values, format_properties, load_properties, replace_config
+from runtime.config import (
+    ConfigError,
+    build_config,
+    config_values,
+    format_properties,
+    key_of,
+    load_properties,
+    replace_config,
+)
 from runtime.durable import replace_file
+from runtime.tls import TlsKeys, check_tls
 
 # Keys that no request may change, whatever configBlackList says.
-NEVER_REMOTELY = AUTH_KEYS_BY_HAND | frozenset(
-    {
-        "adminAllowFrom",
-        "auditLogPath",
-        "bindAddress",
-        "kvConfigPath",
-        "configStorePath",
-        "configBlackList",
-        "rocketmqHome",
-    }
+NEVER_REMOTELY = (
+    AUTH_KEYS_BY_HAND
+    | frozenset(key_of(field) for field in fields(TlsKeys))
+    | frozenset(
+        {
+            "adminAllowFrom",
+            "auditLogPath",
+            "bindAddress",
+            "kvConfigPath",
+            "configStorePath",
+            "configBlackList",
+            "rocketmqHome",
+        }
+    )
 )
 
 HTTP_PORT_DISTANCE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class NamesrvConfig(AuthKeys):
+class NamesrvConfig(TlsKeys, AuthKeys):
     """Keys of RocketMQ's NamesrvConfig and NettyServerConfig that are honoured."""
 
     # Where.
@@ -93,6 +106,7 @@ class NamesrvConfig(AuthKeys):
         ):
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
+        check_tls(self)
         try:
             check_networks(self.adminAllowFrom)
         except ValueError as error:

@@ -24,6 +24,7 @@ from runtime.log import audit_to
 from runtime.loop import run, stop_event
 from runtime.metrics import Metrics
 from runtime.tasks import Tasks
+from runtime.tls import http_tls, server_tls, tls_warnings
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class NameServer:
             limits=limits,
             on_close=self._closed,
             on_unsupported=None if self._guard is None else self._guard.unserved,
+            tls=server_tls(config),
         )
         try:
             with named_address("listenPort", config.bindAddress, config.listenPort):
@@ -124,7 +126,7 @@ class NameServer:
         )
         port = config.http_port(self.port)
         with named_address("httpPort", config.httpBindAddress, port):
-            await self._http.start(config.httpBindAddress, port)
+            await self._http.start(config.httpBindAddress, port, http_tls(config, config.httpBindAddress))
         self.http_port = self._http.port
 
     def _not_ready(self) -> str | None:
@@ -159,6 +161,8 @@ async def _serve(config: NamesrvConfig) -> None:
         _log.info("only this machine reaches bindAddress=%s: set another one where others are to", config.bindAddress)
     else:
         _log.warning("%s", why)
+    for words in tls_warnings(config):
+        _log.warning("%s", words)
     try:
         await stop.wait()
         _log.info("NameServer stops")

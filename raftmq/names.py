@@ -48,6 +48,7 @@ from client.replies import ReplyMessage, answering, reply_to
 from remoting.bodies.registry import MessageQueue
 from remoting.errors import InvokeError, ResponseError
 from remoting.message import MessageExt
+from runtime.tls import ClientTls
 
 __all__ = [
     "AdminClient",
@@ -57,6 +58,7 @@ __all__ = [
     "ClientClosed",
     "ClientError",
     "ClientInstance",
+    "ClientTls",
     "Codec",
     "ConsumeCall",
     "ConsumeError",

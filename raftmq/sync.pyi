@@ -42,6 +42,7 @@ from remoting.bodies.registry import (
     UserInfo,
 )
 from remoting.message import MessageExt
+from runtime.tls import ClientTls
 
 class Producer:
     def __init__(
@@ -64,6 +65,7 @@ class Producer:
         hooks: Sequence[SendHook] = ...,
         in_flight_max: int = ...,
         in_flight_bytes_max: int = ...,
+        tls: bool | ClientTls | None = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
         credentials: Credentials | None = ...,
@@ -202,6 +204,7 @@ class PushConsumer:
         offset_dir: Path | None = ...,
         trace: bool | str = ...,
         hooks: Sequence[ConsumeHook] = ...,
+        tls: bool | ClientTls | None = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
         credentials: Credentials | None = ...,
@@ -236,6 +239,7 @@ class LitePullConsumer:
         auto_commit: bool = ...,
         limits: FetchLimits | None = ...,
         strategy: Strategy = ...,
+        tls: bool | ClientTls | None = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
         credentials: Credentials | None = ...,
@@ -390,7 +394,12 @@ class AdminClient:
     def policies_of(self, user: str, address: str) -> AclInfo | None: ...
     def policies(self, address: str, user_part: str = ..., resource_part: str = ...) -> list[AclInfo]: ...
     def __init__(
-        self, namesrv: str | Sequence[str] = ..., *, timeout: float = ..., credentials: Credentials | None = ...
+        self,
+        namesrv: str | Sequence[str] = ...,
+        *,
+        timeout: float = ...,
+        tls: bool | ClientTls | None = ...,
+        credentials: Credentials | None = ...,
     ) -> None: ...
     def cluster_info(self) -> ClusterInfo: ...
     def brokers(self, cluster: str | None = ...) -> list[BrokerEntry]: ...

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from remoting.address import parse_address
 from remoting.backoff import Backoff
@@ -14,6 +15,7 @@ from remoting.headers.base import Header
 from remoting.limits import ClientLimits
 from remoting.side import Side
 from remoting.signing import Credentials
+from runtime.tls import Contexts, current, tls_words
 
 __all__ = ["ClientHandler", "ClientLimits", "RemotingClient", "Reply"]
 
@@ -40,9 +42,11 @@ class RemotingClient:
         on_close: Callable[[str], None] | None = None,
         name: str = "remoting client",
         backoff: Backoff | None = None,
+        tls: Contexts | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        """`credentials`: everything that is asked is signed with them."""
+        """`tls`: what all connections are made with; None for plain ones. `credentials` sign all that is asked."""
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         self._on_close = on_close
@@ -156,15 +160,14 @@ class RemotingClient:
             return ConnectError(f"{self._limits.connections_max} connections are open already")
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
-                _, connection = await self._loop.create_connection(
-                    lambda: Connection(self._side, self._loop), host, port
-                )
+                made = partial(Connection, self._side, self._loop)
+                _, connection = await self._loop.create_connection(made, host, port, ssl=current(self._tls))
         except TimeoutError:
             self._backoff.failed(address, self._loop.time())
             return ConnectError(f"no connection to {address} within {self._limits.connect_seconds:g} s")
         except OSError as error:
             self._backoff.failed(address, self._loop.time())
-            return ConnectError(f"no connection to {address}: {error.strerror or error}")
+            return ConnectError(f"no connection to {address}: {tls_words(error)}")
         except (ValueError, OverflowError) as error:
             # UnicodeError among them: a name that no resolver can be asked for.
             return ConnectError(f"{address} is no address that can be connected to: {error}")

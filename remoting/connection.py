@@ -21,6 +21,7 @@ from remoting.side import Side
 from remoting.signing import sign
 from remoting.waiting import Waiting
 from remoting.writing import write_runs
+from runtime.tls import tls_words
 
 _log = logging.getLogger(__name__)
 
@@ -279,7 +280,7 @@ class Connection(asyncio.Protocol):
         """Tell everybody who waits."""
         self.closed = True
         self._out = []
-        reason = f": {exc}" if exc is not None else ""
+        reason = f": {tls_words(exc)}" if exc is not None else ""
         self.waiting.fail(ConnectionLost(f"the connection to {self.address} ended{reason}"))
         self._writable.set()
         self._side.lost(self)

@@ -21,18 +21,16 @@ HARMLESS = (
         "enableShutdownGracefully shutdownWaitTimeSeconds",
     ),
     Harmless("nothing is read from there", "rocketmqHome"),
+    Harmless(
+        "a certificate that is shown is always verified, and a server's own is the one at tls.server.certPath",
+        "tls.server.authClient tls.test.mode.enable",
+    ),
 )
 
 LACKING = (
     Lacking(
-        "TLS between clients, NameServers and brokers is not available",
-        """
-        useTLS=false tls.enable=false tls.server.mode=permissive|disabled tls.test.mode.enable=true|false
-        tls.config.file=/etc/rocketmq/tls.properties tls.server.need.client.auth=none tls.server.authClient=false
-        tls.server.keyPath= tls.server.keyPassword= tls.server.certPath= tls.server.trustCertPath=
-        tls.client.keyPath= tls.client.keyPassword= tls.client.certPath= tls.client.authServer=false
-        tls.client.trustCertPath=
-        """,
+        "TLS has its keys in this file, not in one of its own",
+        "tls.config.file=/etc/rocketmq/tls.properties tls.enable=false",
     ),
     Lacking("SOCKS proxies are not available", "socksProxyConfig={}"),
 )

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.connection import Connection, Handler, Reply
 from remoting.limits import ServerLimits
@@ -13,6 +14,8 @@ from remoting.turns import Turns
 from runtime.figures import Figure, by, gauge, histogram
 from runtime.listening import stop_accepting
 from runtime.timings import Timings
+from runtime.tls import ServerTls
+from runtime.tls_door import TlsDoor, listen
 
 __all__ = ["Connection", "Handler", "RemotingServer", "Reply", "ServerLimits", "port_figures"]
 
@@ -21,6 +24,8 @@ _log = logging.getLogger(__name__)
 # Connections that the kernel may hold before they are accepted, as RocketMQ's server sets it.
 _BACKLOG = 1024
 _LIMITS = ServerLimits()
+# Plain connections at a time, where TLS is enforced; each is closed after its first request.
+_PLAIN_MAX = 64
 
 
 class RemotingServer:
@@ -40,8 +45,13 @@ class RemotingServer:
         on_close: Callable[[Connection], None] | None = None,
         on_unsupported: Callable[[Connection, Command], Command | None] | None = None,
         congested: Callable[[], bool] = lambda: False,
+        tls: ServerTls | None = None,
     ) -> None:
-        """`congested` tells whether more has been taken than can be done just now: see remoting/turns.py."""
+        """`congested` tells whether more has been taken than can be done just now: see remoting/turns.py.
+
+        `tls`: how TLS is taken on the port, None for plain connections only.
+        """
+        self._tls = tls
         self._side = Side(
             name,
             handlers,
@@ -52,7 +62,9 @@ class RemotingServer:
             on_unsupported=on_unsupported,
             congested=congested,
         )
-        self._server: asyncio.Server | None = None
+        # Of plain connections where TLS is enforced: they are told so, whatever they ask.
+        self._plain = Side(f"{name} without TLS", _TlsOnly(), limits, connections_max=_PLAIN_MAX)
+        self._server: asyncio.Server | TlsDoor | None = None
         self.host = ""
         self.port = 0
 
@@ -79,11 +91,15 @@ class RemotingServer:
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free one, which `port` then tells. OSError when the address cannot be had."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self._side, loop), host, port, backlog=_BACKLOG)
+        name, made = self._side.name, lambda: Connection(self._side, loop)
+        refused = lambda: Connection(self._plain, loop)  # noqa: E731
+        self._server = await listen(name, made, host, port, backlog=_BACKLOG, tls=self._tls, refused=refused)
         bound = self._server.sockets[0].getsockname()
         self.host, self.port = str(bound[0]), int(bound[1])
         self._side.start_sweeping()
-        _log.info("%s listens on %s:%d", self._side.name, host, self.port)
+        self._plain.start_sweeping()
+        how = "" if self._tls is None else ", TLS only" if self._tls.enforcing else ", TLS or plain"
+        _log.info("%s listens on %s:%d%s", name, host, self.port, how)
 
     async def close(self) -> None:
         """Accept no more, end all connections and tasks."""
@@ -93,7 +109,27 @@ class RemotingServer:
         self._server = None
         await stop_accepting(server)
         await self._side.close()
+        await self._plain.close()
         await server.wait_closed()
+
+
+class _TlsOnly(Mapping[int, Handler]):
+    """The handlers of a plain connection where TLS is enforced: every code is refused, and the connection closed."""
+
+    def __getitem__(self, _code: int) -> Handler:
+        return _refuse_plain
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _refuse_plain(connection: Connection, request: Command) -> None:
+    why = "this port takes TLS only (tls.server.mode=enforcing): connect with TLS"
+    connection.reply(request, Command.response(ResponseCode.SYSTEM_ERROR, why))
+    connection.close()
 
 
 def port_figures(servers: Iterable[RemotingServer]) -> list[Figure]:

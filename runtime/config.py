@@ -1,8 +1,9 @@
 """Configuration: RocketMQ's key=value files read into frozen dataclasses.
 
 A configuration class is a frozen dataclass whose field names are RocketMQ's own keys (camelCase) and whose field types
-are str, int, float or bool. It may have a method ``validate()`` that raises ConfigError. Keys that are unknown are
-handed back so that the process can warn about them by name.
+are str, int, float or bool; a key that is no name in Python stands as "key" in its field's metadata. It may have a
+method ``validate()`` that raises ConfigError. Keys that are unknown are handed back so that the process can warn about
+them by name.
 """
 
 import dataclasses
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 T = TypeVar("T")
+
+# In place of a secret, wherever a configuration is shown.
+NOT_SHOWN = "(not shown)"
 
 
 class ConfigError(ValueError):
@@ -67,31 +71,41 @@ def build_config(cls: type[T], values: Mapping[str, str]) -> tuple[T, list[str]]
 
     Raises ConfigError when a value does not fit its field's type or ``validate()`` refuses the whole.
     """
-    kinds = _field_types(cls)
-    known = {key: _coerce(key, value, kinds[key]) for key, value in values.items() if key in kinds}
+    known, unknown = _coerced(cls, values)
     config = cls(**known)
     _validate(config)
-    return config, sorted(key for key in values if key not in kinds)
+    return config, unknown
 
 
 def replace_config(config: T, values: Mapping[str, str]) -> tuple[T, list[str]]:
     """Return a copy of `config` with the texts of `values` put in, and the unknown keys; raises ConfigError."""
-    kinds = _field_types(type(config))
-    known = {key: _coerce(key, value, kinds[key]) for key, value in values.items() if key in kinds}
+    known, unknown = _coerced(type(config), values)
     changed: T = dataclasses.replace(config, **known)  # type: ignore[type-var]
     _validate(changed)
-    return changed, sorted(key for key in values if key not in kinds)
+    return changed, unknown
 
 
 def config_values(config: object) -> dict[str, object]:
-    """Return the fields of a configuration by key."""
+    """Return the fields of a configuration by key; those that are marked as secret only by whether there is one."""
     assert dataclasses.is_dataclass(config)
-    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    values = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        values[key_of(field)] = NOT_SHOWN if value and "secret" in field.metadata else value
+    return values
 
 
-def _field_types(cls: type[Any]) -> dict[str, type]:
+def key_of(field: "dataclasses.Field[Any]") -> str:
+    """Return a field's key in files."""
+    return str(field.metadata.get("key", field.name))
+
+
+def _coerced(cls: type[Any], values: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Return values by field name, and the keys that `cls` does not know."""
     hints = get_type_hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+    fields = {key_of(field): field.name for field in dataclasses.fields(cls) if field.init}
+    known = {fields[key]: _coerce(key, value, hints[fields[key]]) for key, value in values.items() if key in fields}
+    return known, sorted(key for key in values if key not in fields)
 
 
 def _validate(config: object) -> None:

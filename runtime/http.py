@@ -23,6 +23,8 @@ from runtime.listening import stop_accepting
 from runtime.metrics import CONTENT_TYPE, Metrics
 from runtime.quiet import QuietLog
 from runtime.tasks import Tasks
+from runtime.tls import ServerTls
+from runtime.tls_door import PlainRefused, TlsDoor, listen
 
 BODY_BYTES_MAX = 64 * 1024
 
@@ -54,6 +56,13 @@ _LIMITS = HttpLimits()
 # Where few files may be open at all, HTTP takes no more than this part of them, and some connections at least.
 _DESCRIPTORS_PART = 8
 _CONNECTIONS_MIN = 16
+# Connections that the kernel may hold before they are accepted: asyncio's own number.
+_BACKLOG = 100
+# To who speaks no TLS where it is enforced.
+_PLAIN_ANSWER = (
+    b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: TLS/1.2, HTTP/1.1\r\nConnection: Upgrade, close\r\n"
+    b"Content-Type: text/plain\r\nContent-Length: 53\r\n\r\nthis port takes TLS only (tls.server.mode=enforcing)\n"
+)
 # Of what cannot be read, in the log.
 _SHOWN_CHARS_MAX = 200
 
@@ -79,7 +88,7 @@ class HttpFace:
         self._limits = limits
         self._names = {"localhost", socket.gethostname().lower(), *(name.lower().rstrip(".") for name in names)}
         self._connections: HttpConnections | None = None
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsDoor | None = None
         self._tasks = Tasks("http")
         self._metrics = metrics
         self._ready = ready
@@ -105,15 +114,21 @@ class HttpFace:
         )
         self.port = 0
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes a free one, which `port` then tells. Raises OSError when the port is taken."""
+    async def start(self, host: str, port: int, tls: ServerTls | None = None) -> None:
+        """Listen; port 0 takes a free one, which `port` then tells. Raises OSError when the port is taken.
+
+        `tls`: how TLS is taken on it, None for plain connections only.
+        """
         await self._runner.setup()
         behind = self._runner.server
         if behind is None:
             raise RuntimeError("aiohttp has made no server")
         loop = asyncio.get_running_loop()
         connections = HttpConnections(self._limits, _connections_max(self._limits), loop.time)
-        server = await loop.create_server(lambda: GuardedConnection(connections, behind()), host, port)
+        server = await listen(
+            "HTTP", lambda: GuardedConnection(connections, behind()), host, port,
+            backlog=_BACKLOG, tls=tls, refused=lambda: PlainRefused(_PLAIN_ANSWER),
+        )  # fmt: skip
         self._connections, self._server = connections, server
         often = min(LOOK_S, self._limits.head_seconds, self._limits.idle_seconds)
         self._tasks.every(often, connections.close_overdue, "overdue HTTP connections")

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import socket
 from collections.abc import Iterator
+from typing import Protocol
 
 # From an accept to the connection at its protocol: one turn of the loop makes the transport, the next calls
 # connection_made.
@@ -13,7 +15,20 @@ _TURNS = 2
 _IPV6_PREFIX = 64
 
 
-async def stop_accepting(server: asyncio.Server) -> None:
+class Listening(Protocol):
+    """What of asyncio.Server an end in good order needs."""
+
+    @property
+    def sockets(self) -> "tuple[socket.socket, ...]":
+        """Those that listen."""
+        ...
+
+    def close(self) -> None:
+        """Listen no more."""
+        ...
+
+
+async def stop_accepting(server: Listening) -> None:
     """Listen no more; returns when all that was accepted before is at its protocol (with TLS: in its handshake).
 
     `close` alone does not do: asyncio asserts that the server of a connection it accepted in the same turn is open, and

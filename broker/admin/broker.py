@@ -21,7 +21,8 @@ from remoting.errors import CommandError
 from remoting.headers.registry import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
 from remoting.server import Connection, Handler
 from runtime.clock import Clock
-from runtime.config import ConfigError, format_properties, parse_properties
+from runtime.config import ConfigError, format_properties, key_of, parse_properties
+from runtime.tls import TlsKeys
 from store.messagestore import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ _FORBIDDEN = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 # and what its group trusts: whoever may stop and start it may change them, by hand.
 _BY_HAND = (
     AUTH_KEYS_BY_HAND
-    | frozenset(field.name for field in fields(RaftKeys))
+    | frozenset(key_of(field) for keys in (RaftKeys, TlsKeys) for field in fields(keys))
     | frozenset(
         {
             "adminAllowFrom",

@@ -29,6 +29,7 @@ from broker.settings.pair_keys import SYNC_MASTER, ClassicKeys
 from broker.settings.pair_memory import PairMemory, copying_anew, cutting, load_memory, save_memory
 from remoting.address import parse_address
 from runtime.clock import Clock, SystemClock
+from runtime.tls import Contexts, current, tls_words
 from store.errors import StoreError
 
 __all__ = ["HaClient", "HaEvents", "NotWaiting", "State"]
@@ -85,8 +86,7 @@ class HaClient:
         self._changed = asyncio.Event()
         self._memory = PairMemory()
         self._state = State.NO_MASTER
-        self._why = "no NameServer has told of one yet"
-        self._said = ""
+        self._why, self._said = "no NameServer has told of one yet", ""
         self._master: tuple[str, str] | None = None  # Broker address and HA address.
         # Which incarnation all of the own log is known to agree with.
         self._agreed = ""
@@ -96,9 +96,9 @@ class HaClient:
 
     # -- what the broker does
 
-    async def start(self, secrets: tuple[bytes, ...] = ()) -> None:
+    async def start(self, secrets: tuple[bytes, ...] = (), tls: Contexts | None = None) -> None:
         """Begin to look for the master, who must know one of the `secrets`, if any. OSError without a pair.json."""
-        self._secrets = secrets
+        self._secrets, self._tls = secrets, tls
         self._memory = await self._loop.run_in_executor(self._threads, load_memory, self._root)
         self._task = self._loop.create_task(self._run(), name="ha-client")
         self._tick()
@@ -264,10 +264,10 @@ class HaClient:
         if self._held is None:
             self._move(State.CONNECTING, self._said or f"to {ha_address}")
         try:
-            host, port = parse_address(ha_address)
             async with asyncio.timeout(CONNECT_SECONDS):
                 made = partial(Receiver, self._log, self._dispatch, self._loop, sync_flush=self._sync_flush)
-                _, link = await self._loop.create_connection(partial(made, secrets=self._secrets), host, port)
+                made = partial(made, secrets=self._secrets)
+                _, link = await self._loop.create_connection(made, *parse_address(ha_address), ssl=current(self._tls))
                 await link.proved()
         except (OSError, ValueError) as error:
             # Its HA port alone may be closed: then it lives. If not even that can be told, it is gone.
@@ -276,7 +276,7 @@ class HaClient:
             except FactsMissing:
                 self._watch.gone()
             self._watch.tell(self._idle)
-            why = f"none within {CONNECT_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error)
+            why = f"none within {CONNECT_SECONDS:g} s" if isinstance(error, TimeoutError) else tls_words(error)
             raise _Gone(f"no connection to the master's HA port {ha_address}: {why}") from None
         return link
 

@@ -14,6 +14,8 @@ from broker.master_slave.ha_link import HaLink, PushedLog
 from broker.master_slave.ha_secret import MasterProof, master_proof
 from broker.settings.pair_keys import ClassicKeys
 from runtime.listening import stop_accepting
+from runtime.tls import ServerTls
+from runtime.tls_door import TlsDoor, listen
 
 _log = logging.getLogger(__name__)
 
@@ -67,20 +69,20 @@ class HaServer:
         # In the order in which they came: all connections, and those of them that have reported.
         self._links: dict[HaLink, None] = {}
         self._slaves: list[HaLink] = []
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsDoor | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._empty = asyncio.Event()
         # host → (when its last complaint was logged, how many were not since).
         self._complaints: dict[str, tuple[float, int]] = {}
 
-    async def start(self, host: str, port: int, secrets: tuple[bytes, ...] = ()) -> None:
+    async def start(self, host: str, port: int, secrets: tuple[bytes, ...] = (), tls: ServerTls | None = None) -> None:
         """Listen; port 0 takes a free one. OSError when the address cannot be had.
 
-        With `secrets` only those are slaves who know one of them (ha_secret.py).
+        With `secrets` only those are slaves who know one of them (ha_secret.py); with `tls` it takes TLS too, or alone.
         """
         self._secrets = secrets
-        self._server = await self.loop.create_server(lambda: HaLink(self), host, port, backlog=_BACKLOG)
+        self._server = await listen("HA", lambda: HaLink(self), host, port, backlog=_BACKLOG, tls=tls)
         self.port = int(self._server.sockets[0].getsockname()[1])
         self._look()
         _log.info("slaves are served on %s:%d", host, self.port)

@@ -45,6 +45,7 @@ from remoting.server import Handler
 from runtime.clock import Clock
 from runtime.figures import Figure
 from runtime.late import late
+from runtime.tls import outgoing_tls, server_tls
 from store.config import SYNC_FLUSH
 from store.messagestore import MessageStore
 
@@ -94,7 +95,11 @@ class Classic(Mode):
         self.pages = {"/v1/ha": self.status}
         # Another one each time the store is opened: recovery may have made another log of it.
         self._incarnation = secrets.token_hex(8)
-        self._client = RemotingClient(name="broker's client to its pair", credentials=inner_credentials(live.broker))
+        self._client = RemotingClient(
+            name="broker's client to its pair",
+            tls=outgoing_tls(live.broker),
+            credentials=inner_credentials(live.broker),
+        )
         self._news = MetaNews(loop.call_later, lambda: self.role.leads, random.getrandbits(40))
         self._followers = Followers(loop.time, self.slave_heard)
         self._admin = PairHandlers(
@@ -301,7 +306,7 @@ class Master(Classic):
         config = self._live.broker
         port = config.haListenPort or (config.listenPort + HA_OFFSET if config.listenPort else 0)
         try:
-            await self._ha.start(config.bindAddress, port, self._secrets)
+            await self._ha.start(config.bindAddress, port, self._secrets, server_tls(config))
         except OSError as error:
             raise OSError(
                 error.errno,

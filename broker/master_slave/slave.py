@@ -32,6 +32,7 @@ from remoting.command import Command
 from remoting.server import Connection, Handler
 from runtime.figures import Figure
 from runtime.tasks import Tasks
+from runtime.tls import outgoing_tls
 from store.config import SYNC_FLUSH
 from store.types import PendingRecord, PutResult, PutStatus
 
@@ -136,7 +137,8 @@ class Slave(Classic):
         await super().start(parts)
         parts.push_async_callback(self._ha.close)
         path = self._live.broker.haSecretFile
-        await self._ha.start(await asyncio.to_thread(read_secret_files, "haSecretFile", path))
+        known = await asyncio.to_thread(read_secret_files, "haSecretFile", path)
+        await self._ha.start(known, outgoing_tls(self._live.broker))
         parts.push_async_callback(self._copies.close)
         self._copies.start()
         parts.push_async_callback(self._tasks.close)

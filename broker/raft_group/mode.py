@@ -27,6 +27,7 @@ from remoting.server import Connection, Handler
 from runtime.clock import SteadyClock
 from runtime.figures import Figure
 from runtime.late import late
+from runtime.tls import outgoing_tls
 from store.messagestore import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -132,7 +133,10 @@ class MemberMode(Mode):
         self.delete_queues = self.group.delete_queues
         self._group_meta = self.group.meta
         self._client = RemotingClient(
-            limits=CLIENT_LIMITS, name="broker's forwarder", credentials=inner_credentials(live.broker)
+            limits=CLIENT_LIMITS,
+            name="broker's forwarder",
+            tls=outgoing_tls(live.broker),
+            credentials=inner_credentials(live.broker),
         )
         self._clients: ClientTable
         self._forwarder = Forwarder(

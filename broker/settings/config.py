@@ -20,6 +20,7 @@ from broker.settings.raft_keys import RaftKeys, check_group
 from remoting.admission import check_networks
 from remoting.codes import Perm
 from runtime.config import ConfigError, build_config, config_values, replace_config
+from runtime.tls import TlsKeys, check_tls
 from store.config import SYNC_FLUSH, StoreConfig
 
 # How RocketMQ clamps registerNameServerPeriod, in milliseconds.
@@ -34,7 +35,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, AuthKeys):
+class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys):
     """Keys of RocketMQ's BrokerConfig and NettyServerConfig that are honoured; times are in milliseconds."""
 
     # Who and where.
@@ -92,6 +93,10 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, AuthKeys):
     channelExpiredTimeout: int = 120_000
     serverChannelMaxIdleTimeSeconds: int = 120
 
+    # POP: pops that wait, of one group and topic and in all; beyond it POLLING_FULL.
+    popPollingSize: int = 1024
+    maxPopPollingSize: int = 100_000
+
     # Transactions: undecided for so long, a message's producer is asked about it, in rounds so often.
     transactionTimeOut: int = 6000
     transactionCheckInterval: int = 30_000
@@ -138,6 +143,7 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, AuthKeys):
                 check_members(self, "a slave")
         check_auth(self)
         check_idempotent(self)
+        check_tls(self)
         for key in _POSITIVE:
             if getattr(self, key) <= 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a number above 0")
@@ -216,6 +222,8 @@ _POSITIVE = (
     "transactionOpBatchInterval",
     "coldReadThreads",
     "reviveQueueNum",
+    "popPollingSize",
+    "maxPopPollingSize",
     "shutdownForwardMs",
 )
 

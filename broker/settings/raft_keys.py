@@ -138,8 +138,8 @@ def read_secrets(keys: RaftKeys) -> tuple[bytes, ...]:
 def tls_contexts(keys: RaftKeys) -> TlsContexts | None:
     """Return what members encrypt with, None without certificates; raises ConfigError.
 
-    Both sides show a certificate of raftTlsCaFile. Host names are not looked at: members are known by their address,
-    and prove with the secret who they are.
+    Both sides show a certificate of raftTlsCaFile; that of who is dialled must name its address in dLegerPeers, who
+    dials is known by what it proves with the secret.
     """
     if not keys.raftTlsCertFile:
         return None
@@ -147,7 +147,7 @@ def tls_contexts(keys: RaftKeys) -> TlsContexts | None:
         server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=keys.raftTlsCaFile)
         client = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=keys.raftTlsCaFile)
         for context in (server, client):
-            context.check_hostname = False
+            context.check_hostname = context is client
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_cert_chain(keys.raftTlsCertFile, keys.raftTlsKeyFile)
     except OSError as error:

@@ -9,11 +9,13 @@ from client.errors import ClientClosed, RouteError
 from client.lifecycle import Lifecycle
 from client.nameservers import NameServers, parse_addresses
 from client.routes import MASTER_ID
+from client.tls import tls_of
 from remoting.bodies.registry import ClusterInfo, TopicRouteData
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import Command
 from remoting.headers.base import Header
+from runtime.tls import ClientTls
 
 TIMEOUT_S = 5.0
 
@@ -38,16 +40,20 @@ class AdminBase(Lifecycle):
         namesrv: str | Sequence[str] = "127.0.0.1:9876",
         *,
         timeout: float = TIMEOUT_S,
+        tls: bool | ClientTls | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        """`timeout` (s) bounds each request. Connections are made when they are needed."""
-        self._credentials = credentials_for(credentials)
+        """`timeout` (s) bounds each request. Connections are made when they are needed.
+
+        `tls`: see client/tls.py; `credentials`: client/credentials.py.
+        """
+        self._tls, self._credentials = tls_of(tls), credentials_for(credentials)
         self._addresses = parse_addresses(namesrv)
         self._timeout = timeout
         self._remoting: RemotingClient | None = None
 
     async def _start(self) -> None:
-        self._remoting = RemotingClient(credentials=self._credentials)
+        self._remoting = RemotingClient(tls=self._tls, credentials=self._credentials)
         self._nameservers = NameServers(self._remoting, self._addresses)
         self._api = BrokerApi(self._remoting, self._nameservers)
 

@@ -21,6 +21,7 @@ from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, Consum
 from remoting.message import MessageExt
 from remoting.topics import check_group
 from runtime.tasks import Tasks
+from runtime.tls import ClientTls
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class LitePullConsumer(Lifecycle):
         auto_commit: bool = True,
         limits: FetchLimits | None = None,
         strategy: Strategy = average,
+        tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
         credentials: Credentials | None = None,
@@ -60,7 +62,9 @@ class LitePullConsumer(Lifecycle):
         if wrong is not None:
             raise ConsumeError(wrong)
         self.group = group
-        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name, credentials=credentials)
+        self.instance = instance or ClientInstance(
+            namesrv, instance_name=instance_name, tls=tls, credentials=credentials
+        )
         self._from_where = from_where
         self._timestamp_ms = timestamp_ms
         self._auto_commit = auto_commit

@@ -32,6 +32,7 @@ from remoting.message import MessageExt
 from remoting.msgid import UniqKeys
 from remoting.topics import check_group, retry_topic
 from runtime.tasks import Tasks
+from runtime.tls import ClientTls
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class PushConsumer(Lifecycle):
         offset_dir: Path | None = None,
         trace: bool | str = False,
         hooks: Sequence[ConsumeHook] = (),
+        tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
         credentials: Credentials | None = None,
@@ -88,7 +90,9 @@ class PushConsumer(Lifecycle):
         if wrong is not None:
             raise ConsumeError(wrong)
         self.group = group
-        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name, credentials=credentials)
+        self.instance = instance or ClientInstance(
+            namesrv, instance_name=instance_name, tls=tls, credentials=credentials
+        )
         self._from_where = from_where
         self._timestamp_ms = timestamp_ms
         self._model = model

@@ -41,6 +41,7 @@ from remoting.msgid import UniqKeys
 from remoting.topics import check_group
 from runtime.clock import SystemClock
 from runtime.tasks import Tasks
+from runtime.tls import ClientTls
 
 # By so much may a send outlive its deadline, whatever goes wrong.
 DEADLINE_GRACE_S = 0.5
@@ -81,6 +82,7 @@ class Producer(Requester, RecallingClient):
         hooks: Sequence[SendHook] = (),
         in_flight_max: int = IN_FLIGHT_MAX,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
+        tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
         credentials: Credentials | None = None,
@@ -92,6 +94,7 @@ class Producer(Requester, RecallingClient):
         self.instance = instance or ClientInstance(
             namesrv,
             instance_name=instance_name,
+            tls=tls,
             in_flight_max=in_flight_max,
             in_flight_bytes_max=in_flight_bytes_max,
             credentials=credentials,

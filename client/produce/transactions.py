@@ -45,6 +45,7 @@ from remoting.codes import MessageSysFlag, RequestCode
 from remoting.command import Command
 from remoting.errors import RemotingError
 from remoting.topics import AUTO_CREATE_TOPIC
+from runtime.tls import ClientTls
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class ProducerOptions(TypedDict, total=False):
     idempotent: bool
     in_flight_max: int
     in_flight_bytes_max: int
+    tls: bool | ClientTls | None
     instance_name: str | None
     instance: ClientInstance | None
     credentials: Credentials | None

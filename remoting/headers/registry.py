@@ -1,6 +1,6 @@
 """All typed headers under one roof, and which request carries which.
 
-The classes live by theme in `send`, `consume`, `namesrv`, `admin` and `acl`. Controller and POP headers are not
+The classes live by theme in `send`, `consume`, `pop`, `namesrv`, `admin` and `acl`. Those of controllers are not
 declared: those requests are not served.
 """
 
@@ -104,6 +104,18 @@ from remoting.headers.namesrv import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from remoting.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
 from remoting.headers.send import (
     CheckTransactionStateRequestHeader,
     CheckTransactionStateResponseHeader,
@@ -119,10 +131,13 @@ from remoting.headers.send import (
 
 __all__ = [
     "REQUEST_HEADERS",
+    "AckMessageRequestHeader",
     "AddBrokerRequestHeader",
     "AddWritePermOfBrokerRequestHeader",
     "AddWritePermOfBrokerResponseHeader",
     "BrokerHeartbeatRequestHeader",
+    "ChangeInvisibleTimeRequestHeader",
+    "ChangeInvisibleTimeResponseHeader",
     "CheckRocksdbCqWriteProgressRequestHeader",
     "CheckTransactionStateRequestHeader",
     "CheckTransactionStateResponseHeader",
@@ -171,8 +186,15 @@ __all__ = [
     "HeartbeatRequestHeader",
     "InitConsumerOffsetRequestHeader",
     "LockBatchMqRequestHeader",
+    "NotificationRequestHeader",
+    "NotificationResponseHeader",
     "NotifyConsumerIdsChangedRequestHeader",
     "NotifyMinBrokerIdChangeRequestHeader",
+    "PeekMessageRequestHeader",
+    "PollingInfoRequestHeader",
+    "PollingInfoResponseHeader",
+    "PopMessageRequestHeader",
+    "PopMessageResponseHeader",
     "PullMessageRequestHeader",
     "PullMessageResponseHeader",
     "PutKVConfigRequestHeader",
@@ -300,5 +322,11 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: NotifyMinBrokerIdChangeRequestHeader,
     RequestCode.EXCHANGE_BROKER_HA_INFO: ExchangeHAInfoRequestHeader,
     RequestCode.RESET_MASTER_FLUSH_OFFSET: ResetMasterFlushOffsetHeader,
+    RequestCode.POP_MESSAGE: PopMessageRequestHeader,
+    RequestCode.ACK_MESSAGE: AckMessageRequestHeader,
+    RequestCode.PEEK_MESSAGE: PeekMessageRequestHeader,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeRequestHeader,
+    RequestCode.NOTIFICATION: NotificationRequestHeader,
+    RequestCode.POLLING_INFO: PollingInfoRequestHeader,
     **ACL_HEADERS,
 }

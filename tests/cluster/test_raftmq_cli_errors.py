@@ -45,14 +45,14 @@ def test_print_config_names_the_keys_that_have_no_effect() -> None:
 
 def test_print_config_tells_what_becomes_of_keys_that_are_only_rocketmqs() -> None:
     for server in ("broker", "namesrv"):
-        done = raftmq(server, "--set", "serverWorkerThreads=9", "--set", "useTLS=false", "--print-config")
+        done = raftmq(server, "--set", "serverWorkerThreads=9", "--set", "tls.enable=false", "--print-config")
         assert done.returncode == 0
         assert "serverWorkerThreads" not in done.stdout
         assert done.stderr.startswith("raftmq: configuration keys without effect here: serverWorkerThreads (they tune ")
         assert len(done.stderr.splitlines()) == 1
-        refused = raftmq(server, "--set", "useTLS=true", "--print-config")
+        refused = raftmq(server, "--set", "tls.enable=true", "--print-config")
         assert refused.returncode == 1
-        assert "useTLS=true (TLS " in refused.stderr
+        assert "tls.enable=true (TLS " in refused.stderr
         assert len(refused.stderr.splitlines()) == 1
 
 

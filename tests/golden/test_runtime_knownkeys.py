@@ -12,7 +12,7 @@ import namesrv.foreign_keys
 from broker.settings.config import BrokerConfig, LiveConfig, load_broker_config
 from namesrv.config import NamesrvConfig, load_namesrv_config
 from runtime.config import ConfigError, load_properties
-from runtime.knownkeys import KnownKeys
+from runtime.knownkeys import KnownKeys, Lacking
 from store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,8 +21,8 @@ BROKER = (BrokerConfig, StoreConfig)
 BROKER_FILES = ("broker-5.3.properties", "broker-5.5.0.properties")
 NAMESRV_FILE = "namesrv-5.5.0.properties"
 # What a broker's or a NameServer's code is, and where a configuration is only checked, which is not using it.
-READERS = ("broker", "auth", "namesrv", "store", "raft", "raftmq")
-CHECKS = frozenset({"validate", "check_classic", "check_group"})
+READERS = ("broker", "auth", "namesrv", "store", "raft", "raftmq", "runtime")
+CHECKS = frozenset({"validate", "check_classic", "check_group", "check_tls"})
 NOBODYS = "notSoToday"
 
 
@@ -78,7 +78,7 @@ def test_the_defaults_in_the_tables_are_rocketmqs() -> None:
 def test_what_is_not_there_is_refused_by_name_all_of_it_in_one_line() -> None:
     keys = [key for key, _ in refusable(broker.settings.foreign_keys.KEYS)]
     assert {"readOnlyCommitLogStorePaths", "enableConsumeQueueExt", "lockInStrictMode"} <= set(keys)
-    assert {"timerRocksDBEnable", "defaultMessageRequestMode", "tls.server.mode", "aclEnable"} <= set(keys)
+    assert {"timerRocksDBEnable", "defaultMessageRequestMode", "tls.config.file", "aclEnable"} <= set(keys)
     with pytest.raises(ConfigError) as refused:
         load_broker_config(dict.fromkeys(keys, NOBODYS))
     text = str(refused.value)
@@ -102,7 +102,7 @@ def test_what_a_name_server_lacks_is_refused_by_name() -> None:
         "enableConsumeQueueExt=true",
         "timerCongestNumEachSlot=5",
         "defaultMessageRequestMode=POP",
-        "tls.server.mode=enforcing",
+        "tls.config.file=/etc/tls.properties",
         "lockInStrictMode=true",
         "fetchNamesrvAddrByAddressServer=true",
         "metricsExporterType=PROM",
@@ -121,7 +121,7 @@ def test_what_to_do_is_said(setting: str) -> None:
         "indexFileReadEnable= true ",
         "enableConsumeQueueExt=FALSE",
         "timerWheelEnable=false",
-        "tls.server.mode=disabled",
+        "tls.enable=false",
         "defaultMessageRequestMode=pull",
         "aclEnable=",
         "enableCompaction=false",
@@ -133,8 +133,9 @@ def test_the_default_in_any_spelling_and_what_switches_off_start(setting: str) -
 
 
 def test_secrets_are_not_repeated() -> None:
-    with pytest.raises(ConfigError, match=r"tls\.server\.keyPassword=") as refused:
-        load_broker_config({"tls.server.keyPassword": "s3cret"})
+    table = KnownKeys((), (Lacking("a feature with a password is not there", "featurePassword="),))
+    with pytest.raises(ConfigError, match="featurePassword=") as refused:
+        table.refuse({"featurePassword": "s3cret"})
     assert "s3cret" not in str(refused.value)
 
 

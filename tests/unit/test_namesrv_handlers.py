@@ -321,8 +321,8 @@ def test_318_and_319_change_and_show_the_configuration(desk: Desk) -> None:
 
 
 def test_318_keeps_rocketmqs_keys_that_have_no_effect_in_the_file(desk: Desk) -> None:
-    assert desk.ask(318, body=b"orderMessageEnable=true\nclientRequestThreadPoolNums=9\nuseTLS=false\n").code == 0
-    kept = "clientRequestThreadPoolNums=9\norderMessageEnable=true\nuseTLS=false\n"
+    assert desk.ask(318, body=b"orderMessageEnable=true\nclientRequestThreadPoolNums=9\ntls.enable=false\n").code == 0
+    kept = "clientRequestThreadPoolNums=9\norderMessageEnable=true\ntls.enable=false\n"
     assert (desk.folder / "ns.properties").read_text() == kept
 
 
@@ -340,7 +340,7 @@ def test_318_refuses_what_is_on_the_black_list(tmp_path: Path, key: str) -> None
         (b"orderMessageEnable=perhaps", "orderMessageEnable"),
         (b"scanNotActiveBrokerInterval=0", "scanNotActiveBrokerInterval"),
         (b"enableControllerInNamesrv=true", "controller"),
-        (b"orderMessageEnable=true\ntls.server.mode=enforcing", "tls.server.mode=enforcing"),
+        (b"orderMessageEnable=true\ntls.config.file=/a", "tls.config.file=/a"),
         (b"\xff", "UTF-8"),
     ],
 )
