@@ -5,7 +5,7 @@ DEMO := .venv/.demo
 TOOLS := .venv/.tools
 PYTEST := $(PYTHON) -m pytest
 LINT := lint-format lint-rules lint-types lint-floors lint-setup
-SOURCES := runtime remoting raft store namesrv broker client pipeline chaos raftmq tests examples setup
+SOURCES := runtime remoting auth raft store namesrv broker client pipeline chaos raftmq tests examples setup
 
 # Images of build machines set this. Each of the hundreds of processes that tests start would compile all of RaftMQ anew: a
 # broker's start took three quarters as long again.

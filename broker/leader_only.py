@@ -4,9 +4,11 @@ A forwarded request carries, beside its own fields, `raftHop` = 1, `raftTerm` (a
 older term refuses), `raftClientHost` (the client's address, which becomes the record's born host), `raftLeftMs` (what
 is left of its one deadline), `raftFrom` and `raftAtMs` (the member, and what its wall clock showed when it passed this
 on: see broker/deadlines.py), `raftAgeMs` and `raftReadMs` (how long ago it came there at the most, and was read), and
-of an offset commit `raftClientId`. Whom it speaks for is believed of connections from members' addresses only, and who
-may administer was judged by the member that was asked (remoting/admission.py). The refusal of the other side's gate
-carries `raftHop` too: nothing was appended, so the request may be sent again. So does every answer that a client gets
+of an offset commit `raftClientId`; where it was
+signed `raftUser`, whose signature the other member verified. Whom it speaks for is believed of connections from
+members' addresses only, with access control on of those only that sign with the brokers' own credentials, and who may
+administer was judged by the member that was asked (remoting/admission.py). The refusal of the other side's gate carries
+ `raftHop` too: nothing was appended, so the request may be sent again. So does every answer that a client gets
 by way of another member: its route is old.
 """
 
@@ -14,10 +16,12 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from remoting.address import format_address, host_bytes, parse_address
+from remoting.audit import ASKED_BY
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, Body, Command
 from remoting.errors import CommandError
 from remoting.server import Connection, Handler, Reply
+from remoting.signing import ACCESS_KEY, SIGNED_FIELDS
 
 HOP = "raftHop"
 TERM = "raftTerm"
@@ -28,6 +32,8 @@ AT = "raftAtMs"
 AGE = "raftAgeMs"
 READ = "raftReadMs"
 CLIENT_ID = "raftClientId"
+# What only another member says; ASKED_BY, raftUser, is the user who signed the request.
+SAID_BY_MEMBERS = frozenset({HOP, TERM, CLIENT_HOST, LEFT, FROM, AT, AGE, READ, CLIENT_ID, ASKED_BY})
 # Set in the header's `flag` of a forwarded request too: a leader need not look through the fields of every send.
 HOP_FLAG = 1 << 8
 
@@ -69,6 +75,12 @@ LEADER_ONLY = SENDS | frozenset(
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
     }
 )
 
@@ -104,7 +116,13 @@ FromMember = Callable[[Connection], bool]
 
 
 def forwarded(request: Command, client: Connection, term: int, said: Mapping[str, str]) -> Command:
-    """Return the request that goes to the leader, with all that the client's has; `said` are more fields of ours."""
+    """Return the request that goes to the leader, with all that the client's has; `said` are more fields of ours.
+
+    Its signature stays here, where it was verified: this member signs for itself.
+    """
+    ext = {name: value for name, value in request.ext.items() if name not in SIGNED_FIELDS}
+    if user := request.ext.get(ACCESS_KEY):
+        ext[ASKED_BY] = user
     return Command(
         request.code,
         request.flag & ONEWAY_FLAG | HOP_FLAG,
@@ -113,7 +131,7 @@ def forwarded(request: Command, client: Connection, term: int, said: Mapping[str
         remark=request.remark,
         body=request.body,
         serialize_type=request.serialize_type,
-        raw_ext={**request.ext, HOP: "1", TERM: str(term), CLIENT_HOST: format_address(*client.peer), **said},
+        raw_ext={**ext, HOP: "1", TERM: str(term), CLIENT_HOST: format_address(*client.peer), **said},
     )
 
 

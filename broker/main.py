@@ -4,11 +4,13 @@ import asyncio
 import gc
 import logging
 import os
+from pathlib import Path
 
 from broker.server import Broker
 from broker.settings.config import BrokerConfig
 from broker.settings.restart import Reload
 from runtime.config import ConfigError
+from runtime.log import audit_to
 from runtime.loop import run, stop_event
 from store.config import StoreConfig
 
@@ -32,6 +34,8 @@ def run_broker(
     """
     if force and broker_config.enableDLegerCommitLog:
         raise ConfigError("--force makes a group's store a single broker's: it goes with enableDLegerCommitLog=false")
+    if broker_config.auditLogPath:
+        audit_to(Path(broker_config.auditLogPath))
     run(_serve_until_stopped(broker_config, store_config, force=force, reload=reload))
 
 

@@ -21,6 +21,7 @@ from broker.metadata.operations import LocalMeta
 from broker.metadata.replicated import GroupMeta
 from broker.metadata.request_modes import RequestModes
 from broker.metadata.topics import DeleteQueues
+from broker.metadata.users import UserTable
 from broker.replication import Confirming, SendTimes
 from broker.role import BrokerRole, MasterWatch
 from remoting.command import Command
@@ -68,6 +69,7 @@ class BrokerParts(NamedTuple):
     tables: Tables
     schedule: ScheduleService
     modes: RequestModes
+    users: UserTable
     wake_pulls: Callable[[], None]
     """Answers every parked pull: who asks again may be sent elsewhere, or be served here now."""
     folder: Path

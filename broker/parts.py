@@ -11,6 +11,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from auth.guard import AccessGuard
+from auth.needs import BROKER
+from auth.settings import check_users, directory_of
 from broker.admin.broker import AdminBroker
 from broker.admin.client_handlers import ClientHandlers
 from broker.admin.clients import AdminClients
@@ -24,10 +27,12 @@ from broker.admin.positions import AdminPositions
 from broker.admin.queue_locks import QueueLockHandlers
 from broker.admin.runtime_info import Backlog, RuntimeInfo
 from broker.admin.topics import AdminTopics
+from broker.admin.users import AdminUsers
 from broker.clients import ClientTable
 from broker.context import BrokerContext, Tables
 from broker.delay.service import TimerParts
 from broker.housekeeping import Upkeep
+from broker.leader_only import SAID_BY_MEMBERS
 from broker.messages.commit_origins import Origins
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.idempotent import IdempotentSends
@@ -44,6 +49,8 @@ from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.consumer_offsets import OffsetTable
 from broker.metadata.request_modes import RequestModes
 from broker.metadata.topics import TopicTable
+from broker.metadata.users import FILE_NAME as USERS_FILE
+from broker.metadata.users import UserTable
 from broker.mode import BrokerParts, Mode
 from broker.pop.service import PopService
 from broker.registration.registration import Registration
@@ -52,6 +59,7 @@ from broker.transactions.service import Transactions
 from remoting.admission import Admission
 from remoting.audit import audited
 from remoting.client import RemotingClient
+from remoting.command import Command
 from remoting.msgid import UniqKeys, unpack_host
 from remoting.server import Connection, Handler, RemotingServer
 from runtime.gaps import LoopGaps
@@ -92,6 +100,7 @@ class Parts:
         self.registration: Registration
         self.transactions: Transactions
         self.http: BrokerHttp
+        self._directory = directory_of(config)
         self._gaps = LoopGaps(clock)
         exits.callback(self._gaps.close)
         self._read_tables(folder, exits)
@@ -99,7 +108,10 @@ class Parts:
         self.clients = ClientTable(
             clock, later=loop.call_soon, notifies=self._wants_notice, on_leave=self.locks.release
         )
-        self._client = RemotingClient(on_close=self._connection_lost, name="broker's client", tls=outgoing_tls(config))
+        self._client = RemotingClient(
+            on_close=self._connection_lost, name="broker's client", tls=outgoing_tls(config),
+            credentials=self._directory.inner,
+        )  # fmt: skip
         exits.push_async_callback(self._client.close)
         self.registration = Registration(live, role, self.topics, self._client, context.address, mode.heard)
         if mode.adopts:
@@ -134,23 +146,18 @@ class Parts:
             live, self.topics, self.groups, self.clients, role, forwards=mode.forward_pull is not None
         )
         self.pull = PullHandlers(
-            context,
-            self._tables,
-            pull_checks,
-            loop,
-            forward=mode.forward_pull,
-            master=mode.master,
+            context, self._tables, pull_checks, loop, forward=mode.forward_pull, master=mode.master,
             origins=self._origins,
-        )
+        )  # fmt: skip
         self.pop = PopService(context, self._tables, replication, mode.elsewhere, mends=meta.shared)
         exits.push_async_callback(self.pop.close)
         self.upkeep = Upkeep(
             live, store, self._tables, self.locks, self.schedule, self.pull, self.registration,
             self.timers.service.arrived,
         )  # fmt: skip
-        mode.attach(BrokerParts(self._tables, self.schedule, self._modes, self.pull.wake_all, folder))
-        admission = Admission(config.adminAllowFrom, mode.members_hosts)
-        self.handlers = audited(mode.gate(self._table(store)), admission)
+        mode.attach(BrokerParts(self._tables, self.schedule, self._modes, self.users, self.pull.wake_all, folder))
+        self._guard: AccessGuard | None = None
+        self.handlers = self._guarded(mode.gate(self._table(store)))
 
     def _read_tables(self, folder: Path, exits: AsyncExitStack) -> None:
         """Read what is kept in files; raises MetadataError, OSError."""
@@ -172,8 +179,20 @@ class Parts:
             folder / "queueLocks.json", clock, mode.meta, fresh=self._store.written == 0, able=mode.locks_in_log
         )
         exits.push_async_callback(self.locks.close)
+        self.users = UserTable(folder / USERS_FILE, clock, self._directory, mode.meta)
+        exits.push_async_callback(self.users.close)
+        check_users(live.broker, self._directory)
         self._modes = RequestModes(folder / "messageRequestMode.json")
         exits.push_async_callback(self._modes.close)
+
+    def _guarded(self, table: dict[int, Handler]) -> dict[int, Handler]:
+        """Return what serves requests: who they come from is looked at first, and what is changed is told."""
+        config = self._live.broker
+        told = audited(table, Admission(config.adminAllowFrom, self._mode.members_hosts))
+        if not config.authenticationEnabled:
+            return told
+        self._guard = AccessGuard(config, self._directory, BROKER, config.brokerClusterName, SAID_BY_MEMBERS)
+        return self._guard.guarded(told)
 
     def dispatched(self, batch: Sequence[Dispatched]) -> None:
         """Take note of what has come into the queues."""
@@ -190,6 +209,11 @@ class Parts:
         self.pull.on_close(connection)
         self.pop.on_close(connection)
         self.clients.on_close(connection)
+
+    def unserved(self, connection: Connection, request: Command) -> Command | None:
+        """Take note of a request that has no handler; returns its answer when that is not the usual one."""
+        self.missing.asked(connection, request)
+        return None if self._guard is None else self._guard.unserved(connection, request)
 
     def _table(self, store: MessageStore) -> dict[int, Handler]:
         """Return the one table of request code → handler."""
@@ -233,6 +257,7 @@ class Parts:
             self._modes.table(),
             AdminMessages(live, store, clients).table(),
             AdminClients(live, clients, store).table(),
+            AdminUsers(self.users, guarded=live.broker.authenticationEnabled).table(),
         )
 
     def _figures(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from auth.settings import told
 from broker.context import BrokerContext
 from broker.master_slave.master import ClassicParts, Master
 from broker.master_slave.slave import Slave
@@ -184,7 +185,9 @@ class Broker:
         mode = self._mode
         self._parts.upkeep.start(self._tasks, self.persist, mode.clean, mode.seeks, lambda: without_room(mode.meta))
         _log.info("broker %s serves at %s", config.name(), self.address)
-        for words in (exposed(config.bindAddress), *listening_warnings(config), *tls_warnings(config)):
+        _log.info("%s", told(config))
+        exposure = exposed(config.bindAddress, guarded=config.authenticationEnabled)
+        for words in (exposure, *listening_warnings(config), *tls_warnings(config)):
             if words is not None:
                 _log.warning("%s", words)
 
@@ -238,7 +241,7 @@ class Broker:
             name=name,
             limits=limits,
             on_close=parts.closed,
-            on_unsupported=parts.missing.asked,
+            on_unsupported=parts.unserved,
             congested=self._mode.congested,
             tls=self._tls,
         )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from client.api import BrokerApi
+from client.credentials import Credentials, credentials_for
 from client.errors import ClientClosed, ConsumeError, RouteError
 from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
 from client.nameservers import NameServers, parse_addresses
@@ -64,13 +65,14 @@ class ClientInstance:
         tls: bool | ClientTls | None = None,
         in_flight_max: int = IN_FLIGHT_MAX,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
+        credentials: Credentials | None = None,
     ) -> None:
         """`instance_name` must differ among the clients of a group on one host; by default it does.
 
         `in_flight_max` and `in_flight_bytes_max` bound what all producers of this instance have unanswered together.
-        `tls`: see client/tls.py.
+        `tls`: see client/tls.py, `credentials`: client/credentials.py.
         """
-        self._tls = tls_of(tls)
+        self._tls, self._credentials = tls_of(tls), credentials_for(credentials)
         self._addresses = parse_addresses(namesrv)
         self._consumers: dict[str, ConsumerMember] = {}
         self._producers: dict[str, int] = {}
@@ -112,6 +114,7 @@ class ClientInstance:
             limits=self._limits(),
             on_close=self._connection_lost,
             tls=self._tls,
+            credentials=self._credentials,
         )
         self.nameservers = NameServers(self.remoting, self._addresses)
         self.api = BrokerApi(self.remoting, self.nameservers, self._passed_on)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from auth.settings import AUTH_KEYS_BY_HAND, AuthKeys, check_auth, check_users, directory_of, shown_config
 from namesrv.foreign_keys import KEYS
 from remoting.admission import check_networks
 from runtime.config import (
@@ -23,15 +24,27 @@ from runtime.durable import replace_file
 from runtime.tls import TlsKeys, check_tls
 
 # Keys that no request may change, whatever configBlackList says.
-NEVER_REMOTELY = frozenset(
-    {"adminAllowFrom", "bindAddress", "kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"}
-) | frozenset(key_of(field) for field in fields(TlsKeys))
+NEVER_REMOTELY = (
+    AUTH_KEYS_BY_HAND
+    | frozenset(key_of(field) for field in fields(TlsKeys))
+    | frozenset(
+        {
+            "adminAllowFrom",
+            "auditLogPath",
+            "bindAddress",
+            "kvConfigPath",
+            "configStorePath",
+            "configBlackList",
+            "rocketmqHome",
+        }
+    )
+)
 
 HTTP_PORT_DISTANCE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class NamesrvConfig(TlsKeys):
+class NamesrvConfig(TlsKeys, AuthKeys):
     """Keys of RocketMQ's NamesrvConfig and NettyServerConfig that are honoured."""
 
     # Where.
@@ -39,6 +52,8 @@ class NamesrvConfig(TlsKeys):
     # Ours: from where administrative requests are taken, "10.0.0.5,192.168.0.0/16", "*" from everywhere; empty: from
     # this machine. Brokers register from anywhere.
     adminAllowFrom: str = ""
+    # Ours: a file of JSON lines about what administrators ask and who is refused; empty: only in the process's log.
+    auditLogPath: str = ""
     listenPort: int = 9876  # 0: a free one
     serverChannelMaxIdleTimeSeconds: int = 120
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
@@ -96,6 +111,8 @@ class NamesrvConfig(TlsKeys):
             check_networks(self.adminAllowFrom)
         except ValueError as error:
             raise ConfigError(str(error)) from None
+        check_auth(self)
+        check_users(self, directory_of(self))
         if self.epochs_max() <= self.brokersMax:
             raise ConfigError(
                 f"epochsMax={self.epochsMax}: it takes 0, or a number above brokersMax ({self.brokersMax})"
@@ -156,7 +173,7 @@ class LiveNamesrvConfig:
 
     def text(self) -> str:
         """Return every key with its value, as key=value lines."""
-        return format_properties(config_values(self.now))
+        return format_properties(shown_config(config_values(self.now)))
 
     def update(self, values: Mapping[str, str]) -> list[str]:
         """Put new texts in force, once they are in the file at configStorePath; returns the unknown keys.

@@ -2,7 +2,11 @@
 
 import asyncio
 import logging
+from pathlib import Path
 
+from auth.guard import AccessGuard
+from auth.needs import NAMESRV
+from auth.settings import directory_of, told
 from namesrv.config import LiveNamesrvConfig, NamesrvConfig
 from namesrv.handlers import RouteHandlers
 from namesrv.handlers_admin import ConfigHandlers, EpochHandlers, TopicHandlers
@@ -16,6 +20,7 @@ from remoting.server import Connection, RemotingServer
 from runtime.clock import Clock, SystemClock
 from runtime.http import HttpFace
 from runtime.listening import exposed, named_address
+from runtime.log import audit_to
 from runtime.loop import run, stop_event
 from runtime.metrics import Metrics
 from runtime.tasks import Tasks
@@ -54,6 +59,10 @@ class NameServer:
             },
             Admission(config.adminAllowFrom),
         )
+        self._guard: AccessGuard | None = None
+        if config.authenticationEnabled:
+            self._guard = AccessGuard(config, directory_of(config), NAMESRV, "")
+            self._handlers = self._guard.guarded(self._handlers)
         self._metrics = Metrics()
         self._pages = StatusPages(
             self.routes, self._kv, self._config, clock, lambda: [] if self._server is None else [self._server]
@@ -71,7 +80,12 @@ class NameServer:
         idle = float(config.serverChannelMaxIdleTimeSeconds)
         limits = server_limits(idle, per_address=config.connectionsPerAddressMax)
         self._server = RemotingServer(
-            self._handlers, name="namesrv", limits=limits, on_close=self._closed, tls=server_tls(config)
+            self._handlers,
+            name="namesrv",
+            limits=limits,
+            on_close=self._closed,
+            on_unsupported=None if self._guard is None else self._guard.unserved,
+            tls=server_tls(config),
         )
         try:
             with named_address("listenPort", config.bindAddress, config.listenPort):
@@ -136,10 +150,13 @@ def run_namesrv(config: NamesrvConfig) -> None:
 
 async def _serve(config: NamesrvConfig) -> None:
     stop: asyncio.Event = stop_event()
+    if config.auditLogPath:
+        audit_to(Path(config.auditLogPath))
     server = NameServer(config)
     await server.start()
     _log.info("NameServer serves on port %d, HTTP on port %d", server.port, server.http_port)
-    why = exposed(config.bindAddress)
+    _log.info("%s", told(config))
+    why = exposed(config.bindAddress, guarded=config.authenticationEnabled)
     if why is None:
         _log.info("only this machine reaches bindAddress=%s: set another one where others are to", config.bindAddress)
     else:

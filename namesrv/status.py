@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from auth.settings import shown_config
 from namesrv.config import LiveNamesrvConfig
 from namesrv.kv import KVConfig
 from namesrv.lists import all_topics, topic_count
@@ -66,9 +67,9 @@ class StatusPages:
             "brokers": len(self._table.live),
             "topicsByBroker": {name: len(topics) for name, topics in self._table.queues.items()},
             "kvEntries": len(self._kv),
-            "exposed": exposed(self._config.now.bindAddress),
+            "exposed": exposed(self._config.now.bindAddress, guarded=self._config.now.authenticationEnabled),
             "epochsKnown": len(self._table.epochs),
-            "config": config_values(self._config.now),
+            "config": shown_config(config_values(self._config.now)),
         }
 
     def routes(self) -> dict[str, object]:

@@ -16,6 +16,7 @@ from client.consume.rebalance import (
     machine_room_nearby,
 )
 from client.consume.simple import SimpleConsumer
+from client.credentials import Credentials
 from client.errors import (
     ArgumentRefused,
     ClientClosed,
@@ -67,6 +68,7 @@ __all__ = [
     "ConsumeHook",
     "ConsumeOutcome",
     "ConsumeResult",
+    "Credentials",
     "FetchLimits",
     "GroupProgress",
     "InvokeError",

@@ -18,6 +18,7 @@ from client.consume.poll_queue import FetchLimits
 from client.consume.pophandle import PopHandle
 from client.consume.push_queue import PullLimits
 from client.consume.rebalance import Strategy
+from client.credentials import Credentials
 from client.hooks import ConsumeHook, SendHook
 from client.instance import ClientInstance
 from client.message import ConsumeFrom, Message, MessageModel, SendResult
@@ -26,6 +27,7 @@ from client.produce.outgoing import Selector
 from client.produce.transaction import CheckListener, LocalPart, Transaction, TransactionResult, TransactionState
 from client.produce.transactions import ProducerOptions
 from remoting.bodies.registry import (
+    AclInfo,
     BrokerStatsData,
     ClusterInfo,
     ConsumeDirectlyResult,
@@ -39,6 +41,7 @@ from remoting.bodies.registry import (
     TopicConfig,
     TopicRouteData,
     TopicStatsTable,
+    UserInfo,
 )
 from remoting.message import MessageExt
 from runtime.tls import ClientTls
@@ -67,6 +70,7 @@ class Producer:
         tls: bool | ClientTls | None = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
+        credentials: Credentials | None = ...,
     ) -> None: ...
     def send(
         self,
@@ -205,6 +209,7 @@ class PushConsumer:
         tls: bool | ClientTls | None = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
+        credentials: Credentials | None = ...,
     ) -> None: ...
     def subscribe(self, topic: str, expression: str = ..., *, sql: str | None = ...) -> None: ...
     def unsubscribe(self, topic: str) -> None: ...
@@ -239,6 +244,7 @@ class LitePullConsumer:
         tls: bool | ClientTls | None = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
+        credentials: Credentials | None = ...,
     ) -> None: ...
     def subscribe(self, topic: str, expression: str = ..., *, sql: str | None = ...) -> None: ...
     def assign(self, queues: Iterable[MessageQueue], expression: str = ..., *, sql: str | None = ...) -> None: ...
@@ -400,8 +406,51 @@ class AdminClient:
     def raft_leader(self, group: str) -> str: ...
     def transactions(self, address: str) -> dict[str, Any]: ...
     def check_transaction(self, half_id: str, address: str, topic: str | None = ...) -> None: ...
+    def create_user(
+        self,
+        user: str,
+        secret_key: str,
+        *,
+        super_user: bool = ...,
+        cluster: str | None = ...,
+        address: str | None = ...,
+    ) -> list[str]: ...
+    def update_user(
+        self,
+        user: str,
+        *,
+        secret_key: str | None = ...,
+        super_user: bool | None = ...,
+        enabled: bool | None = ...,
+        cluster: str | None = ...,
+        address: str | None = ...,
+    ) -> list[str]: ...
+    def delete_user(self, user: str, *, cluster: str | None = ..., address: str | None = ...) -> list[str]: ...
+    def user(self, user: str, address: str) -> UserInfo | None: ...
+    def users(self, address: str, part: str = ...) -> list[UserInfo]: ...
+    def set_policy(
+        self,
+        user: str,
+        resource: str,
+        actions: Sequence[str],
+        *,
+        allow: bool = ...,
+        sources: Sequence[str] = ...,
+        cluster: str | None = ...,
+        address: str | None = ...,
+    ) -> list[str]: ...
+    def delete_policies(
+        self, user: str, resource: str = ..., *, cluster: str | None = ..., address: str | None = ...
+    ) -> list[str]: ...
+    def policies_of(self, user: str, address: str) -> AclInfo | None: ...
+    def policies(self, address: str, user_part: str = ..., resource_part: str = ...) -> list[AclInfo]: ...
     def __init__(
-        self, namesrv: str | Sequence[str] = ..., *, timeout: float = ..., tls: bool | ClientTls | None = ...
+        self,
+        namesrv: str | Sequence[str] = ...,
+        *,
+        timeout: float = ...,
+        tls: bool | ClientTls | None = ...,
+        credentials: Credentials | None = ...,
     ) -> None: ...
     def cluster_info(self) -> ClusterInfo: ...
     def brokers(self, cluster: str | None = ...) -> list[BrokerEntry]: ...

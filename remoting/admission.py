@@ -53,7 +53,7 @@ class Admission:
     def refusal(self, caller: AskingPeer) -> str | None:
         """Return why a change is not taken from there, None when it is."""
         host = caller.peer[0]
-        address = _address(host)
+        address = address_of(host)
         if address is not None and self._admits(address, caller):
             return None
         named = "it is not set: this machine only" if self._machine else "this one is not among them"
@@ -65,7 +65,7 @@ class Admission:
     def _admits(self, address: IpAddress, caller: AskingPeer) -> bool:
         if self._machine:
             # Nobody else's packets come from the address that they go to.
-            if address.is_loopback or address == _address(caller.own_host):
+            if address.is_loopback or address == address_of(caller.own_host):
                 return True
         elif any(address in network for network in self._networks):
             return True
@@ -74,8 +74,8 @@ class Admission:
 
 def comes_from(caller: AskingPeer, hosts: Collection[str]) -> bool:
     """Tell whether a connection comes from one of some addresses; names are not looked up."""
-    address = _address(caller.peer[0])
-    return address is not None and any(address == _address(host) for host in hosts)
+    address = address_of(caller.peer[0])
+    return address is not None and any(address == address_of(host) for host in hosts)
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:
@@ -112,7 +112,7 @@ def _network(part: str) -> Network:
     return ipaddress.IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
 
 
-def _address(host: str) -> IpAddress | None:
+def address_of(host: str) -> IpAddress | None:
     """Return the address that a host is, as IPv4 where it stands for one; None for a name."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

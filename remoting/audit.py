@@ -1,7 +1,9 @@
 """The audit log: one line for each request that changes something for others: who, from where, what, and the answer.
 
-Its logger is called "audit", so that it can be sent to a file of its own. From an address that may not administer
-(remoting/admission.py) such a request is refused here, before any handler; that leaves a line too.
+Its logger is called "audit", so that it can be sent to a file of its own; each record carries the same as a map
+(`record.audit`), of which runtime/log.py makes JSON lines. From an address that may not administer
+(remoting/admission.py) such a request is refused here, before any handler; that leaves a line too, and so does every
+request that access control refuses (auth/guard.py). Signatures and tokens are in no line.
 """
 
 import asyncio
@@ -13,12 +15,14 @@ from remoting.codes import ClassicCode, NamesrvCode, RaftCode, RequestCode, Resp
 from remoting.command import Command
 from remoting.connection import Connection, Handler, Reply
 from remoting.errors import CommandError, RemotingError
+from remoting.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
 _log = logging.getLogger("audit")
 
 # Characters of a request's fields, and of an answer's remark, that a line shows.
 FIELDS_SHOWN_MAX = 400
 REMARK_SHOWN_MAX = 200
+USER_SHOWN_MAX = 100
 
 # Of refusals: one line for each address and code, and so many in all, in so many seconds. A stranger who repeats
 # himself costs a line and a count.
@@ -52,6 +56,12 @@ CHANGES: Mapping[int, str] = {
         RequestCode.UPDATE_NAMESRV_CONFIG,
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
         RaftCode.TRANSFER_LEADER,
         RaftCode.ADD_PEER,
         RaftCode.REMOVE_PEER,
@@ -74,45 +84,61 @@ ASKED_BY_SERVERS = frozenset({int(RequestCode.REGISTER_TOPIC_IN_NAMESRV), int(Cl
 ADMINISTRATIVE = CHANGES.keys() - ASKED_BY_SERVERS
 
 
+# What is in no line: who has it could send the request again.
+_SECRET_FIELDS = frozenset({SIGNATURE, SECURITY_TOKEN})
+# In whose name a member of a Raft group passes a request on (broker/leader_only.py).
+ASKED_BY = "raftUser"
+
+
+def user_of(request: Command) -> str:
+    """Return the user that a request names, "" when it names none; proved only where access control is on."""
+    ext = request.ext
+    return ext.get(ASKED_BY) or ext.get(ACCESS_KEY, "")
+
+
 def audited(handlers: Mapping[int, Handler], admission: Admission) -> dict[int, Handler]:
     """Return the same handlers; those of CHANGES tell the audit log what was asked and what became of it.
 
     Those of ADMINISTRATIVE take what they are asked from where `admission` lets it come from only.
     """
-    refusals = _Refusals()
+    refusals = RefusalLog()
     table = dict(handlers)
     for code in CHANGES.keys() & handlers.keys():
         told = _told(CHANGES[code], handlers[code])
-        table[code] = _kept(CHANGES[code], told, admission, refusals) if code in ADMINISTRATIVE else told
+        table[code] = _kept(told, admission, refusals) if code in ADMINISTRATIVE else told
     return table
 
 
-def _kept(name: str, handler: Handler, admission: Admission, refusals: "_Refusals") -> Handler:
+def _kept(handler: Handler, admission: Admission, refusals: "RefusalLog") -> Handler:
     def handle(connection: Connection, request: Command) -> Reply:
         why = admission.refusal(connection)
         if why is None:
             return handler(connection, request)
         answer = Command.response(ResponseCode.NO_PERMISSION, why)
-        if refusals.worth_a_line(connection, request.code):
-            _teller(name, connection, request)(_answer(answer))
+        refusals.tell(connection, request, answer)
         return answer
 
     return handle
 
 
-class _Refusals:
-    """Which refusals get a line of their own; the others are counted."""
+class RefusalLog:
+    """Lines about refused requests: one for each address and code in some seconds; the others are counted."""
 
     def __init__(self) -> None:
         self._since = float("-inf")
         self._told: set[tuple[str, int]] = set()
         self._silent = 0
 
-    def worth_a_line(self, connection: Connection, code: int) -> bool:
+    def tell(self, connection: Connection, request: Command, answer: Command) -> None:
+        """Write a line about a request that is answered so, or count it."""
+        if self._worth_a_line(connection, request.code):
+            _teller(_name(request.code), connection, request)(_answer(answer), answer.code)
+
+    def _worth_a_line(self, connection: Connection, code: int) -> bool:
         now = connection.loop.time()
         if now - self._since >= REFUSED_SECONDS:
             if self._silent:
-                _log.info("%d more administrative requests were refused since the last such lines", self._silent)
+                _log.info("%d more requests were refused since the last such lines", self._silent)
             self._since, self._silent = now, 0
             self._told.clear()
         key = connection.peer[0], code
@@ -129,41 +155,65 @@ def _told(name: str, handler: Handler) -> Handler:
         try:
             reply = handler(connection, request)
         except Exception as error:
-            tell(_refusal(error))
+            tell(*_refusal(error))
             raise
         if isinstance(reply, Command):
-            tell(_answer(reply))
+            tell(_answer(reply), reply.code)
         elif isinstance(reply, Awaitable):
             return _finished(reply, tell)
         else:
             # By another broker, which has a log of its own.
-            tell("passed on")
+            tell("passed on", None)
         return reply
 
     return handle
 
 
-async def _finished(reply: Awaitable[Command | None], tell: Callable[[str], None]) -> Command | None:
+Tell = Callable[[str, int | None], None]
+"""Takes what became of a request, and the code that it was answered with."""
+
+
+async def _finished(reply: Awaitable[Command | None], tell: Tell) -> Command | None:
     try:
         answer = await reply
     except (Exception, asyncio.CancelledError) as error:
-        tell(_refusal(error))
+        tell(*_refusal(error))
         raise
-    tell("passed on" if answer is None else _answer(answer))
+    if answer is None:
+        tell("passed on", None)
+    else:
+        tell(_answer(answer), answer.code)
     return answer
 
 
-def _teller(name: str, connection: Connection, request: Command) -> Callable[[str], None]:
-    def tell(outcome: str) -> None:
+def _teller(name: str, connection: Connection, request: Command) -> Tell:
+    def tell(outcome: str, code: int | None) -> None:
+        user, what = "", name
         try:
-            fields = " ".join(f"{key}={value}" for key, value in request.ext.items())
+            user = user_of(request)
+            shown = {key: value for key, value in request.ext.items() if key not in _SECRET_FIELDS}
+            fields = " ".join(f"{key}={value}" for key, value in shown.items() if key != ACCESS_KEY)
         except RemotingError as error:
             fields = f"({error})"
-        what = f"{name} {fields}" if fields else name
-        body = f" and a body of {len(request.body)} bytes" if request.body else ""
-        _log.info("%s asked for %s%s: %s", connection.address, _shown(what, FIELDS_SHOWN_MAX), body, outcome)
+        what = _shown(f"{name} {fields}" if fields else name, FIELDS_SHOWN_MAX)
+        size = len(request.body)
+        body = f" and a body of {size} bytes" if size else ""
+        who = f"{connection.address} as {_shown(user, USER_SHOWN_MAX)}" if user else connection.address
+        told = {"from": connection.address, "user": _shown(user, USER_SHOWN_MAX), "asked": name, "fields": what}
+        told |= {"bodyBytes": str(size), "code": "" if code is None else str(code), "outcome": outcome}
+        _log.info("%s asked for %s%s: %s", who, what, body, outcome, extra={"audit": told})
 
     return tell
+
+
+def _name(code: int) -> str:
+    known = CHANGES.get(code)
+    if known is None:
+        try:
+            known = RequestCode(code).name
+        except ValueError:
+            known = f"code {code}"
+    return known
 
 
 def _answer(answer: Command) -> str:
@@ -171,10 +221,11 @@ def _answer(answer: Command) -> str:
     return ("done" if answer.code == ResponseCode.SUCCESS else f"refused with {answer.code}") + remark
 
 
-def _refusal(error: BaseException) -> str:
+def _refusal(error: BaseException) -> tuple[str, int]:
     if isinstance(error, CommandError):
-        return f"refused with {error.code} ({_shown(error.remark, REMARK_SHOWN_MAX)})"
-    return f"failed, {type(error).__name__} ({_shown(str(error), REMARK_SHOWN_MAX)})"
+        return f"refused with {error.code} ({_shown(error.remark, REMARK_SHOWN_MAX)})", error.code
+    what = f"failed, {type(error).__name__} ({_shown(str(error), REMARK_SHOWN_MAX)})"
+    return what, int(ResponseCode.SYSTEM_ERROR)
 
 
 def _shown(text: str, most: int) -> str:

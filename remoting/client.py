@@ -14,6 +14,7 @@ from remoting.errors import ConnectError, ResponseError
 from remoting.headers.base import Header
 from remoting.limits import ClientLimits
 from remoting.side import Side
+from remoting.signing import Credentials
 from runtime.tls import Contexts, current, tls_words
 
 __all__ = ["ClientHandler", "ClientLimits", "RemotingClient", "Reply"]
@@ -42,8 +43,9 @@ class RemotingClient:
         name: str = "remoting client",
         backoff: Backoff | None = None,
         tls: Contexts | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        """`tls`: what all connections are made with; None for plain ones."""
+        """`tls`: what all connections are made with; None for plain ones. `credentials` sign all that is asked."""
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._limits = limits
@@ -57,6 +59,7 @@ class RemotingClient:
             connections_max=limits.connections_max,
             on_close=self._lost,
         )
+        self._side.credentials = credentials
         self._open: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection | ConnectError]] = {}
         self._backoff = backoff or Backoff(limits)

@@ -18,6 +18,7 @@ from remoting.errors import BacklogFull, ConnectionLost, FrameError
 from remoting.framing import VIEW_BYTES_MIN, FrameReader
 from remoting.refusal import busy, refusal, remark_of, unsupported
 from remoting.side import Side
+from remoting.signing import sign
 from remoting.waiting import Waiting
 from remoting.writing import write_runs
 from runtime.tls import tls_words
@@ -54,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._side = side
         self._limits = side.limits
         self._handlers = side.handlers
+        self._credentials = side.credentials
         self._reader = FrameReader(side.limits.frame_bytes_max)
         self._turns = side.turns
         # When what is not served yet was read, on the loop's clock; whether reading pauses for that.
@@ -120,6 +122,8 @@ class Connection(asyncio.Protocol):
         request that is too long; nothing has been sent then.
         """
         self._admit()
+        if self._credentials is not None:
+            sign(request, self._credentials)
         request.opaque = opaque = self.waiting.next_opaque()
         future = self.waiting.add(opaque, timeout)
         try:
@@ -137,6 +141,8 @@ class Connection(asyncio.Protocol):
         """Send a request that gets no answer; ConnectionLost when closed, BacklogFull when too much is unsent."""
         self._admit()
         request.flag |= ONEWAY_FLAG
+        if self._credentials is not None:
+            sign(request, self._credentials)
         request.opaque = self.waiting.next_opaque()
         self._send(request)
 
@@ -323,9 +329,9 @@ class Connection(asyncio.Protocol):
             self.write(encode(command))
 
     def _unsupported(self, request: Command) -> None:
-        if self._side.on_unsupported is not None:
-            self._side.on_unsupported(self, request)
-        self.reply(request, unsupported(request))
+        told = self._side.on_unsupported
+        answer = None if told is None else told(self, request)
+        self.reply(request, unsupported(request) if answer is None else answer)
 
     def _answer(self, request: Command, result: Command | bytes | Awaitable[Command | None]) -> None:
         """Send what a handler has returned, or wait for it."""

@@ -31,8 +31,8 @@ _PLAIN_MAX = 64
 class RemotingServer:
     """Serves one table of request code -> handler on one port; see `Reply` for what a handler may return.
 
-    A code without a handler is answered with 3, and `on_unsupported` told. `on_open` and `on_close` are called in the
-    loop, once each per connection. Must be made inside a running loop.
+    A code without a handler is answered with 3, or with what `on_unsupported` returns. `on_open` and `on_close` are
+    called in the loop, once each per connection. Must be made inside a running loop.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class RemotingServer:
         limits: ServerLimits = _LIMITS,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
-        on_unsupported: Callable[[Connection, Command], None] | None = None,
+        on_unsupported: Callable[[Connection, Command], Command | None] | None = None,
         congested: Callable[[], bool] = lambda: False,
         tls: ServerTls | None = None,
     ) -> None:

@@ -9,6 +9,7 @@ from remoting.command import Command
 from remoting.errors import FrameError
 from remoting.limits import ConnectionLimits, ServerLimits
 from remoting.per_address import PerAddress
+from remoting.signing import Credentials
 from remoting.turns import Turns
 from remoting.unfinished import UnfinishedFrames
 from runtime.quiet import QuietLog
@@ -90,7 +91,7 @@ class Side(Generic[C]):
         connections_max: int,
         on_open: Callable[[C], None] | None = None,
         on_close: Callable[[C], None] | None = None,
-        on_unsupported: Callable[[C, Command], None] | None = None,
+        on_unsupported: Callable[[C, Command], Command | None] | None = None,
         congested: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = name
@@ -100,6 +101,8 @@ class Side(Generic[C]):
         self.on_open = on_open
         self.on_close = on_close
         self.on_unsupported = on_unsupported
+        # What a client's requests are signed with.
+        self.credentials: Credentials | None = None
         self.connections: set[C] = set()
         self.tasks = Tasks(name)
         self.tick = 0

@@ -18,14 +18,20 @@ def fsync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Replace the content of `path` so that after a crash either the old or the new content is there, whole.
 
-    Raises OSError; the old content is then still in place.
+    `mode`: who may read it, at most; who could not read the old content cannot read the new one. Raises OSError; the
+    old content is then still in place.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        mode &= path.stat().st_mode | 0o600
     aside = path.with_name(path.name + ".tmp")
-    _write(aside, content, os.O_TRUNC)
+    if mode & 0o077 == 0:
+        # One that a crash left may be open to others.
+        aside.unlink(missing_ok=True)
+    _write(aside, content, os.O_TRUNC, mode)
     if path.exists():
         backup = path.with_name(path.name + ".bak")
         with contextlib.suppress(FileNotFoundError):
@@ -67,9 +73,9 @@ def reserve(path: Path, size: int) -> None:
             _write(aside, bytes(size), 0, sync=False)
 
 
-def _write(path: Path, content: bytes, flags: int, *, sync: bool = True) -> None:
+def _write(path: Path, content: bytes, flags: int, mode: int = 0o644, *, sync: bool = True) -> None:
     """Write a whole file, durably with `sync`; without O_TRUNC over what it holds."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | flags, mode)
     try:
         view = memoryview(content)
         while view:

@@ -67,10 +67,15 @@ def origin(host: str) -> str:
     return str(address)
 
 
-def exposed(host: str) -> str | None:
-    """Return what it means that a server listens at an address that others reach; None when only this machine does."""
+def exposed(host: str, *, guarded: bool = False) -> str | None:
+    """Return what it means that a server listens at an address that others reach; None when only this machine does.
+
+    `guarded`: whoever asks for something signs it.
+    """
     if is_loopback(host):
         return None
+    if guarded:
+        return f"there is no TLS: whoever is on the way to {host} reads along, and may repeat it (SECURITY.md)"
     return (
         f"there is no access control: whoever reaches {host} may send, read, and register as any broker; who may "
         "administer is said by adminAllowFrom (SECURITY.md)"

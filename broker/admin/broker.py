@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
+from auth.settings import AUTH_KEYS_BY_HAND, shown_config
 from broker.admin.runtime_info import RuntimeInfo
 from broker.reply import ok
 from broker.settings.config import LiveConfig
@@ -34,33 +35,38 @@ FORCE = "force"
 _FORBIDDEN = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 # Keys that say who the broker is, where its files are and where it listens, what it promises of a message it has taken,
 # and what its group trusts: whoever may stop and start it may change them, by hand.
-_BY_HAND = frozenset(key_of(field) for keys in (RaftKeys, TlsKeys) for field in fields(keys)) | frozenset(
-    {
-        "adminAllowFrom",
-        "bindAddress",
-        "brokerIP1",
-        "brokerIP2",
-        "brokerClusterName",
-        "brokerName",
-        "brokerId",
-        "brokerRole",
-        "flushDiskType",
-        "haListenPort",
-        "haMasterAddress",
-        "haSecretFile",
-        "httpBindAddress",
-        "httpEnable",
-        "httpHostNames",
-        "httpPort",
-        "listenPort",
-        "vipPortEnable",
-        "storePathRootDir",
-        "storePathCommitLog",
-        "mappedFileSizeCommitLog",
-        "mappedFileSizeConsumeQueue",
-        "maxHashSlotNum",
-        "maxIndexNum",
-    }
+_BY_HAND = (
+    AUTH_KEYS_BY_HAND
+    | frozenset(key_of(field) for keys in (RaftKeys, TlsKeys) for field in fields(keys))
+    | frozenset(
+        {
+            "adminAllowFrom",
+            "auditLogPath",
+            "bindAddress",
+            "brokerIP1",
+            "brokerIP2",
+            "brokerClusterName",
+            "brokerName",
+            "brokerId",
+            "brokerRole",
+            "flushDiskType",
+            "haListenPort",
+            "haMasterAddress",
+            "haSecretFile",
+            "httpBindAddress",
+            "httpEnable",
+            "httpHostNames",
+            "httpPort",
+            "listenPort",
+            "vipPortEnable",
+            "storePathRootDir",
+            "storePathCommitLog",
+            "mappedFileSizeCommitLog",
+            "mappedFileSizeConsumeQueue",
+            "maxHashSlotNum",
+            "maxIndexNum",
+        }
+    )
 )
 # Keys that take effect while the broker runs. All others are written to the configuration file for the next start.
 _AT_RUN_TIME = frozenset(
@@ -189,7 +195,8 @@ class AdminBroker:
     def get_config(self, _connection: Connection, _request: Command) -> Command:
         """26: every key with the value in force."""
         version = self._version.encode().decode()
-        return ok(GetBrokerConfigResponseHeader(version=version), format_properties(self._config.values()).encode())
+        text = format_properties(shown_config(self._config.values()))
+        return ok(GetBrokerConfigResponseHeader(version=version), text.encode())
 
     def runtime_info(self, _connection: Connection, _request: Command) -> Command:
         """28: figures of the running broker."""

@@ -85,7 +85,7 @@ class BrokerHttp:
             "ready": self._ready() is None,
             "reason": self._ready(),
             "clockApart": self._mode.clock_apart(),
-            "exposed": exposed(config.broker.bindAddress),
+            "exposed": exposed(config.broker.bindAddress, guarded=config.broker.authenticationEnabled),
             "addresses": self._addresses(),
             "positions": {
                 "minPhysical": store.min_physical,

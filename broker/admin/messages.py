@@ -19,7 +19,7 @@ from remoting.headers.registry import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from remoting.record import RecordError, peek
+from remoting.record import RecordError, decode_record, peek
 from remoting.server import Connection, Handler
 from store.errors import RecordDamaged
 from store.messagestore import MessageStore
@@ -63,13 +63,18 @@ class AdminMessages:
 
     def view(self, _connection: Connection, request: Command) -> Command:
         """33: the message that begins at a position of the log, which its offset id carries."""
-        offset = request.header(ViewMessageRequestHeader).offset
+        header = request.header(ViewMessageRequestHeader)
+        offset = header.offset
         try:
             record = self._store.record_at(offset)
         except RecordDamaged as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         if record is None:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        # Permission was asked for the topic that the request names.
+        named = header.topic if self._config.broker.authorizationEnabled else None
+        if named and decode_record(record).topic != named:
+            raise CommandError(ResponseCode.NO_PERMISSION, f"the message at offset {offset} is none of topic {named}")
         return ok(None, record)
 
     def queue_entries(self, _connection: Connection, request: Command) -> Command:

@@ -27,7 +27,7 @@ _CODES: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("static topics", (513,)),
     ("controllers", tuple(range(1001, 1019))),
     ("cold data control", tuple(range(2001, 2005))),
-    ("access control", (*range(50, 54), *range(3001, 3011))),
+    ("ACL 1.0", tuple(range(50, 54))),
 )
 _FEATURES: Mapping[int, str] = {int(code): feature for feature, codes in _CODES for code in codes}
 # The binary header has 16 bits for the code.

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from auth.settings import inner_credentials
 from broker.master_slave.admin import PairHandlers
 from broker.master_slave.deposing import Deposing
 from broker.master_slave.fencing import Fencing
@@ -94,7 +95,11 @@ class Classic(Mode):
         self.pages = {"/v1/ha": self.status}
         # Another one each time the store is opened: recovery may have made another log of it.
         self._incarnation = secrets.token_hex(8)
-        self._client = RemotingClient(name="broker's client to its pair", tls=outgoing_tls(parts.live.broker))
+        self._client = RemotingClient(
+            name="broker's client to its pair",
+            tls=outgoing_tls(live.broker),
+            credentials=inner_credentials(live.broker),
+        )
         self._news = MetaNews(loop.call_later, lambda: self.role.leads, random.getrandbits(40))
         self._followers = Followers(loop.time, self.slave_heard)
         self._admin = PairHandlers(

@@ -1,10 +1,10 @@
 """A slave's metadata: copies of its master's tables, and the offsets that were committed here while it was away.
 
-Copied are topics, groups, consumer offsets, delay progress and request modes, from the master's broker port: at the
-start, every slaveMetadataMs, and at once when a master of ours tells of a change (broker/metadata/feed.py). Versions
-are taken over, but for stateVersion, which never falls (R15): a master of ours whose topics have a lower one than
-these was deposed, and nothing of it is taken. Answers that cannot be right are refused and logged; the table stays as
-it is.
+Copied are users, topics, groups, consumer offsets, delay progress and request modes, from the master's broker port: at
+the start, every slaveMetadataMs, and at once when a master of ours tells of a change (broker/metadata/feed.py).
+Versions are taken over, but for stateVersion, which never falls (R15): a master of ours whose topics have a lower one
+than these was deposed, and nothing of it is taken. Answers that cannot be right are refused and logged; the table stays
+as it is.
 
 Nothing is copied unless the master's log is followed (R16): a master that lost its store, or another broker of its
 name, has tables too, and this slave's may be the only ones. When an answer is taken, the process that was asked must
@@ -48,9 +48,10 @@ from broker.metadata.feed import News
 from broker.metadata.operations import Table
 from broker.metadata.request_modes import RequestModes
 from broker.metadata.topics import TopicTable
+from broker.metadata.users import UserTable
 from broker.peers import Caller
 from broker.settings.pair_keys import ClassicKeys
-from remoting.errors import RemotingError, ResponseError
+from remoting.errors import HeaderError, RemotingError, ResponseError
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ PAUSE_FACTOR = 4.0
 GONE_MAX = 10_000
 MODES = "MODES"
 # In this order: what offsets and progress are about comes first.
-COPIED = (Table.TOPICS.name, Table.GROUPS.name, Table.OFFSETS.name, Table.DELAY.name, MODES)
+COPIED = (Table.USERS.name, Table.TOPICS.name, Table.GROUPS.name, Table.OFFSETS.name, Table.DELAY.name, MODES)
 
 
 class SlaveTables(NamedTuple):
@@ -73,6 +74,7 @@ class SlaveTables(NamedTuple):
     offsets: OffsetTable
     schedule: ScheduleService
     modes: RequestModes
+    users: UserTable
 
 
 class NotFollowed(Exception):
@@ -244,6 +246,7 @@ class SlaveMeta:
             Table.OFFSETS.name: self._offsets,
             Table.DELAY.name: self._delays,
             MODES: self._modes,
+            Table.USERS.name: self._users,
         }
         try:
             await copies[name]()
@@ -304,6 +307,18 @@ class SlaveMeta:
         await self._still_followed()
         if copied is not None:
             self._tables.modes.take_over(copied)
+
+    async def _users(self) -> None:
+        table = self._tables.users
+        if table.directory.inner is None:
+            return  # they are given to nobody who does not sign as the brokers do
+        copied = await self._ask.users()
+        await self._still_followed()
+        if copied is not None:
+            try:
+                table.take_over(copied)
+            except HeaderError as error:
+                raise CopyRefused(str(error)) from None
 
     async def _still_followed(self) -> None:
         """Raise NotFollowed unless what was answered just now came from the process whose log comes here.

@@ -114,7 +114,7 @@ class Slave(Classic):
         assert store.slave is not None, "the store is a slave's"
         log = store.slave
         self._copies = SlaveMeta(
-            SlaveTables(tables.topics, tables.groups, tables.offsets, parts.schedule, parts.modes),
+            SlaveTables(tables.topics, tables.groups, tables.offsets, parts.schedule, parts.modes, parts.users),
             self._client,
             lambda: self._live.broker,
             followed=lambda: self._ha.followed,

@@ -1,8 +1,8 @@
 """What a slave asks of its master: whole tables, each checked before anything of it counts.
 
 RocketMQ's codes: 21 (topics) and 201 (groups) in pages, as its slaves do since 5.4, or in one piece from a master that
-knows no pages; 43 (consumer offsets), 45 (delay progress), 402 (request modes). A table that is too large, or holds
-what cannot be, is refused as a whole: CopyRefused.
+knows no pages; 43 (consumer offsets), 45 (delay progress), 402 (request modes); ours 9123 (users). A table that
+is too large, or holds what cannot be, is refused as a whole: CopyRefused.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ from broker.metadata.feed import News, NewsRequest
 from broker.metadata.offset_file import check_keys
 from broker.metadata.topics import QUEUES_MAX, TOPICS_MAX
 from broker.metadata.topics import check_config as check_topic
+from broker.metadata.users import UsersContent
+from broker.metadata.users import decode as decode_users
 from broker.peers import Caller
 from broker.reply import LOG_END, OFFSET_MARK, PAGE_ROWS_MAX
 from remoting.bodies.registry import (
@@ -228,6 +230,16 @@ class MasterTables:
         if rows > MODES_MAX:
             raise CopyRefused(f"it has {rows} request modes, the limit is {MODES_MAX}")
         return modes
+
+    async def users(self) -> UsersContent | None:
+        """Return users and policies, secret keys included; None from a master that has no such table."""
+        try:
+            answer = await self._client.call(self._address, ClassicCode.USERS, None, b"", ANSWER_SECONDS)
+        except ResponseError as error:
+            if error.code == _UNKNOWN:
+                return None
+            raise
+        return _decoded(lambda body: decode_users(bytes(body)), answer)
 
     async def commit(self, place: Place, offset: int) -> None:
         """Tell the master an offset that was committed here."""

@@ -71,7 +71,7 @@ class SendBackHandlers:
     ) -> None:
         """`random_below(n)` returns a number in 0..n-1; `elsewhere` as of SendHandlers."""
         self._live, self._store, self._store_host = context.live, context.store, context.store_host
-        self._topics, self._stats = tables.topics, tables.stats
+        self._topics, self._stats, self._clients = tables.topics, tables.stats, tables.clients
         self._find_group = tables.groups.find
         self._append = replication.append
         self._random_below = random_below
@@ -103,6 +103,7 @@ class SendBackHandlers:
         # The retry topic comes into being even for a dead letter: consumers of the group subscribe to it anyway.
         retry = self._topic(names.retry_topic(header.group), group.retryQueueNums, header)
         stored = self._read(header.offset)
+        self._check_permitted(stored, header)
         record, origin = self._again(stored, header)
         most = header.maxReconsumeTimes
         if most is None or most < 0:
@@ -143,6 +144,18 @@ class SendBackHandlers:
         if record is None or is_hidden(record.sys_flag):
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         return record
+
+    def _check_permitted(self, stored: PendingRecord, header: ConsumerSendMsgBackRequestHeader) -> None:
+        """Refuse, where permissions count, a message that the group cannot have got: it would be read by its retry."""
+        topic, group = stored.topic, header.group
+        if not self._live.broker.authorizationEnabled or topic in {header.originTopic, names.retry_topic(group)}:
+            return
+        # Old clients do not say of which topic it is; what a heartbeat subscribes to was permitted.
+        if header.originTopic or self._clients.subscription(group, topic) is None:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"the message at offset {header.offset} is neither of originTopic nor a retry of {group}",
+            )
 
     def _again(
         self, stored: PendingRecord, header: ConsumerSendMsgBackRequestHeader

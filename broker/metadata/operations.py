@@ -26,6 +26,9 @@ A META entry's payload is a CBOR array [1, operation, ...]; an operation is an a
     [CLEAR,  LOCKS, v]                                   nobody holds anything, as far as the log knows
     [BEGIN,  LOCKS, v]                                   from here on all locks are in the log
     [PUT,    QUEUE_STARTS, v, start, [[topic, queue, offset], ...]]    start: of the log, bytes; 0: it does not move
+    [PUT,    USERS, v, [["user", name, JSON], ["policies", name, JSON], ...]]    "": no policies any more
+    [DELETE, USERS, v, [name, ...]]                      a user and his policies
+    [CLEAR,  USERS, v]
 
 A version is [counter, state version, timestamp in ms], as the proposer decided it. The rows of an operation stand last
 and may be split over several operations when they are too many for one entry.
@@ -55,6 +58,7 @@ class Table(IntEnum):
     TRANSACTIONS = 5
     QUEUE_STARTS = 6
     LOCKS = 7
+    USERS = 8
 
 
 class Verb(IntEnum):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 from typing import Protocol, cast
 
+from auth.settings import inner_credentials
 from broker.clients import ClientTable
 from broker.metadata.agreed_locks import LOCKS_IN_LOG
 from broker.metadata.committers import Committer
@@ -132,7 +133,12 @@ class MemberMode(Mode):
         self.clean: Clean = late(lambda: self.group.retention.clean)
         self.delete_queues = self.group.delete_queues
         self._group_meta = self.group.meta
-        self._client = RemotingClient(limits=CLIENT_LIMITS, name="broker's forwarder", tls=outgoing_tls(live.broker))
+        self._client = RemotingClient(
+            limits=CLIENT_LIMITS,
+            name="broker's forwarder",
+            tls=outgoing_tls(live.broker),
+            credentials=inner_credentials(live.broker),
+        )
         self._clients: ClientTable
         self._forwarder = Forwarder(
             self.role,

@@ -17,6 +17,7 @@ from remoting.headers.registry import ReplyMessageRequestHeader
 from remoting.properties import PROPERTY_REPLY_TO_CLIENT, decode_properties
 from remoting.refusal import unsupported
 from remoting.server import Connection, Handler
+from remoting.signing import SIGNED_FIELDS
 from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -70,7 +71,9 @@ class ReplyRelay:
         client = self._reach(decode_properties(properties.encode()).get(PROPERTY_REPLY_TO_CLIENT, ""))
         if client is None:
             return Command.response(ResponseCode.QUERY_NOT_FOUND)
-        onwards = Command.request(request.code, None, request.body, ext=dict(request.ext))
+        # Without the other member's signature: a client could use it again.
+        ext = {name: value for name, value in request.ext.items() if name not in SIGNED_FIELDS}
+        onwards = Command.request(request.code, None, request.body, ext=ext)
         try:
             answer = cast(Connection, client).submit(onwards, RELAY_SECONDS)
         except RemotingError as error:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from broker.metadata.replicated import deleted_topics
+from broker.metadata.users import FILE_MODE
+from broker.metadata.users import FILE_NAME as USERS_FILE
 from broker.settings.decision import NAME as MODE_NAME
 from broker.settings.pair_memory import PAIR_NAME
 from broker.settings.raft_keys import RaftKeys, read_secrets, tls_contexts
@@ -125,7 +127,11 @@ class StoreTarget:
         """Return where a metadata file stands."""
         if name in OWN_FILES:
             raise ResetMismatch(f"{name} tells of the leader alone, and is no metadata of the group")
-        return self._config.root / CONFIG_FOLDER / name
+        path = self._config.root / CONFIG_FOLDER / name
+        if name == USERS_FILE:
+            # What is written over it stays its owner's.
+            path.touch(mode=FILE_MODE)
+        return path
 
     def verify(self, manifest: Manifest) -> None:
         """Check every record's CRC and the chain; see ResetTarget."""

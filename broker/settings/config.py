@@ -12,9 +12,10 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from auth.settings import AuthKeys, check_auth, check_members
 from broker.settings.foreign_keys import KEYS
 from broker.settings.idempotent_keys import IdempotentKeys, check_idempotent
-from broker.settings.pair_keys import SYNC_MASTER, ClassicKeys, check_classic
+from broker.settings.pair_keys import SLAVE, SYNC_MASTER, ClassicKeys, check_classic
 from broker.settings.raft_keys import RaftKeys, check_group
 from remoting.admission import check_networks
 from remoting.codes import Perm
@@ -34,7 +35,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys):
+class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys):
     """Keys of RocketMQ's BrokerConfig and NettyServerConfig that are honoured; times are in milliseconds."""
 
     # Who and where.
@@ -47,6 +48,8 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys):
     # Ours: from where administrative requests are taken, "10.0.0.5,192.168.0.0/16", "*" from everywhere; empty: from
     # this machine and the members of its Raft group, which are always among them.
     adminAllowFrom: str = ""
+    # Ours: a file of JSON lines about what administrators ask and who is refused; empty: only in the process's log.
+    auditLogPath: str = ""
     listenPort: int = 10911  # 0: a free one
     vipPortEnable: bool = True  # ours: also listen on listenPort-2 (never when listenPort is 0)
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
@@ -134,8 +137,12 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys):
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes a port, 0 to 65535")
         if self.enableDLegerCommitLog:
             check_group(self, self.group_name())
+            check_members(self, "a member of a Raft group")
         else:
             check_classic(self, self.brokerId)
+            if self.brokerRole == SLAVE:
+                check_members(self, "a slave")
+        check_auth(self)
         check_idempotent(self)
         check_tls(self)
         for key in _POSITIVE:

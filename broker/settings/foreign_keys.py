@@ -88,15 +88,12 @@ _HARMLESS = (
         "realTimeNotifyConsumerChange enableRegisterProducer enableMixedMessageType transactionMetricFlushInterval",
     ),
     Harmless(
-        "of effect only with aclEnable or authenticationEnabled=true, which are refused",
+        "users and policies are kept in config/auth.json of the store, and all of them in memory: there is nothing to "
+        "refresh, and nothing that expires",
         """
-        configName clusterName authConfigPath authenticationProvider authenticationMetadataProvider
-        authenticationStrategy authenticationWhitelist initAuthenticationUser innerClientAuthenticationCredentials
-        authorizationProvider authorizationMetadataProvider authorizationStrategy authorizationWhitelist
-        migrateAuthFromV1Enabled userCacheMaxNum userCacheExpiredSecond userCacheRefreshSecond aclCacheMaxNum
-        aclCacheExpiredSecond aclCacheRefreshSecond statefulAuthenticationCacheMaxNum
-        statefulAuthenticationCacheExpiredSecond statefulAuthorizationCacheMaxNum
-        statefulAuthorizationCacheExpiredSecond
+        configName clusterName authConfigPath userCacheMaxNum userCacheExpiredSecond userCacheRefreshSecond
+        aclCacheMaxNum aclCacheExpiredSecond aclCacheRefreshSecond statefulAuthenticationCacheMaxNum
+        statefulAuthenticationCacheExpiredSecond statefulAuthorizationCacheExpiredSecond
         """,
     ),
     Harmless(
@@ -178,8 +175,8 @@ _HARMLESS = (
 _LACKING = (
     *foreign_keys.LACKING,
     Lacking(
-        "access control is not available: the broker would run without it",
-        "aclEnable=false authenticationEnabled=false authorizationEnabled=false",
+        "ACL 1.0 is not available: the broker would run without it; see authenticationEnabled in docs/security.md",
+        "aclEnable=false migrateAuthFromV1Enabled=false",
     ),
     Lacking(
         "SQL92 filters look at each message: there are no bit maps, and no ConsumeQueueExt to keep them in",

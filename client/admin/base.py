@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from client.api import BrokerApi
+from client.credentials import Credentials, credentials_for
 from client.errors import ClientClosed, RouteError
 from client.lifecycle import Lifecycle
 from client.nameservers import NameServers, parse_addresses
@@ -40,15 +41,19 @@ class AdminBase(Lifecycle):
         *,
         timeout: float = TIMEOUT_S,
         tls: bool | ClientTls | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        """`timeout` (s) bounds each request. Connections are made when they are needed. `tls`: see client/tls.py."""
-        self._tls = tls_of(tls)
+        """`timeout` (s) bounds each request. Connections are made when they are needed.
+
+        `tls`: see client/tls.py; `credentials`: client/credentials.py.
+        """
+        self._tls, self._credentials = tls_of(tls), credentials_for(credentials)
         self._addresses = parse_addresses(namesrv)
         self._timeout = timeout
         self._remoting: RemotingClient | None = None
 
     async def _start(self) -> None:
-        self._remoting = RemotingClient(tls=self._tls)
+        self._remoting = RemotingClient(tls=self._tls, credentials=self._credentials)
         self._nameservers = NameServers(self._remoting, self._addresses)
         self._api = BrokerApi(self._remoting, self._nameservers)
 

@@ -11,11 +11,12 @@ from client.admin.groups import GroupProgress, QueueProgress
 from client.admin.letters import LetterAdmin
 from client.admin.replay import OffsetMove, ReplayAdmin
 from client.admin.transactions import TransactionAdmin
+from client.admin.users import UserAdmin
 from client.errors import raises_client_errors
 
 __all__ = ["AdminClient", "BrokerEntry", "GroupProgress", "OffsetMove", "QueueProgress"]
 
 
 @raises_client_errors
-class AdminClient(LetterAdmin, ReplayAdmin, ClusterAdmin, ConvertAdmin, TransactionAdmin):
+class AdminClient(LetterAdmin, ReplayAdmin, ClusterAdmin, ConvertAdmin, TransactionAdmin, UserAdmin):
     """Asks and changes brokers and NameServers. Use as ``async with AdminClient(namesrv) as admin``."""

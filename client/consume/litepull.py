@@ -13,6 +13,7 @@ from client.consume.poll_queue import FetchContext, FetchedQueue, FetchLimits
 from client.consume.rebalance import Strategy, strategy_of
 from client.consume.rewinds import Rewinds
 from client.consume.subscription import ALL, Subscription, subscribe_to
+from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, raises_client_errors
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
@@ -38,6 +39,7 @@ class LitePullConsumer(Lifecycle):
 
     What `poll` returned counts as consumed with the next `poll`; every 5 s (`auto_commit`) and at `close` that position
     is stored. `commit` stores the position behind everything that was returned so far.
+    `credentials` sign all requests (client/credentials.py).
     """
 
     noun = "consumer"
@@ -55,12 +57,15 @@ class LitePullConsumer(Lifecycle):
         tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         wrong = check_group(group)
         if wrong is not None:
             raise ConsumeError(wrong)
         self.group = group
-        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name, tls=tls)
+        self.instance = instance or ClientInstance(
+            namesrv, instance_name=instance_name, tls=tls, credentials=credentials
+        )
         self._from_where = from_where
         self._timestamp_ms = timestamp_ms
         self._auto_commit = auto_commit

@@ -18,6 +18,7 @@ from client.consume.rebalance import Strategy, strategy_of
 from client.consume.rewinds import Rewinds
 from client.consume.runninginfo import running_info
 from client.consume.subscription import Subscription, subscribe_to
+from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, RouteError, raises_client_errors
 from client.hooks import ConsumeHook, ConsumeHooks
 from client.instance import ClientInstance
@@ -55,7 +56,8 @@ class PushConsumer(Lifecycle):
     messages one after the other. `from_where` says where a group begins that has no offset stored (`timestamp_ms`: for
     TIMESTAMP, by default half an hour ago). A failed message comes again, at most `attempts_max` times (-1: 16, or in
     order without end), then it is a dead letter. BROADCASTING keeps offsets below `offset_dir`. `trace` (True, or
-    a topic) writes message traces; `hooks` see every call of the callback. `start` returns when the first queues are
+    a topic) writes message traces; `hooks` see every call of the callback. `credentials` sign all
+    requests (client/credentials.py). `start` returns when the first queues are
     positioned, or after 3 s.
     """
 
@@ -83,12 +85,15 @@ class PushConsumer(Lifecycle):
         tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         wrong = check_group(group)
         if wrong is not None:
             raise ConsumeError(wrong)
         self.group = group
-        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name, tls=tls)
+        self.instance = instance or ClientInstance(
+            namesrv, instance_name=instance_name, tls=tls, credentials=credentials
+        )
         self._from_where = from_where
         self._timestamp_ms = timestamp_ms
         self._model = model

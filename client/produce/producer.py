@@ -9,6 +9,7 @@ from typing import Any
 
 from client.api import FORWARDED
 from client.compression import Codec
+from client.credentials import Credentials
 from client.errors import (
     ClientClosed,
     ClientError,
@@ -55,7 +56,8 @@ class Producer(Requester, RecallingClient):
     ones until a probe reaches them; `retry_weak` sends again, to another broker, what was stored less safely than
     asked; `batching` lets messages wait for others; `trace` (True, or a topic) writes message traces; `hooks` see every
     send. A topic that does not exist is created with `default_topic_queues` queues where brokers allow it. `idempotent`
-    asks brokers to answer a repeated attempt with the first one's result. `close` waits for what is on its way.
+    asks brokers to answer a repeated attempt with the first one's result. `credentials` sign
+    all requests (client/credentials.py). `close` waits for what is on its way.
     """
 
     noun = "producer"
@@ -83,6 +85,7 @@ class Producer(Requester, RecallingClient):
         tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         wrong = check_group(group)
         if wrong is not None:
@@ -94,6 +97,7 @@ class Producer(Requester, RecallingClient):
             tls=tls,
             in_flight_max=in_flight_max,
             in_flight_bytes_max=in_flight_bytes_max,
+            credentials=credentials,
         )
         self._timeout = send_timeout
         self._attempts = 1 + retries

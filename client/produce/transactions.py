@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, TypedDict, Unpack, cast
 
 from client.compression import Codec
+from client.credentials import Credentials
 from client.errors import ClientClosed, ClientError, MessageRefused, RouteError, SendFailed
 from client.hooks import SendHook
 from client.instance import ClientInstance
@@ -78,6 +79,7 @@ class ProducerOptions(TypedDict, total=False):
     tls: bool | ClientTls | None
     instance_name: str | None
     instance: ClientInstance | None
+    credentials: Credentials | None
 
 
 class _Where(TypedDict):

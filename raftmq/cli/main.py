@@ -20,6 +20,7 @@ from raftmq.cli import (
     talk,
     topic,
     transaction,
+    user,
 )
 from raftmq.cli.demo import demo
 from raftmq.cli.local import local
@@ -68,6 +69,8 @@ app.add_typer(group.app, name="group")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(message.app, name="message")
 app.add_typer(transaction.app, name="transaction")
+app.add_typer(user.app, name="user")
+app.add_typer(user.acl, name="acl")
 app.command("inspect")(inspect.inspect)
 app.add_typer(bench.app, name="bench")
 app.add_typer(chaos.app, name="chaos")

@@ -19,6 +19,7 @@ def namesrv(
 ) -> None:
     """Run a NameServer in the foreground until SIGTERM or Ctrl-C."""
     with one_line_errors():
+        from auth.settings import shown_config
         from namesrv.config import load_namesrv_config
         from namesrv.foreign_keys import KEYS
         from namesrv.server import run_namesrv
@@ -30,7 +31,7 @@ def namesrv(
             values["listenPort"] = str(port)
         built, unknown = load_namesrv_config(values)
         if print_config:
-            typer.echo(format_properties(config_values(built)), nl=False)
+            typer.echo(format_properties(shown_config(config_values(built))), nl=False)
             _show_others(unknown, KEYS.without_effect(values))
             return
         set_up_logging()
@@ -59,6 +60,7 @@ def broker(
 ) -> None:
     """Run a broker in the foreground until SIGTERM or Ctrl-C."""
     with one_line_errors():
+        from auth.settings import shown_config
         from broker.main import run_broker
         from broker.metadata.table_file import MetadataError
         from broker.settings import decision as override
@@ -77,7 +79,7 @@ def broker(
         broker_config, store_config, unknown = override.load(values(), look_only=print_config)
         if print_config:
             effective = {**config_values(store_config), **config_values(broker_config)}
-            typer.echo(format_properties(effective), nl=False)
+            typer.echo(format_properties(shown_config(effective)), nl=False)
             _show_others(unknown, KEYS.without_effect(values()))
             return
         _name_others("broker", unknown, KEYS.without_effect(values()))

@@ -1,10 +1,11 @@
 """The one door to all bodies: Structs with RocketMQ's field names, each with ``encode()`` and ``decode(data)``.
 
-They stand by theme in base (how all are read and written), route (topics, registration, routes), client (heartbeats,
-connections, locks), group (groups, offsets), ha (master and slaves) and stats (reports).
+They stand by theme in acl (users and policies), base (how all are read and written), route (topics, registration,
+routes), client (heartbeats, connections, locks), group (groups, offsets), ha (master and slaves) and stats (reports).
 Formats: RocketMQ 4.x and 5.x; written as strict JSON, but for maps keyed by message queues (see fastjson).
 """
 
+from remoting.bodies.acl import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from remoting.bodies.base import Body, DataVersion, MessageQueue
 from remoting.bodies.client import (
     CheckClientConfigBody,
@@ -71,6 +72,7 @@ from remoting.bodies.stats import (
 )
 
 __all__ = [
+    "AclInfo",
     "Body",
     "BrokerData",
     "BrokerMemberGroup",
@@ -105,6 +107,8 @@ __all__ = [
     "MessageQueue",
     "MessageRequestModeTable",
     "OffsetWrapper",
+    "PolicyEntryInfo",
+    "PolicyInfo",
     "ProducerConnection",
     "ProducerData",
     "ProducerInfo",
@@ -131,4 +135,5 @@ __all__ = [
     "TopicOffset",
     "TopicRouteData",
     "TopicStatsTable",
+    "UserInfo",
 ]

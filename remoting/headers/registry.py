@@ -1,10 +1,11 @@
 """All typed headers under one roof, and which request carries which.
 
-The classes live by theme in `send`, `consume`, `pop`, `namesrv` and `admin`. Those of ACL and of controllers are not
+The classes live by theme in `send`, `consume`, `pop`, `namesrv`, `admin` and `acl`. Those of controllers are not
 declared: those requests are not served.
 """
 
 from remoting.codes import RequestCode
+from remoting.headers.acl import ACL_HEADERS
 from remoting.headers.admin import (
     AddBrokerRequestHeader,
     CheckRocksdbCqWriteProgressRequestHeader,
@@ -327,4 +328,5 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeRequestHeader,
     RequestCode.NOTIFICATION: NotificationRequestHeader,
     RequestCode.POLLING_INFO: PollingInfoRequestHeader,
+    **ACL_HEADERS,
 }

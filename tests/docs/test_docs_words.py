@@ -45,6 +45,7 @@ OTHER_KEYS = {*BROKER_KEYS, *NAMESRV_KEYS}
 RUN_BY = {
     "README.md": ("tests/docs/test_docs_readme.py",),
     "docs/chaos.md": ("tests/docs/test_docs_chaos.py",),
+    "docs/security.md": ("tests/docs/test_docs_security.py",),
     "docs/spark.md": ("tests/docs/test_docs_chaos.py", "tests/spark/test_docs_spark.py"),
 }
 

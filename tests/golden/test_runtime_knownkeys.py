@@ -21,7 +21,7 @@ BROKER = (BrokerConfig, StoreConfig)
 BROKER_FILES = ("broker-5.3.properties", "broker-5.5.0.properties")
 NAMESRV_FILE = "namesrv-5.5.0.properties"
 # What a broker's or a NameServer's code is, and where a configuration is only checked, which is not using it.
-READERS = ("broker", "namesrv", "store", "raft", "raftmq", "runtime")
+READERS = ("broker", "auth", "namesrv", "store", "raft", "raftmq", "runtime")
 CHECKS = frozenset({"validate", "check_classic", "check_group", "check_tls"})
 NOBODYS = "notSoToday"
 

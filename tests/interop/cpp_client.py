@@ -45,6 +45,7 @@ def result_of(result: Any) -> dict[str, Any]:
 def send(order: dict[str, Any]) -> list[dict[str, Any]]:
     producer = Producer(order["group"], timeout=5000)
     producer.set_namesrv_addr(order["namesrv"])
+    signed(producer, order)
     producer.start()
     results: list[dict[str, Any]] = []
     how = order["how"]
@@ -65,6 +66,12 @@ def send(order: dict[str, Any]) -> list[dict[str, Any]]:
                 raise ValueError(f"unknown way to send: {how}")
     producer.shutdown()
     return results
+
+
+def signed(client: Producer | PushConsumer, order: dict[str, Any]) -> None:
+    """Have a client sign what it asks, when the order says who it is."""
+    if "access_key" in order:
+        client.set_session_credentials(order["access_key"], order["secret_key"], "")
 
 
 def routed(call: Callable[..., R], *arguments: Any) -> R:
@@ -138,6 +145,7 @@ def push(order: dict[str, Any]) -> list[dict[str, Any]]:
     if "instance" in order:
         consumer.set_instance_name(order["instance"])
     consumer.subscribe(order["topic"], on_message, order.get("expression", "*"))
+    signed(consumer, order)
     consumer.start()
     enough.wait(order.get("timeout_s", 30))
     # The clock of a foreign library cannot be turned: what should not come is given this long to come.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from auth.directory import AccessDirectory
 from broker.metadata.agreed_locks import AgreedLocks
 from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.consumer_offsets import OffsetTable
@@ -12,6 +13,7 @@ from broker.metadata.delay_progress import DelayProgress
 from broker.metadata.queue_starts import QueueStarts, StartEvents
 from broker.metadata.replicated import GroupMeta
 from broker.metadata.topics import DeleteQueues, TopicTable
+from broker.metadata.users import UserTable
 from broker.settings.config import BrokerConfig, LiveConfig
 from raft.protocol.types import Fate, OnFate, Refusal
 from runtime.clock import ManualClock
@@ -75,7 +77,8 @@ class Member(SetNode):
         self.starts = QueueStarts(folder / "queueStart.json", clock, self.meta, starts or StartEvents())
         self.able = True
         self.locks = AgreedLocks(folder / "queueLocks.json", clock, self.meta, able=lambda: self.able)
-        self.tables = (self.topics, self.groups, self.offsets, self.delay, self.starts, self.locks)
+        self.users = UserTable(folder / "auth.json", clock, AccessDirectory(), self.meta)
+        self.tables = (self.topics, self.groups, self.offsets, self.delay, self.starts, self.locks, self.users)
         if self.meta.load_stamps(group, 1) is not None:
             self.meta.stamp_all(group, 1)
 

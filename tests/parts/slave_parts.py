@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from auth.directory import AccessDirectory
 from broker.admin.groups import AdminGroups
 from broker.admin.offsets import AdminOffsets
 from broker.admin.topics import AdminTopics
+from broker.admin.users import AdminUsers
 from broker.clients import ClientTable
 from broker.context import BrokerContext
 from broker.context import Tables as BrokerTables
@@ -24,6 +26,7 @@ from broker.metadata.feed import MetaNews
 from broker.metadata.operations import LocalMeta
 from broker.metadata.request_modes import RequestModes
 from broker.metadata.topics import TopicTable
+from broker.metadata.users import UserTable
 from broker.replication import Replication
 from broker.role import Standalone
 from broker.settings.config import BrokerConfig, LiveConfig
@@ -34,6 +37,7 @@ from remoting.codes import ClassicCode
 from remoting.command import Command
 from remoting.limits import ClientLimits
 from remoting.server import Connection, Handler, RemotingServer
+from remoting.signing import Credentials
 from runtime.clock import ManualClock
 from store.config import StoreConfig
 from store.log.dispatch import DELAY_LEVELS_MS
@@ -73,7 +77,8 @@ class CountingStore:
 class Tables:
     """One broker's tables."""
 
-    def __init__(self, folder: Path, *, leads: bool) -> None:
+    def __init__(self, folder: Path, *, leads: bool, inner: Credentials | None = None) -> None:
+        """`inner`: what brokers sign with; without it no users are copied."""
         self.news = MetaNews(asyncio.get_running_loop().call_later, lambda: leads, 77)
         self.clock, self.store = ManualClock(), CountingStore()
         self.live = LiveConfig(BrokerConfig(brokerName="broker-a"), StoreConfig())
@@ -91,6 +96,7 @@ class Tables:
             self.meta,
         )
         self.modes = RequestModes(folder / "messageRequestMode.json")
+        self.users = UserTable(folder / "auth.json", self.clock, AccessDirectory(inner=inner), self.meta)
 
     async def append(self, *_: object, **__: object) -> None:
         raise AssertionError("nothing is delivered here")
@@ -101,14 +107,22 @@ class Tables:
         await self.offsets.persist()
         await self.schedule.persist()
         await self.modes.close()
+        await self.users.close()
 
 
 class MasterBroker(Tables):
     """Serves its tables; `asked` are the codes of what it was asked."""
 
-    def __init__(self, folder: Path, handlers: Mapping[int, Handler] | None = None, *, news: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        handlers: Mapping[int, Handler] | None = None,
+        *,
+        news: bool = True,
+        inner: Credentials | None = None,
+    ) -> None:
         """`handlers` are served instead of its own; without `news` it is a broker that knows no code of ours."""
-        super().__init__(folder, leads=True)
+        super().__init__(folder, leads=True, inner=inner)
         self.asked: list[int] = []
         clients = ClientTable(self.clock, later=lambda call: call(), notifies=lambda _: False, on_leave=lambda *_: None)
         stats, store = BrokerStats(self.clock, "C", "broker-a"), cast(MessageStore, self.store)
@@ -121,6 +135,7 @@ class MasterBroker(Tables):
             **OffsetHandlers(self.live, self.offsets, self.topics, self.groups, self.store, clients).table(),
             **self.schedule.table(),
             **self.modes.table(),
+            **(AdminUsers(self.users, guarded=False).table() if inner is not None else {}),
             **OffsetReturn(self.offsets, self.topics, self.groups, self.store, lambda: True).table(),
             **(self.news.table() if news else {}),
             **(handlers or {}),
@@ -156,15 +171,19 @@ class MasterBroker(Tables):
 class SlaveBroker(Tables):
     """Copies from the master that the test names."""
 
-    def __init__(self, folder: Path, master: str | None, period_ms: int = NEVER_MS) -> None:
-        super().__init__(folder, leads=False)
+    def __init__(
+        self, folder: Path, master: str | None, period_ms: int = NEVER_MS, inner: Credentials | None = None
+    ) -> None:
+        super().__init__(folder, leads=False, inner=inner)
         self.followed = None if master is None else Followed(master, "", 0)
         self.end = 1000
         self.dropped: list[tuple[str, int]] = []
         self.keys = ClassicKeys(slaveMetadataMs=period_ms)
-        self.client = RemotingClient(limits=ClientLimits(backoff_first_seconds=0.01, backoff_max_seconds=0.02))
+        self.client = RemotingClient(
+            limits=ClientLimits(backoff_first_seconds=0.01, backoff_max_seconds=0.02), credentials=inner
+        )
         self.copies = SlaveMeta(
-            SlaveTables(self.topics, self.groups, self.offsets, self.schedule, self.modes),
+            SlaveTables(self.topics, self.groups, self.offsets, self.schedule, self.modes, self.users),
             self.client,
             lambda: self.keys,
             followed=lambda: self.followed,

@@ -73,6 +73,18 @@ async def test_a_message_by_position(parts: Parts) -> None:
     assert [message.body for message in decode_records(answer.body)] == [b"two"]
 
 
+async def test_where_permissions_count_a_message_is_of_the_topic_that_was_named(parts: Parts) -> None:
+    stored = parts.put("T", 0, b"one")
+    named = [ViewMessageRequestHeader(offset=stored.physical_offset, topic=topic) for topic in ("T", "U", None)]
+
+    async def codes() -> list[int]:
+        return [(await parts.ask(RequestCode.VIEW_MESSAGE_BY_ID, header)).code for header in named]
+
+    assert await codes() == [0, 0, 0]
+    parts.config.update({"authenticationEnabled": "true", "authorizationEnabled": "true"})
+    assert await codes() == [0, 16, 0]
+
+
 @pytest.mark.parametrize("offset", [-1, 3, 10_000_000])
 async def test_no_message_there(parts: Parts, offset: int) -> None:
     parts.put("T", 0)

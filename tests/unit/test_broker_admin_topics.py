@@ -253,7 +253,7 @@ async def test_queues_of_unknown_topics_are_cleaned(parts: Parts) -> None:
 
 
 async def test_a_disk_that_refuses_is_told_to_the_administrator(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, content: bytes) -> None:
+    def full(path: Path, content: bytes, mode: int = 0o644) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("broker.metadata.table_file.replace_file", full)

@@ -113,12 +113,12 @@ async def test_a_writing_without_room_is_told_tried_again_and_done(
     monkeypatch.setattr(configfile, "FULL_PAUSE", 0.001)
     tries, full = 0, True
 
-    def refusing(path: Path, content: bytes) -> None:
+    def refusing(path: Path, content: bytes, mode: int = 0o644) -> None:
         nonlocal tries
         tries += 1
         if full:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        replace_file(path, content)
+        replace_file(path, content, mode)
 
     meta = LocalMeta()
     topics = TopicTable(tmp_path / "topics.json", LiveConfig(BrokerConfig(), StoreConfig()), ManualClock(), meta)
@@ -146,7 +146,7 @@ async def test_a_writing_without_room_is_told_tried_again_and_done(
 async def test_at_a_stop_only_what_a_group_s_log_has_too_may_find_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: Stamp | None
 ) -> None:
-    def refusing(_path: Path, _content: bytes) -> None:
+    def refusing(_path: Path, _content: bytes, _mode: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     file = make(tmp_path / "table.json")

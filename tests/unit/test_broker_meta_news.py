@@ -90,7 +90,7 @@ async def parked(master: Master, slave: Slave, seen: int = FIRST) -> "asyncio.Ta
 
 async def test_who_knows_nothing_is_answered_at_once(master: Master) -> None:
     answer = await master.ask(Slave(), -1, 60_000)
-    assert answer == {"seen": FIRST, "tables": dict.fromkeys(("TOPICS", "GROUPS", "OFFSETS", "DELAY"), FIRST)}
+    assert answer == {"seen": FIRST, "tables": dict.fromkeys(("TOPICS", "GROUPS", "OFFSETS", "DELAY", "USERS"), FIRST)}
 
 
 async def test_who_waits_is_told_of_a_change_and_of_those_that_gathered_with_it(master: Master) -> None:
@@ -104,7 +104,13 @@ async def test_who_waits_is_told_of_a_change_and_of_those_that_gathered_with_it(
     master.ring()
     answer = await waits
     assert answer["seen"] == FIRST + 1
-    assert answer["tables"] == {"TOPICS": FIRST + 1, "GROUPS": FIRST + 1, "OFFSETS": FIRST, "DELAY": FIRST}
+    assert answer["tables"] == {
+        "TOPICS": FIRST + 1,
+        "GROUPS": FIRST + 1,
+        "OFFSETS": FIRST,
+        "DELAY": FIRST,
+        "USERS": FIRST,
+    }
     await close(master)
 
 

@@ -21,7 +21,7 @@ from remoting.record import decode_record
 from remoting.server import Connection
 from remoting.topics import SCHEDULE_TOPIC
 from store.types import PendingRecord, PutResult, PutStatus
-from tests.parts.broker_parts import HOST, Parts, broker_parts
+from tests.parts.broker_parts import HOST, Parts, Peer, broker_parts
 
 
 class Consumer:
@@ -63,10 +63,16 @@ class Setting:
         raise AssertionError("a message comes back alone")
 
     def back(
-        self, offset: int, level: int = 0, most: int | None = None, group: str = "G", unit: bool = False
+        self,
+        offset: int,
+        level: int = 0,
+        most: int | None = None,
+        group: str = "G",
+        unit: bool = False,
+        topic: str | None = "T",
     ) -> Command:
         header = ConsumerSendMsgBackRequestHeader(
-            offset=offset, group=group, delayLevel=level, maxReconsumeTimes=most, originTopic="T", unitMode=unit
+            offset=offset, group=group, delayLevel=level, maxReconsumeTimes=most, originTopic=topic, unitMode=unit
         )
         request = Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
         try:
@@ -98,6 +104,21 @@ class Setting:
 async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
     async with broker_parts(tmp_path) as parts:
         yield Setting(parts)
+
+
+async def test_where_permissions_count_nobody_gets_a_message_by_sending_back_anothers(setting: Setting) -> None:
+    other, own = setting.parts.put("U", 0, b"secret"), setting.parts.put("T", 0, b"own")
+    retried = setting.parts.put("%RETRY%G", 0, b"again")
+    setting.parts.config.update({"authenticationEnabled": "true", "authorizationEnabled": "true"})
+    assert setting.back(own.physical_offset).code == ResponseCode.SUCCESS
+    assert setting.back(retried.physical_offset).code == ResponseCode.SUCCESS
+    refused = setting.back(other.physical_offset)
+    assert (refused.code, "neither of originTopic" in str(refused.remark)) == (ResponseCode.NO_PERMISSION, True)
+    # Of a client that does not say the topic, the group's subscriptions count.
+    assert setting.back(own.physical_offset, topic=None).code == ResponseCode.NO_PERMISSION
+    setting.parts.join(Peer(), "c", "G", "T")
+    assert setting.back(own.physical_offset, topic=None).code == ResponseCode.SUCCESS
+    assert setting.back(other.physical_offset, topic=None).code == ResponseCode.NO_PERMISSION
 
 
 async def test_a_message_waits_for_its_next_try_in_the_retry_topic(setting: Setting) -> None:

@@ -76,10 +76,10 @@ async def test_a_change_costs_the_same_at_any_size(tmp_path: Path, monkeypatch: 
     """Bytes written for a thousand changes: hardly more at five times the size."""
     whole = 0
 
-    def counting(path: Path, content: bytes) -> None:
+    def counting(path: Path, content: bytes, mode: int = 0o644) -> None:
         nonlocal whole
         whole += len(content)
-        replace_file(path, content)
+        replace_file(path, content, mode)
 
     async def cost(folder: Path, size: int) -> tuple[int, int]:
         nonlocal whole
@@ -239,7 +239,7 @@ async def test_a_quiet_table_is_written_whole(tmp_path: Path, monkeypatch: pytes
     await table.close()
 
 
-def refusing(path: Path, content: bytes) -> None:
+def refusing(path: Path, content: bytes, mode: int = 0o644) -> None:
     raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
 

@@ -128,10 +128,10 @@ async def test_many_changes_are_written_together(tmp_path: Path, monkeypatch: py
     writes = 0
     real = durable.replace_file
 
-    def counted(path: Path, content: bytes) -> None:
+    def counted(path: Path, content: bytes, mode: int = 0o644) -> None:
         nonlocal writes
         writes += 1
-        real(path, content)
+        real(path, content, mode)
 
     monkeypatch.setattr("broker.metadata.table_file.replace_file", counted)
     for number in range(2000):
@@ -158,7 +158,7 @@ async def test_save_waits_for_the_change_that_came_during_a_writing(tmp_path: Pa
 async def test_a_disk_that_refuses_is_told_to_who_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = table(tmp_path)
 
-    def full(path: Path, content: bytes) -> None:
+    def full(path: Path, content: bytes, mode: int = 0o644) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("broker.metadata.table_file.replace_file", full)

@@ -115,7 +115,7 @@ async def test_a_stranger_who_repeats_himself_costs_few_lines(
         ask("10.0.0.5", RequestCode.DELETE_TOPIC_IN_BROKER)
         silent = 19 + 2 * REFUSED_LINES_MAX - (REFUSED_LINES_MAX - 1)
         assert caplog.messages[-2:] == [
-            f"{silent} more administrative requests were refused since the last such lines",
+            f"{silent} more requests were refused since the last such lines",
             line,
         ]
         # Whoever may is told of each time.

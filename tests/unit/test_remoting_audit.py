@@ -1,6 +1,9 @@
 """remoting/audit.py: every administrative request leaves a line that says who, from where, what, and the answer."""
 
 import asyncio
+import json
+import logging
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,8 @@ from remoting.command import Command
 from remoting.connection import Connection, Handler, Reply
 from remoting.errors import CommandError
 from remoting.limits import ServerLimits
+from remoting.signing import Credentials, sign
+from runtime.log import audit_to
 from tests.parts.byte_peer import ECHO, echo, serving
 
 DELETE = RequestCode.DELETE_TOPIC_IN_BROKER
@@ -83,6 +88,32 @@ async def test_what_a_stranger_writes_stays_one_short_line(caplog: pytest.LogCap
     (line,) = said
     assert line.isprintable()
     assert len(line) < 600
+
+
+async def test_a_line_names_the_user_and_shows_no_signature(caplog: pytest.LogCaptureFixture) -> None:
+    signed = asked(topic="T", SecurityToken="hunter22")
+    sign(signed, Credentials("alice", "alice-secret-1"))
+    said, _ = await lines(done, caplog, signed)
+    assert said == ["as alice asked for DELETE_TOPIC_IN_BROKER topic=T and a body of 5 bytes: done"]
+
+
+async def test_lines_of_json_go_to_a_file_of_their_owner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "logs" / "audit.jsonl"
+    audit_to(path)
+    handler = logging.getLogger("audit").handlers[-1]
+    try:
+        await lines(refused, caplog, asked(topic="T\n"))
+        with caplog.at_level("INFO", "audit"):
+            logging.getLogger("audit").info("%d more", 3)
+    finally:
+        logging.getLogger("audit").removeHandler(handler)
+        handler.close()
+    line, note = map(json.loads, path.read_text().splitlines())
+    assert line["asked"] == "DELETE_TOPIC_IN_BROKER"
+    assert (line["code"], line["outcome"], line["user"]) == ("16", "refused with 16 (not you)", "")
+    assert line["at"].endswith("Z")
+    assert note["note"] == "3 more"
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 async def test_what_changes_nothing_leaves_no_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,6 +20,20 @@ def test_replace_and_read_back(tmp_path: Path) -> None:
     assert sorted(p.name for p in path.parent.iterdir()) == ["topics.json", "topics.json.bak"]
 
 
+def test_what_was_closed_to_others_stays_closed(tmp_path: Path) -> None:
+    path = tmp_path / "conf"
+    replace_file(path, b"open")
+    assert path.stat().st_mode & 0o777 == 0o644
+    path.chmod(0o600)
+    replace_file(path, b"closed")
+    # What a crash left is open to others.
+    (tmp_path / "conf.tmp").write_bytes(b"half")
+    replace_file(path, b"closed again", 0o600)
+    for name in ("conf", "conf.bak"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    assert path.read_bytes() == b"closed again"
+
+
 def test_backup_serves_when_the_main_file_is_empty_or_missing(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     replace_file(path, b"one")

@@ -65,6 +65,7 @@ def test_what_only_this_machine_reaches_is_exposed_to_nobody(host: str) -> None:
 def test_an_address_that_others_reach_is_said_to_have_no_access_control(host: str) -> None:
     assert not is_loopback(host)
     assert f"no access control: whoever reaches {host} may" in (exposed(host) or "")
+    assert f"whoever is on the way to {host} reads along" in (exposed(host, guarded=True) or "")
 
 
 @pytest.mark.parametrize(

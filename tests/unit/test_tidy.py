@@ -10,7 +10,9 @@ import pytest
 from tests.parts.sources import Tree, parsed, walked
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("runtime", "remoting", "raft", "store", "namesrv", "broker", "client", "pipeline", "chaos", "raftmq")
+PACKAGES = (
+    "runtime", "remoting", "auth", "raft", "store", "namesrv", "broker", "client", "pipeline", "chaos", "raftmq"
+)  # fmt: skip
 FOLDERS = (*PACKAGES, "setup", "tests", "examples")
 KINDS = ("unit", "golden", "properties", "simulation", "cluster", "interop", "chaos", "spark", "docs")
 FILE_LINES_MAX = 400

@@ -1,0 +1,117 @@
+"""What stands before the handlers: who is it, and may he do this.
+
+Built around a server's table of handlers when access control is on; when it is off there is nothing of it on a
+request's way. Refusals have RocketMQ's code (16) and words. A request that was let in has no signature any more:
+whatever of it is passed on cannot be used again.
+"""
+
+from collections.abc import Mapping
+
+from auth.directory import AccessDirectory
+from auth.needs import Access, Rule, Whom
+from auth.settings import AuthKeys, white_list
+from remoting.audit import RefusalLog
+from remoting.codes import ResponseCode
+from remoting.command import Command
+from remoting.connection import Connection, Handler, Reply
+from remoting.refusal import unsupported
+from remoting.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, is_signed_by
+
+NOBODY = "username cannot be null."
+WRONG = "check signature failed."
+
+
+class AccessGuard:
+    """Decides about each request before its handler sees it."""
+
+    def __init__(
+        self,
+        keys: AuthKeys,
+        directory: AccessDirectory,
+        needs: Mapping[int, Rule | Whom],
+        cluster: str,
+        reserved: frozenset[str] = frozenset(),
+    ) -> None:
+        """`reserved` are custom fields that only the brokers' own user may send."""
+        self._directory = directory
+        self._needs = needs
+        self._cluster = cluster
+        self._reserved = reserved
+        self._authorizes = keys.authorizationEnabled
+        self._unsigned = white_list("authenticationWhitelist", keys.authenticationWhitelist)
+        self._allowed = white_list("authorizationWhitelist", keys.authorizationWhitelist)
+        self._refusals = RefusalLog()
+
+    def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        """Return the same handlers, each behind the guard."""
+        return {code: self._behind(code, handler) for code, handler in handlers.items()}
+
+    def unserved(self, _connection: Connection, request: Command) -> Command:
+        """Return the answer to a request that has no handler: who may not ask is not told that."""
+        why = self._unauthenticated(request)
+        return unsupported(request) if why is None else Command.response(ResponseCode.NO_PERMISSION, why)
+
+    def refusal(self, host: str, request: Command) -> str | None:
+        """Return why a request is refused, None when it is let in. Raises HeaderError for what cannot be read."""
+        code = request.code
+        rule = self._needs.get(code, Whom.SUPER)
+        if rule is Whom.EVERYBODY:
+            return None
+        if code in self._unsigned:
+            # Whatever name it says is not proved.
+            user = ""
+        else:
+            why = self._unauthenticated(request)
+            if why is not None:
+                return why
+            user = request.ext[ACCESS_KEY]
+        if code in self._allowed or rule is Whom.USERS or (rule is not Whom.SUPER and not self._authorizes):
+            return None
+        if not user:
+            return NOBODY
+        if self._directory.is_super(user):
+            return None
+        if isinstance(rule, Whom):
+            return f"User:{user} is no super user."
+        return self._denied(user, host, rule(request, self._cluster))
+
+    def _behind(self, code: int, handler: Handler) -> Handler:
+        if self._needs.get(code) is Whom.EVERYBODY:
+            return handler
+        refusal, refusals = self.refusal, self._refusals
+
+        def handle(connection: Connection, request: Command) -> Reply:
+            why = refusal(connection.peer[0], request)
+            if why is None:
+                ext = request.ext
+                ext.pop(SIGNATURE, None)
+                ext.pop(SECURITY_TOKEN, None)
+                return handler(connection, request)
+            answer = Command.response(ResponseCode.NO_PERMISSION, why)
+            refusals.tell(connection, request, answer)
+            return answer
+
+        return handle
+
+    def _unauthenticated(self, request: Command) -> str | None:
+        ext, directory = request.ext, self._directory
+        name = ext.get(ACCESS_KEY)
+        if not name:
+            return NOBODY
+        user = directory.user(name)
+        if user is None:
+            return f"User:{name} is not found."
+        if not directory.is_enabled(user):
+            return f"User:{name} is disabled."
+        if not any(is_signed_by(request, secret) for secret in directory.secrets(user)):
+            return WRONG
+        if self._reserved and not self._reserved.isdisjoint(ext) and not directory.is_inner(name):
+            return f"User:{name} may not speak for others: {', '.join(sorted(self._reserved & ext.keys()))}"
+        return None
+
+    def _denied(self, user: str, host: str, touched: list[Access]) -> str | None:
+        for access in touched:
+            why = self._directory.denied(user, access, host)
+            if why is not None:
+                return f"User:{user} has no permission to access {access.resource.key} from {host}, {why}"
+        return None

@@ -1,0 +1,297 @@
+"""Access control end to end: a NameServer and brokers that know users, our client and our commands with credentials."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from broker.server import Broker
+from namesrv.config import NamesrvConfig
+from namesrv.server import NameServer
+from raft.snapshot.protocol import Marker, write_marker
+from raftmq import (
+    AdminClient,
+    ClientInstance,
+    ConsumeFrom,
+    Credentials,
+    LitePullConsumer,
+    Message,
+    Producer,
+    PushConsumer,
+    ResponseError,
+    SendFailed,
+)
+from raftmq.cli.main import app
+from remoting.client import RemotingClient
+from remoting.codes import NamesrvCode, RequestCode
+from remoting.command import Command
+from remoting.headers.registry import GetMaxOffsetRequestHeader
+from remoting.signing import sign
+from tests.cluster.raft_cluster import FAST, RaftCluster
+
+ADMIN, INNER = Credentials("admin", "admin-secret-1"), Credentials("inner", "inner-secret-1")
+ALICE = Credentials("alice", "alice-secret-1")
+WRONG = Credentials("alice", "guessed-wrong-1")
+USERS = {
+    "authenticationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": ADMIN.access_key, "password": ADMIN.secret_key}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": INNER.access_key, "secretKey": INNER.secret_key}),
+}
+# So long may a change take until every member goes by it.
+CHANGE_SECONDS = 1.0
+
+
+class Guarded(RaftCluster):
+    """A group whose brokers and NameServer ask for signatures."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        super().__init__(folder, size, {**FAST, **USERS, "authorizationEnabled": "true"})
+        self.name_server = NameServer(
+            NamesrvConfig(
+                listenPort=0,
+                httpEnable=False,
+                kvConfigPath=str(folder / "namesrv" / "kvConfig.json"),
+                authenticationEnabled=True,
+                initAuthenticationUser=USERS["initAuthenticationUser"],
+                innerClientAuthenticationCredentials=USERS["innerClientAuthenticationCredentials"],
+            )
+        )
+
+    def any(self) -> Broker:
+        return next(iter(self.brokers.values()))
+
+
+async def guarded(folder: Path, size: int) -> AsyncIterator[Guarded]:
+    made = Guarded(folder, size)
+    try:
+        await made.start()
+        await made.leader()
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.fixture
+async def single(tmp_path: Path) -> AsyncIterator[Guarded]:
+    async for made in guarded(tmp_path, 1):
+        yield made
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Guarded]:
+    async for made in guarded(tmp_path, 3):
+        yield made
+
+
+async def with_alice(cluster: Guarded, address: str | None = None) -> None:
+    """Make a topic, and a user who may send to it and read it with the group g."""
+    async with AdminClient(cluster.namesrv, credentials=ADMIN) as admin:
+        target = address or cluster.any().address
+        await registered(admin)
+        await admin.create_topic("orders", read_queues=1, write_queues=1, address=target)
+        await admin.create_user("alice", ALICE.secret_key, address=target)
+        await admin.set_policy("alice", "Topic:orders", ["Pub", "Sub"], address=target)
+        await admin.set_policy("alice", "Group:g", ["Sub"], address=target)
+
+
+async def registered(admin: AdminClient) -> None:
+    async with asyncio.timeout(10):
+        while not any(broker.broker_id == 0 for broker in await admin.brokers()):
+            await asyncio.sleep(0.02)
+
+
+async def asked(cluster: Guarded, member: str, who: Credentials, topic: str = "orders") -> Command:
+    """Ask a member for the end of a queue, which takes Sub or Get of its topic."""
+    client = RemotingClient(credentials=who)
+    try:
+        header = GetMaxOffsetRequestHeader(topic=topic, queueId=0)
+        request = Command.request(RequestCode.GET_MAX_OFFSET, header)
+        return await client.invoke(cluster.brokers[member].address, request, 5.0)
+    finally:
+        await client.close()
+
+
+async def test_users_do_what_they_may_and_nothing_else(single: Guarded, tmp_path: Path) -> None:
+    await with_alice(single)
+    async with Producer("p", single.namesrv, credentials=ALICE) as producer:
+        await producer.send(Message("orders", b"one"))
+        with pytest.raises(SendFailed, match="no permission to access Topic:other"):
+            await producer.send(Message("other", b"two"))
+    for who, why in ((WRONG, "check signature failed"), (Credentials("eve", "x"), "User:eve is not found")):
+        async with Producer("p", single.namesrv, credentials=who) as producer:
+            with pytest.raises(SendFailed, match=why) as refused:
+                await producer.send(Message("orders", b"no"))
+            assert who.secret_key not in str(refused.value) or who.secret_key == "x"
+    async with Producer("p", single.namesrv) as producer:
+        with pytest.raises(SendFailed, match="username cannot be null"):
+            await producer.send(Message("orders", b"no"))
+    got: list[bytes] = []
+    enough = asyncio.Event()
+
+    async def take(messages: list[Any]) -> None:
+        got.extend(message.body for message in messages)
+        enough.set()
+
+    consumer = PushConsumer("g", single.namesrv, from_where=ConsumeFrom.FIRST_OFFSET, credentials=ALICE)
+    consumer.subscribe("orders")
+    consumer.on_message(take)
+    async with consumer, asyncio.timeout(20):
+        await enough.wait()
+    assert got == [b"one"]
+    path = tmp_path / "n0" / "config" / "auth.json"
+    await single.stop_broker("n0")
+    assert path.stat().st_mode & 0o777 == 0o600
+    await single.start_broker("n0")
+    await single.leader()
+    assert (await asked(single, "n0", ALICE)).code == 0
+    assert (await asked(single, "n0", WRONG)).code == 16
+
+
+async def test_secrets_are_in_no_answer_and_in_no_log(single: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        await with_alice(single)
+        await asked(single, "n0", WRONG)
+        async with AdminClient(single.namesrv, credentials=ADMIN) as admin:
+            address = single.any().address
+            shown = [str(await admin.users(address)), str(await admin.user("alice", address))]
+            shown += [str(await admin.policies(address)), str(await admin.policies_of("alice", address))]
+            shown.append(str(await admin.broker_config(address)))
+    for secret in (ADMIN, INNER, ALICE, WRONG):
+        assert secret.secret_key not in "".join(shown)
+        assert secret.secret_key not in caplog.text
+    lines = [record.__dict__["audit"] for record in caplog.records if record.name == "audit"]
+    made = next(line for line in lines if line["asked"] == "AUTH_CREATE_USER")
+    assert (made["user"], made["code"]) == ("admin", "0")
+    refused = next(line for line in lines if line["code"] == "16")
+    assert (refused["user"], refused["asked"]) == ("alice", "GET_MAX_OFFSET")
+    assert not [line for line in lines if "Signature" in str(line)]
+
+
+async def test_a_name_server_takes_changes_from_brokers_and_administrators_only(single: Guarded) -> None:
+    stranger, alice, admin = (RemotingClient(credentials=who) for who in (None, ALICE, ADMIN))
+    try:
+        for code in (RequestCode.REGISTER_BROKER, RequestCode.WIPE_WRITE_PERM_OF_BROKER, NamesrvCode.FORGET):
+            answer = await stranger.invoke(single.namesrv, Command.request(code, ext={"brokerName": "broker-a"}))
+            assert (answer.code, answer.remark) == (16, "username cannot be null.")
+            answer = await alice.invoke(single.namesrv, Command.request(code, ext={"brokerName": "broker-a"}))
+            assert (answer.code, answer.remark) == (16, "User:alice is not found.")
+        wiped = Command.request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, ext={"brokerName": "nobody"})
+        assert (await admin.invoke(single.namesrv, wiped)).code != 16
+        # Where brokers are, everybody may ask.
+        assert (await stranger.invoke(single.namesrv, Command.request(RequestCode.GET_BROKER_CLUSTER_INFO))).code == 0
+    finally:
+        for client in (stranger, alice, admin):
+            await client.close()
+
+
+async def test_the_commands_make_users_and_use_the_environments_credentials(single: Guarded, tmp_path: Path) -> None:
+    async with AdminClient(single.namesrv) as admin:
+        await registered(admin)
+    file = tmp_path / "admin.credentials"
+    file.write_text(f"accessKey={ADMIN.access_key}\nsecretKey={ADMIN.secret_key}\n")
+    file.chmod(0o600)
+    environment = {"NAMESRV_ADDR": single.namesrv, "TERM": "dumb", "RAFTMQ_CREDENTIALS": str(file)}
+
+    def command(*words: str, typed: str | None = None, **more: str) -> Any:
+        done = CliRunner().invoke(app, [*words, "--json"], input=typed, env={**environment, **more})
+        return json.loads(done.stdout) if done.exit_code == 0 else done.stderr
+
+    def all_of_it() -> None:
+        assert command("user", "create", "bob", typed="bob-secret-1\n")["user"] == "bob"
+        assert "The user is existed" in command("user", "create", "bob", typed="again\n")
+        assert [row["user"] for row in command("user", "list")] == ["admin", "bob", "inner"]
+        assert command("user", "show", "bob")[0]["status"] == "enable"
+        assert "no broker has a user carol" in command("user", "show", "carol")
+        command("acl", "create", "bob", "Topic:*", "-a", "Pub", "--source", "127.0.0.0/8")
+        (row,) = command("acl", "show", "bob")
+        assert (row["resource"], row["actions"], row["decision"]) == ("Topic:*", ["Pub"], "Allow")
+        assert command("acl", "list", "--user", "nobody") == []
+        bob = {"RAFTMQ_ACCESS_KEY": "bob", "RAFTMQ_SECRET_KEY": "bob-secret-1"}
+        assert "no permission to access Cluster:DefaultCluster" in command("user", "list", **bob)
+        command("user", "update", "bob", "--disable")
+        assert "User:bob is disabled" in command("user", "list", **bob)
+        command("acl", "delete", "bob", "Topic:*")
+        assert command("acl", "show", "bob") == []
+        command("user", "delete", "bob")
+        assert "User:bob is not found" in command("user", "list", **bob)
+        file.chmod(0o640)
+        assert f"chmod 600 {file}" in command("user", "list")
+
+    await asyncio.to_thread(all_of_it)
+
+
+async def test_a_change_counts_on_every_member_at_once_and_stays(group: Guarded, tmp_path: Path) -> None:
+    leader = await group.leader()
+    follower = next(member for member in group.ids if member != leader)
+    # Asked of a follower, which passes it on to the leader and signs for itself.
+    await with_alice(group, group.brokers[follower].address)
+    await on_all(group, 0)
+    async with AdminClient(group.namesrv, credentials=ADMIN) as admin:
+        at = group.brokers[follower].address
+        await admin.set_policy("alice", "Topic:orders", ["Pub", "Sub"], allow=False, address=at)
+        await on_all(group, 16)
+        await admin.set_policy("alice", "Topic:orders", ["Pub", "Sub"], address=at)
+        await on_all(group, 0)
+    instance = ClientInstance(group.namesrv, credentials=ALICE)
+    async with Producer("p", instance=instance) as producer:
+        await producer.send(Message("orders", b"before"))
+        await group.stop_broker(leader)
+        await group.leader()
+        await producer.send(Message("orders", b"after"))
+    await on_all(group, 0)
+    # A member that copies the store of another has its users too.
+    write_marker(tmp_path / leader / "raft" / "reset", Marker(leader=await group.leader()))
+    await group.start_broker(leader)
+    await group.leader()
+    await on_all(group, 0)
+    assert (await asked(group, leader, WRONG)).code == 16
+    assert (tmp_path / leader / "config" / "auth.json").stat().st_mode & 0o077 == 0
+    async with LitePullConsumer("g", group.namesrv, from_where=ConsumeFrom.FIRST_OFFSET, credentials=ALICE) as reader:
+        reader.subscribe("orders")
+        got: list[bytes] = []
+        async with asyncio.timeout(20):
+            while len(got) < 2:
+                got += [message.body for message in await reader.poll(1.0)]
+    assert got == [b"before", b"after"]
+
+
+async def on_all(group: Guarded, code: int) -> None:
+    """Return when every member answers alice so: soon."""
+    began = time.monotonic()
+    waiting = set(group.brokers)
+    while waiting:
+        answers = {member: (await asked(group, member, ALICE)).code for member in waiting}
+        waiting = {member for member, got in answers.items() if got != code}
+        assert not waiting or time.monotonic() - began < CHANGE_SECONDS, answers
+    assert time.monotonic() - began < CHANGE_SECONDS
+
+
+async def test_nobody_but_a_member_speaks_for_others(group: Guarded) -> None:
+    client = RemotingClient()
+    try:
+        request = Command.request(RequestCode.GET_BROKER_RUNTIME_INFO, ext={"raftHop": "1", "raftUser": "admin"})
+        sign(request, ADMIN)
+        answer = await client.invoke(group.any().address, request)
+        assert answer.code == 16
+        assert str(answer.remark).startswith("User:admin may not speak for others")
+    finally:
+        await client.close()
+
+
+async def test_who_does_not_sign_as_the_brokers_do_gets_no_secrets(group: Guarded) -> None:
+    async with AdminClient(group.namesrv, credentials=ADMIN) as admin:
+        with pytest.raises(ResponseError, match="users are copied by brokers only"):
+            await admin._call(group.any().address, 9123)
+
+
+def test_the_configuration_names_what_is_missing() -> None:
+    config = NamesrvConfig()
+    with pytest.raises(ValueError, match="there is no user"):
+        replace(config, authenticationEnabled=True).validate()

@@ -1,0 +1,51 @@
+"""Access control of a master and its slave, as processes: the slave knows the users, and each proves who it is."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from chaos.host.local import LocalCluster
+from raftmq import AdminClient, Credentials, Message, Producer
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode
+from remoting.command import Command
+
+ADMIN, ALICE = Credentials("admin", "admin-secret-1"), Credentials("alice", "alice-secret-1")
+SETTINGS = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": ADMIN.access_key, "password": ADMIN.secret_key}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "inner-secret-1"}),
+}
+
+
+def test_a_slave_goes_by_its_masters_users(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, nodes=2, mode="async", broker_settings=SETTINGS) as pair:
+        asyncio.run(users_of_both(pair.address))
+
+
+async def users_of_both(namesrv: str) -> None:
+    async with AdminClient(namesrv, credentials=ADMIN) as admin:
+        brokers = {broker.broker_id: broker.address for broker in await admin.brokers()}
+        await admin.create_topic("orders")
+        await admin.create_user("alice", ALICE.secret_key)
+        await admin.set_policy("alice", "Topic:orders", ["Pub"])
+        async with Producer("p", namesrv, credentials=ALICE) as producer:
+            await producer.send(Message("orders", b"hello"))
+        await answered(brokers[1], 0)
+        await admin.update_user("alice", enabled=False)
+        await answered(brokers[1], 16)
+
+
+async def answered(address: str, code: int) -> None:
+    """Return when a broker answers alice so."""
+    client = RemotingClient(credentials=ALICE)
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                answer = await client.invoke(address, Command.request(RequestCode.GET_BROKER_RUNTIME_INFO))
+                if answer.code == code:
+                    return
+                await asyncio.sleep(0.05)
+    finally:
+        await client.close()

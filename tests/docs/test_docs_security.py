@@ -1,0 +1,117 @@
+"""docs/security.md as a reader types it: from nothing to a broker, and to a group, with users."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from chaos.host.processes import free_ports
+from tests.docs.documents import Block, blocks, is_shell, paragraphs
+from tests.docs.terminal import Terminal
+
+SECURITY = blocks("docs/security.md")
+FILES = [block for block in SECURITY if block.language == "properties"]
+PROGRAMS = [block for block in SECURITY if block.language == "python"]
+SINGLE, BY_ADMIN, BY_ALICE, GROUP = (block for block in SECURITY if is_shell(block))
+PORTS = ("9876", "10911", "10921", "10931", "40911", "40912", "40913")
+READY_S = 60.0
+
+
+class Reader:
+    """Somebody in a folder of his own with what the document shows, on ports that nobody has."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+        self.terminal = Terminal(folder, self.here("127.0.0.1:9876"))
+        for block in FILES:
+            name = block.text.splitlines()[0].removeprefix("# ")
+            path = folder / name
+            path.write_text(self.here(block.text))
+            path.chmod(0o600)
+
+    def here(self, text: str) -> str:
+        for theirs, ours in self._ports.items():
+            text = text.replace(theirs, ours)
+        return text
+
+    @contextmanager
+    def serving(self, command: str) -> Iterator[None]:
+        """Have a server run in the foreground of a terminal until Ctrl-C."""
+        with (self.terminal.folder / "servers.log").open("a") as log:
+            server = subprocess.Popen(
+                ["bash", "-c", f"exec {self.here(command)}"],
+                cwd=self.terminal.folder,
+                env={**self.terminal.environment, "RAFTMQ_CREDENTIALS": ""},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                yield
+            finally:
+                server.send_signal(signal.SIGINT)
+                assert server.wait(60) == 0, (self.terminal.folder / "servers.log").read_text()[-4000:]
+
+    def says(self, who: str) -> None:
+        self.terminal.environment["RAFTMQ_CREDENTIALS"] = f"{who}.credentials"
+
+    def until_registered(self, brokers: int) -> None:
+        deadline = time.monotonic() + READY_S
+        while True:
+            done = subprocess.run(
+                ["raftmq", "cluster", "list", "--json"],
+                cwd=self.terminal.folder,
+                env=self.terminal.environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            found = json.loads(done.stdout) if done.returncode == 0 else []
+            if len(found) == brokers and any(row["id"] == 0 for row in found):
+                return
+            assert time.monotonic() < deadline, (self.terminal.folder / "servers.log").read_text()[-4000:]
+            time.sleep(0.1)
+
+
+def test_every_block_is_one_of_these() -> None:
+    assert sorted(SECURITY) == sorted([*FILES, *PROGRAMS, SINGLE, BY_ADMIN, BY_ALICE, GROUP])
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("servers", [SINGLE, GROUP], ids=["broker", "group"])
+def test_from_nothing_to_users(tmp_path: Path, servers: Block) -> None:
+    reader = Reader(tmp_path / "reader")
+    starts = [command for (command,) in paragraphs(servers.text)]
+    if servers is GROUP:
+        starts.insert(0, paragraphs(SINGLE.text)[0][0])
+    with ExitStack() as running:
+        for command in starts:
+            running.enter_context(reader.serving(command))
+        reader.says("admin")
+        reader.until_registered(len(starts) - 1)
+        made = reader.terminal.type_all(BY_ADMIN.text)
+        assert "Topic:orders" in made[-1]
+        reader.says("alice")
+        _, got = reader.terminal.type_all(BY_ALICE.text)
+        assert "hello" in got
+        (program,) = PROGRAMS
+        path = reader.terminal.folder / "program.py"
+        path.write_text(reader.here(program.text))
+        reader.terminal.run("python", str(path))
+        refused = subprocess.run(
+            ["raftmq", "send", "other", "hello"],
+            cwd=reader.terminal.folder,
+            env=reader.terminal.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert refused.returncode == 1
+        assert "no permission to access Topic:other" in refused.stderr
+    said = (reader.terminal.folder / "servers.log").read_text()
+    assert "a-secret-of" not in said
