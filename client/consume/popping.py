@@ -40,14 +40,14 @@ PAUSE_S_MAX = 0.5
 KEPT_MAX = 1024
 
 
-class Place(NamedTuple):
+class PopPlace(NamedTuple):
     """What is asked at a time."""
 
     topic: str
     broker: str
 
 
-class Wish(NamedTuple):
+class PopWish(NamedTuple):
     """What one receive wants."""
 
     most: int
@@ -98,13 +98,13 @@ class Poller:
         self._subscriptions = subscriptions
         self._tasks: set[_Pop] = set()
         # Pops that nobody waits for, and what such have brought.
-        self._left: dict[Place, _Pop] = {}
+        self._left: dict[PopPlace, _Pop] = {}
         self._kept: deque[PoppedMessage] = deque()
         self._background = Tasks(f"pops of {context.group}")
         self._turn = 0
         self._closing = asyncio.Event()
 
-    async def receive(self, wish: Wish, wait_s: float) -> list[PoppedMessage]:
+    async def receive(self, wish: PopWish, wait_s: float) -> list[PoppedMessage]:
         """Return up to `wish.most` messages, waiting `wait_s` for the first; [] when none came, or at the close.
 
         Raises what hinders it when no broker gave a good answer, and at once what will not pass.
@@ -129,7 +129,7 @@ class Poller:
         kept, self._kept = list(self._kept), deque()
         return kept
 
-    async def _receive(self, wish: Wish, so_far: _Round) -> list[PoppedMessage]:
+    async def _receive(self, wish: PopWish, so_far: _Round) -> list[PoppedMessage]:
         while not self._closing.is_set():
             began = time.monotonic()
             if found := self._take(wish.most):
@@ -147,7 +147,7 @@ class Poller:
             raise so_far.error
         return []
 
-    async def _places(self, so_far: _Round) -> list[Place]:
+    async def _places(self, so_far: _Round) -> list[PopPlace]:
         """Return whom to ask, beginning with whose turn it is."""
         found = []
         for topic in list(self._subscriptions):
@@ -156,14 +156,14 @@ class Poller:
             except (RouteError, RemotingError) as error:
                 so_far.failed(error)
                 continue
-            found += [Place(topic, broker) for broker in sorted({queue.brokerName for queue in route.read_queues})]
+            found += [PopPlace(topic, broker) for broker in sorted({queue.brokerName for queue in route.read_queues})]
         if not found and so_far.error is None:
             names = ", ".join(sorted(self._subscriptions))
             so_far.error = RouteError(f"no queue of {names} can be read now", retriable=True)
         start = self._turn % len(found) if found else 0
         return found[start:] + found[:start]
 
-    async def _ask_all(self, places: list[Place], wish: Wish, so_far: _Round) -> list[PoppedMessage]:
+    async def _ask_all(self, places: list[PopPlace], wish: PopWish, so_far: _Round) -> list[PoppedMessage]:
         """Ask each of several without waiting; returns what the first one has that has something."""
         for place in places:
             self._turn += 1
@@ -174,7 +174,7 @@ class Poller:
                 return found
         return []
 
-    async def _wait_at(self, places: list[Place], wish: Wish, so_far: _Round) -> list[PoppedMessage]:
+    async def _wait_at(self, places: list[PopPlace], wish: PopWish, so_far: _Round) -> list[PoppedMessage]:
         """Have the next one wait for a message."""
         free = [place for place in places if place not in self._left]
         among_several = max(SLICE_S, len(places) * SLICE_S_EACH)
@@ -187,7 +187,7 @@ class Poller:
         return self._take(wish.most)
 
     async def _pop(
-        self, place: Place, wish: Wish, poll_s: float, within_s: float, so_far: _Round
+        self, place: PopPlace, wish: PopWish, poll_s: float, within_s: float, so_far: _Round
     ) -> list[PoppedMessage]:
         subscription = self._subscriptions.get(place.topic)
         if subscription is None:
@@ -217,7 +217,7 @@ class Poller:
                 self._leave(place, task)
 
     async def _asked(
-        self, place: Place, subscription: Subscription, wish: Wish, poll_s: float
+        self, place: PopPlace, subscription: Subscription, wish: PopWish, poll_s: float
     ) -> tuple[PopStatus, list[PoppedMessage]]:
         """Ask a broker, and return what it gave, but for what a tag's hash let through by accident."""
         context, brokers, address = self._context, self._context.brokers, ""
@@ -252,7 +252,7 @@ class Poller:
         except ClientError as error:
             _log.warning("message %s, which has no wanted tag, comes again: %s", message.msg_id, error)
 
-    def _leave(self, place: Place, task: _Pop) -> None:
+    def _leave(self, place: PopPlace, task: _Pop) -> None:
         """Let a pop end by itself, and keep what it brings."""
         if self._left.get(place) is None:
             self._left[place] = task

@@ -15,7 +15,7 @@ from client.consume.popped import (
     milliseconds,
     number_of_seconds,
 )
-from client.consume.popping import Poller, PopContext, Wish
+from client.consume.popping import Poller, PopContext, PopWish
 from client.consume.popstream import MessageStream, give_back
 from client.consume.settling import PopSettler
 from client.consume.subscription import ALL, Subscription, subscribe_by_tags
@@ -115,7 +115,7 @@ class SimpleConsumer(Lifecycle):
         self._check_started()
         if not self._subscriptions:
             raise ConsumeError("this consumer has no topic: subscribe to one first")
-        return await self._poller.receive(Wish(count, invisible_ms), wait_s)
+        return await self._poller.receive(PopWish(count, invisible_ms), wait_s)
 
     def __aiter__(self) -> AsyncGenerator[PoppedMessage]:
         """Return the messages one after the other, until the consumer is closed; each is to be acknowledged.
