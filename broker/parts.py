@@ -43,6 +43,7 @@ from broker.metadata.consumer_offsets import OffsetTable
 from broker.metadata.request_modes import RequestModes
 from broker.metadata.topics import TopicTable
 from broker.mode import BrokerParts, Mode
+from broker.pop.service import PopService
 from broker.queue_locks import LockTable
 from broker.registration.registration import Registration
 from broker.stats import BrokerStats
@@ -141,6 +142,8 @@ class Parts:
             master=mode.master,
             origins=self._origins,
         )
+        self.pop = PopService(context, self._tables, replication, mode.elsewhere, mends=meta.shared)
+        exits.push_async_callback(self.pop.close)
         self.upkeep = Upkeep(
             live, store, self._tables, self.locks, self.schedule, self.pull, self.registration,
             self.timers.service.arrived,
@@ -172,6 +175,7 @@ class Parts:
         """Take note of what has come into the queues."""
         self.idempotent.dispatched(batch)
         self.upkeep.dispatched(batch)
+        self.pop.dispatched(batch)
 
     def backlog(self) -> Backlog:
         """Return what waits in the broker just now."""
@@ -180,6 +184,7 @@ class Parts:
     def closed(self, connection: Connection) -> None:
         """Forget what a client that has gone waited for, and who it was."""
         self.pull.on_close(connection)
+        self.pop.on_close(connection)
         self.clients.on_close(connection)
 
     def _table(self, store: MessageStore) -> dict[int, Handler]:
@@ -202,7 +207,7 @@ class Parts:
             self.timers.told.measures,
         )
         figures, metrics = BrokerFigures(context, tables, mode, counted), Metrics()
-        metrics.show(lambda: (*figures.figures(), *self.idempotent.measures()), figures.common)
+        metrics.show(lambda: (*figures.figures(), *self.idempotent.measures(), *self.pop.figures()), figures.common)
         self.http = BrokerHttp(context, tables, mode, self.backlog, around.ready, around.addresses, self._gaps, metrics)
         return merged(
             self._send.table(),
@@ -212,6 +217,7 @@ class Parts:
             self.schedule.table(),
             self.timers.table(),
             self.pull.table(),
+            self.pop.table(),
             OffsetHandlers(live, offsets, topics, groups, store, clients, self._origins).table(),
             ClientHandlers(clients, topics, groups, self.locks, mode.role).table(),
             AdminBroker(live, store, stats, info, clock, mode.clean).table(),

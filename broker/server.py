@@ -195,16 +195,9 @@ class Broker:
 
     def _tell_leftovers(self) -> None:
         """Say what the store holds that nobody will serve here."""
-        store, parts, root = self.store, self._parts, self.live.store.root
+        parts, root = self._parts, self.live.store.root
         try:
-            found = leftovers(
-                root,
-                parts.topics.tables,
-                store.topics(),
-                store.min_offset,
-                store.max_offset,
-                parts.offsets.query,
-            )
+            found = leftovers(root, parts.topics.tables)
         except OSError as error:
             found = [f"what cannot be read: {error}"]
         if found:
@@ -262,10 +255,12 @@ class Broker:
             self._parts.schedule.start()
             self._parts.timers.service.start()
             self._parts.transactions.start()
+            self._parts.pop.start()
         else:
             self._parts.schedule.stop()
             self._parts.timers.service.stop()
             self._parts.transactions.stop()
+            self._parts.pop.stop()
         self._parts.pull.wake_all()
 
     async def _quiesce(self) -> None:

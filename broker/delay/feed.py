@@ -10,7 +10,7 @@ from broker.delay.index import IndexStamp, TimerIndex
 from broker.delay.marks import MARK_QUEUE, MarkKind, TimerMark, read_mark
 from broker.messages.timed_record import Timed, read_timed
 from remoting.record import RecordError
-from remoting.topics import REVIVE_LOG_PREFIX, TIMER_TOPIC
+from remoting.topics import TIMER_TOPIC
 from store.errors import RecordDamaged
 from store.timerruns import DELETES, OFFSET_MAX, ROLLS, TimerEntry
 from store.types import QueueEntry
@@ -88,8 +88,6 @@ class TimerFeed:
         self._said, self._ran_after = base, False
         self.last_mark: TimerMark | None = None
         """The newest mark that moved the cursor."""
-        self.foreign = 0
-        """Messages of RocketMQ's own (POP) that were passed over."""
         self.enqueued = 0
         self.begun = False
         # By offset: who wants to know whether a recall came in time, and of the latest ones whether they did.
@@ -203,7 +201,7 @@ class TimerFeed:
             _log.error("timer message %d can never be delivered: %s", offset, error)
             found = None
         in_time = True
-        if found is not None and not self._passed_over(found):
+        if found is not None:
             in_time = self._add(offset, entry, found)
         index.move(index.stamp._replace(taken=offset + 1, position=entry.physical_offset))
         if found is not None and found.deletes:
@@ -224,20 +222,6 @@ class TimerFeed:
         self._verdicts[offset] = in_time
         if len(self._verdicts) > VERDICTS_MAX:
             self._verdicts.popitem(last=False)
-
-    def _passed_over(self, found: Timed) -> bool:
-        if not found.topic.startswith(REVIVE_LOG_PREFIX):
-            return False
-        # A check point of POP's: there is nobody who could do anything with it.
-        if not self.foreign:
-            _log.warning(
-                "check points of RocketMQ's POP wait in %s: this broker does nothing with them, and what was taken by "
-                "POP and not acknowledged does not come again; run RocketMQ's broker on this folder until they are "
-                "settled",
-                TIMER_TOPIC,
-            )
-        self.foreign += 1
-        return True
 
     def _add(self, offset: int, entry: QueueEntry, found: Timed) -> bool:
         """Add what was found; tell whether it came before its slot was closed."""

@@ -1,64 +1,52 @@
 """What a store from RocketMQ holds that this broker does not serve: found at start, and said loudly.
 
 Such a store works, and what is in it stays there; but whoever waits for a message that nobody will deliver should not
-have to find out why. Looked at are ends of queues, offsets of RocketMQ's own groups, attributes of topics, and whether
-folders hold anything: nothing is searched in the log.
+have to find out why. Looked at are attributes of topics, and whether folders hold anything: nothing is searched in the
+log.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from remoting.bodies.registry import TopicConfig
-from remoting.topics import REVIVE_LOG_PREFIX
+from remoting.errors import HeaderError
+from remoting.fastjson import loads
 
-# The group by which RocketMQ notes how far it has come with POP's check points.
-REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 QUEUE_TYPE = "queue.type"
 CLEANUP = "cleanup.policy"
 # Names of topics in one sentence.
 NAMED_MAX = 5
 _WITH_ROCKETMQ = "run RocketMQ's broker on this folder until they are settled"
 
-# Where a queue begins or ends: (topic, queue) → offset.
-Bound = Callable[[str, int], int]
-# An offset of a group: (group, topic, queue) → offset, below 0 for none.
-Committed = Callable[[str, str, int], int]
 
-
-def leftovers(
-    root: Path,
-    topics: Mapping[str, TopicConfig],
-    queues: Mapping[str, Iterable[int]],
-    begin: Bound,
-    end: Bound,
-    committed: Committed,
-) -> list[str]:
-    """Return a sentence for each thing that is there and not served.
-
-    `queues` are those that the store has, by topic. Raises OSError.
-    """
-
-    def open_in(topic: str, group: str) -> int:
-        return sum(
-            max(0, end(topic, queue) - max(committed(group, topic, queue), begin(topic, queue)))
-            for queue in queues.get(topic, ())
-        )
-
-    revive = sum(open_in(topic, REVIVE_GROUP) for topic in queues if topic.startswith(REVIVE_LOG_PREFIX))
+def leftovers(root: Path, topics: Mapping[str, TopicConfig]) -> list[str]:
+    """Return a sentence for each thing that is there and not served. Raises OSError."""
     return [
-        *_pops(root, revive),
+        *_pops(root),
         *_odd_topics(root, topics),
         *_extended(root),
     ]
 
 
-def _pops(root: Path, count: int) -> Iterator[str]:
-    if count or _holds(root / "kvStore"):
-        of = f"{count} check points and answers in {REVIVE_LOG_PREFIX}*" if count else "kvStore"
+def _pops(root: Path) -> Iterator[str]:
+    if _holds(root / "kvStore"):
         yield (
-            f"POP consumption ({of}): messages that were taken and not acknowledged do not come again, and groups that "
-            f"POP cannot go on; {_WITH_ROCKETMQ}, with its consumers stopped"
+            "POP consumption in RocksDB (kvStore): messages that were taken and not acknowledged do not come again; "
+            f"{_WITH_ROCKETMQ}, with its consumers stopped"
         )
+    if _holds_order(root / "config" / "consumerOrderInfo.json"):
+        yield (
+            "POP in order (config/consumerOrderInfo.json): messages that were taken in order and not acknowledged come "
+            "again at once, to consumers that pull or pop without order"
+        )
+
+
+def _holds_order(path: Path) -> bool:
+    try:
+        found = loads(path.read_bytes())
+    except (OSError, HeaderError):
+        return False
+    return isinstance(found, dict) and bool(found.get("table"))
 
 
 def _odd_topics(root: Path, topics: Mapping[str, TopicConfig]) -> Iterator[str]:

@@ -251,7 +251,8 @@ class MessageChecks:
         topic = header.topic
         if (wrong := names.check_topic(topic)) is not None:
             raise CommandError(ResponseCode.INVALID_PARAMETER, wrong)
-        if topic in names.NOT_FOR_SENDING:
+        # Whoever wrote a check point of POP could have messages come again that are nobody's business of his.
+        if topic in names.NOT_FOR_SENDING or topic.startswith(names.REVIVE_LOG_PREFIX):
             raise CommandError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         config = self._topics.get(topic)
         if config is None:

@@ -90,6 +90,10 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys):
     channelExpiredTimeout: int = 120_000
     serverChannelMaxIdleTimeSeconds: int = 120
 
+    # POP: pops that wait, of one group and topic and in all; beyond it POLLING_FULL.
+    popPollingSize: int = 1024
+    maxPopPollingSize: int = 100_000
+
     # Transactions: undecided for so long, a message's producer is asked about it, in rounds so often.
     transactionTimeOut: int = 6000
     transactionCheckInterval: int = 30_000
@@ -211,6 +215,8 @@ _POSITIVE = (
     "transactionOpBatchInterval",
     "coldReadThreads",
     "reviveQueueNum",
+    "popPollingSize",
+    "maxPopPollingSize",
     "shutdownForwardMs",
 )
 

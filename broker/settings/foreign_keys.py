@@ -191,10 +191,10 @@ _LACKING = (
         """,
     ),
     Lacking(
-        "POP consumption is not available",
+        "POP in order, in RocksDB, and chosen by the broker is not available; check points follow the log",
         """
         serverLoadBalancerEnable=true|false defaultMessageRequestMode=PULL defaultPopShareQueueNum=-1
-        popPollingSize=1024 popPollingMapSize=100000 popPollingMapExpireTimeSeconds=600 maxPopPollingSize=100000
+        popPollingMapSize=100000 popPollingMapExpireTimeSeconds=600
         reviveInterval=1000 reviveMaxSlow=3 reviveScanTime=10000 enableSkipLongAwaitingAck=false
         reviveAckWaitMs=180000 enablePopBufferMerge=false popCkStayBufferTime=10000 popCkStayBufferTimeOut=3000
         popCkMaxBufferSize=200000 popCkOffsetMaxQueueSize=20000 enablePopBatchAck=false

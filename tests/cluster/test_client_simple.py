@@ -14,8 +14,6 @@ from client.consume.simple import SimpleConsumer
 from client.message import ConsumeFrom, Message
 from client.produce.producer import Producer
 
-pytest.importorskip("broker.pop", reason="the broker serves no POP yet")
-
 GROUP, TOPIC = "readers", "orders"
 
 

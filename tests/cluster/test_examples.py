@@ -48,6 +48,7 @@ def test_every_example_is_run_here() -> None:
         "idempotent_payments.py",
         "timer_messages.py",
         "transactional_orders.py",
+        "simple_consumer.py",
     }
     with_spark = {"spark_wordcount.py"}  # tests/spark/test_examples_spark.py
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested | with_spark
@@ -115,3 +116,11 @@ def test_transactional_orders(cluster: LocalCluster) -> None:
         assert "delivered order of carla" in output
         assert "delivered order of ben" not in output
         assert output.endswith("what was paid was delivered, and nothing else\n")
+
+
+@pytest.mark.timeout(100)
+def test_simple_consumer(cluster: LocalCluster) -> None:
+    for _ in range(2):
+        output = run(EXAMPLES / "simple_consumer.py", cluster)
+        assert output.startswith("sent 20 orders\n")
+        assert output.endswith("paid 20 orders, 4 of them at the second try\n")

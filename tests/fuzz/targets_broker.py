@@ -23,6 +23,7 @@ from broker.messages.send_checks import MessageChecks
 from broker.messages.tag_filter import EXPRESSION_CHARS_MAX, ExpressionError, tag_codes
 from broker.metadata.feed import _request
 from broker.metadata.topic_attributes import parse_changes
+from broker.pop.records import BatchAckBody, read_handle, read_record
 from broker.raft_group.admin import _field
 from broker.settings.config import BrokerConfig, LiveConfig
 from broker.settings.conversion_orders import ToClassic, ToRaft, decoded
@@ -229,6 +230,33 @@ def _proofs() -> list[Target]:
     ]  # fmt: skip
 
 
+def _pops() -> list[Target]:
+    def batch(data: bytes) -> None:
+        for each in msgspec.json.decode(data, type=BatchAckBody).acks:
+            each.offsets()
+
+    def handle(data: bytes) -> None:
+        read_handle(data.decode("utf-8", "replace"))
+
+    entry = b'{"b":"Bg==","c":"G","it":6000,"pt":1795380096990,"q":0,"r":"0","rq":5,"so":0,"t":"T"}'
+    body = b'{"acks":[' + entry + b'],"brokerName":"b"}'
+    point = (
+        b'{"bm":0,"bn":"b","c":"G","d":[0,1],"it":1,"n":2,"pt":1,"q":0,"reviveTime":2,"ro":0,"so":0,"sp":false,"t":"T"}'
+    )
+    said = {b"ck": point, b"bAck": b'{"ao":-1,"aol":[1,2],"bn":"b","c":"G","pt":1,"q":0,"so":0,"t":"T"}'}
+    records = tuple(encode_record("R", 0, each, b"TAGS\x01" + tag + b"\x02") for tag, each in said.items())
+    long = b'{"so":0,"pt":1,"it":1,"q":0,"t":"T","c":"G","d":[' + b"0," * MIB + b"0]}"
+    wide = entry.replace(b"Bg==", b"//8A" + b"A" * 5000)
+    return [
+        Target("pop.batch", batch, (msgspec.MsgspecError, ValueError), (body,),
+               (filled(b'{"acks":[', entry, b"]}", MIB), filled(b'{"acks":[', wide, b"]}", MIB)), weight=3),
+        Target("pop.handle", handle, (ValueError,), (b"0 1795380096990 6000 5 0 broker-a 0 0",),
+               (lambda: b"0 " * 30_000, lambda: b"9" * 60_000 + b" 1 1 1 0 b 0"), bytes_max=64 * KIB, weight=2),
+        Target("pop.record", lambda data: read_record(memoryview(data), 0, 0), (RecordError,), records,
+               (lambda: encode_record("R", 0, long, b"TAGS\x01ck\x02"),), weight=3),
+    ]  # fmt: skip
+
+
 def targets() -> list[Target]:
     """Return them all."""
-    return [*_proofs(), *_packed(), _pulled(), *_orders(), *_texts()]
+    return [*_pops(), *_proofs(), *_packed(), _pulled(), *_orders(), *_texts()]

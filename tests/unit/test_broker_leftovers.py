@@ -5,38 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from broker.messages.leftovers import REVIVE_GROUP, leftovers
+from broker.messages.leftovers import leftovers
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from remoting.bodies.registry import TopicConfig
-from remoting.topics import REVIVE_LOG_PREFIX, TRANS_HALF_TOPIC
 from store.timerwheel import read_check
-
-REVIVE = REVIVE_LOG_PREFIX + "DefaultCluster"
 
 
 class Store:
-    """Ends of queues, and offsets of groups."""
+    """A folder, and the topics in it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.ends: dict[tuple[str, int], int] = {}
-        self.begins: dict[tuple[str, int], int] = {}
-        self.offsets: dict[tuple[str, str, int], int] = {}
         self.topics: dict[str, TopicConfig] = {}
 
     def found(self) -> list[str]:
-        queues: dict[str, list[int]] = {}
-        for topic, queue in self.ends:
-            queues.setdefault(topic, []).append(queue)
-        return leftovers(
-            self.root,
-            self.topics,
-            queues,
-            lambda topic, queue: self.begins.get((topic, queue), 0),
-            lambda topic, queue: self.ends.get((topic, queue), 0),
-            lambda group, topic, queue: self.offsets.get((group, topic, queue), -1),
-        )
+        return leftovers(self.root, self.topics)
 
 
 @pytest.fixture
@@ -45,28 +29,24 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_nothing_is_said_of_a_store_of_ours(store: Store) -> None:
-    store.ends = {("T", 0): 5, ("SCHEDULE_TOPIC_XXXX", 2): 5}
     store.topics = {"T": TopicConfig("T", attributes={"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"})}
     assert store.found() == []
 
 
-def test_half_messages_are_served(store: Store) -> None:
-    store.ends = {(TRANS_HALF_TOPIC, 0): 9}
-    assert store.found() == []
-
-
-def test_check_points_of_pop_in_all_queues(store: Store) -> None:
-    store.ends = {(REVIVE, 0): 4, (REVIVE, 5): 3}
-    store.offsets = {(REVIVE_GROUP, REVIVE, 0): 2}
-    (said,) = store.found()
-    assert said.startswith("POP consumption (5 check points")
-    store.offsets[REVIVE_GROUP, REVIVE, 0] = 4
-    store.offsets[REVIVE_GROUP, REVIVE, 5] = 3
-    assert store.found() == []
+def test_check_points_of_pop_in_rocksdb(store: Store) -> None:
     (store.root / "kvStore").mkdir()
     assert store.found() == []
     (store.root / "kvStore" / "CURRENT").touch()
     assert "kvStore" in store.found()[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [('{"table":{"T@G":{0:{"o":[0,1]}}}}', 1), ('{"table":{}}', 0), ("{", 0), ("[]", 0)]
+)
+def test_what_was_taken_in_order(store: Store, text: str, count: int) -> None:
+    (store.root / "config").mkdir()
+    (store.root / "config" / "consumerOrderInfo.json").write_text(text, encoding="utf-8")
+    assert len(store.found()) == count
 
 
 def test_topics_of_other_kinds_are_named(store: Store) -> None:
@@ -106,4 +86,4 @@ async def test_it_is_said_once_at_start(tmp_path: Path, caplog: pytest.LogCaptur
     await broker.close()
     (said,) = [each for each in caplog.records if "DOES NOT SERVE" in each.getMessage()]
     assert said.levelname == "WARNING"
-    assert "POP consumption (kvStore)" in said.getMessage()
+    assert "POP consumption in RocksDB (kvStore)" in said.getMessage()

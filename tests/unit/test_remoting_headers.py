@@ -73,6 +73,7 @@ def test_every_request_code_with_fields_has_its_header() -> None:
         RequestCode.GET_ALL_CONSUMER_OFFSET,
         RequestCode.GET_ALL_DELAY_OFFSET,
         RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.GET_TIMER_CHECK_POINT,
         RequestCode.GET_TIMER_METRICS,
         RequestCode.GET_BROKER_CLUSTER_INFO,

@@ -1,0 +1,233 @@
+"""The life of POP on one broker: while it leads, check points are known, and what is due comes again."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+
+from broker.context import BrokerContext, Tables
+from broker.messages.send_answers import Elsewhere
+from broker.pop.acknowledging import AckHandlers
+from broker.pop.check_points import CheckPointTable
+from broker.pop.feed import ReviveFeed
+from broker.pop.revival import Revival
+from broker.pop.taking import PopHandlers
+from broker.replication import Replication
+from remoting.codes import ResponseCode
+from remoting.command import Command
+from remoting.errors import CommandError
+from remoting.server import Connection, Handler
+from remoting.topics import REVIVE_LOG_PREFIX
+from runtime.figures import Figure, counter, gauge
+from runtime.tasks import Tasks
+from store.types import Dispatched, PendingRecord, PutResult, PutStatus
+
+_log = logging.getLogger(__name__)
+
+# RocketMQ's group by which it is known how far check points are settled.
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+# Seconds: how often that is committed; before what failed is tried again; for how long a request waits until it is
+# known which check points are open.
+COMMIT_SECONDS = 5.0
+AGAIN_SECONDS = 1.0
+LOAD_SECONDS = 2.0
+# ms for which a table of offsets that is being written may lack what is taken meanwhile.
+WRITING_MS = 1000
+
+
+class PopService:
+    """All of it, for one broker. Everything happens in the event loop."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        tables: Tables,
+        replication: Replication,
+        elsewhere: Elsewhere | None,
+        *,
+        mends: bool,
+    ) -> None:
+        """`mends`: damaged records are given back by others of a Raft group; `elsewhere` as of SendHandlers."""
+        config = context.live.broker
+        self._context, self._tables = context, tables
+        self._replication, self._elsewhere = replication, elsewhere
+        self._loop = asyncio.get_running_loop()
+        self.topic = REVIVE_LOG_PREFIX + config.brokerClusterName
+        self._queues = config.reviveQueueNum
+        self._feed = ReviveFeed(context.store, self.topic, self._queues, context.clock.now_ms, mends=mends)
+        self._ready = asyncio.Event()
+        self._stirred = asyncio.Event()
+        self._tasks = Tasks("pop")
+        self._working: asyncio.Task[None] | None = None
+        self._committed: dict[int, int] = {}
+        self._shared = mends
+        self._offsets_file = context.live.store.root / "config" / "consumerOffset.json"
+        self.taking = PopHandlers(context, tables, self.topic, self._append, self._known)
+        self._acks = AckHandlers(context, tables, self.topic, self._append_for, self._loaded)
+        self._revival = Revival(context, tables, self.topic, self._append)
+
+    def table(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {**self.taking.table(), **self._acks.table()}
+
+    def figures(self) -> Iterator[Figure]:
+        """Yield the metrics."""
+        table = self._known()
+        yield gauge("raftmq_pop_check_points", "Pops that are not acknowledged in full", len(table) if table else 0)
+        yield gauge("raftmq_pop_waiting", "Pops that wait for a message", len(self.taking.waiting))
+        yield counter("raftmq_pop_taken_total", "Messages that were taken by POP", self.taking.taken)
+        yield counter("raftmq_pop_acknowledged_total", "Messages that were acknowledged", self._acks.acknowledged)
+        text = "Messages that were not acknowledged in time and came again"
+        yield counter("rocketmq_pop_revive_retry_messages_total", text, self._revival.revived)
+        yield counter("raftmq_pop_dead_letters_total", "Messages that came too often", self._revival.dead)
+
+    # -- life
+
+    def start(self) -> None:
+        """Begin, as who leads."""
+        self.stop()
+        self._working = self._tasks.spawn(self._work(), "check points")
+
+    def stop(self) -> None:
+        """Lead no more: who waits is told."""
+        if self._working is not None:
+            self._working.cancel()
+            self._working = None
+        self._ready.clear()
+        self.taking.waiting.wake_all()
+
+    async def close(self) -> None:
+        """End all that is under way."""
+        self.stop()
+        await self._tasks.close()
+
+    def dispatched(self, batch: Sequence[Dispatched]) -> None:
+        """Take note of what has come into the queues."""
+        topics = {message.topic for message in batch}
+        if self.topic in topics:
+            self._stirred.set()
+        if len(self.taking.waiting):
+            self._loop.call_soon(self.taking.arrived, topics)
+
+    def on_close(self, connection: Connection) -> None:
+        """Have what a closed connection waits for end."""
+        self.taking.waiting.drop(connection)
+
+    # -- what the handlers use
+
+    def _known(self) -> CheckPointTable | None:
+        return self._feed.table if self._ready.is_set() else None
+
+    async def _loaded(self) -> CheckPointTable:
+        """Wait until it is known which check points are open; raises CommandError."""
+        if not self._ready.is_set():
+            try:
+                async with asyncio.timeout(LOAD_SECONDS):
+                    await self._ready.wait()
+            except TimeoutError:
+                raise CommandError(
+                    ResponseCode.SERVICE_NOT_AVAILABLE, "this broker does not know yet what was taken: ask again"
+                ) from None
+        return self._feed.table
+
+    async def _append(self, records: Sequence[PendingRecord]) -> bool:
+        status, _code = await self._stored(records, 0.0)
+        return status is PutStatus.PUT_OK
+
+    async def _append_for(
+        self, connection: Connection, request: Command, records: Sequence[PendingRecord]
+    ) -> bool | None:
+        status, code = await self._stored(records, request.until)
+        if code == ResponseCode.NOT_LEADER_FOR_QUEUE and self._elsewhere is not None:
+            self._elsewhere(connection, request)
+            return None
+        return status is PutStatus.PUT_OK
+
+    def _stored(self, records: Sequence[PendingRecord], until: float) -> "asyncio.Future[tuple[PutStatus, int]]":
+        done: asyncio.Future[tuple[PutStatus, int]] = self._loop.create_future()
+
+        def answered(results: list[PutResult], code: int) -> None:
+            if not done.done():
+                # In a group a member that lost the lead says so by the code.
+                lost = code == ResponseCode.NOT_LEADER_FOR_QUEUE
+                done.set_result((PutStatus.SERVICE_NOT_AVAILABLE if lost else results[0].status, code))
+
+        self._replication.append_batch(records, answered, until=until)
+        return done
+
+    # -- the work
+
+    async def _work(self) -> None:
+        feed, offsets = self._feed, self._tables.offsets
+        feed.begin(lambda queue: offsets.query(REVIVE_GROUP, self.topic, queue), self._offsets_written_ms())
+        self._committed.clear()
+        while True:
+            try:
+                await feed.read()
+                break
+            except Exception:
+                _log.exception("what was taken by POP cannot be read; it is tried again in %s s", AGAIN_SECONDS)
+                await asyncio.sleep(AGAIN_SECONDS)
+        if feed.table.next_due() is not None:
+            _log.info("%d pops are not acknowledged", len(feed.table))
+        self._go_on()
+        self._ready.set()
+        commit_at = self._loop.time() + COMMIT_SECONDS
+        while True:
+            self._stirred.clear()
+            try:
+                await feed.read()
+                await self._settle()
+                if self._loop.time() >= commit_at:
+                    commit_at = self._loop.time() + COMMIT_SECONDS
+                    self._commit()
+            except Exception:
+                _log.exception("what was taken by POP cannot be settled; it is tried again in %s s", AGAIN_SECONDS)
+                await asyncio.sleep(AGAIN_SECONDS)
+            await self._rest(commit_at)
+
+    def _offsets_written_ms(self) -> int:
+        """Return when the table of offsets was last written, ms; far in the future where the log has them."""
+        if self._shared:
+            return 1 << 62
+        try:
+            return int(self._offsets_file.stat().st_mtime * 1000) - WRITING_MS
+        except OSError:
+            return 0
+
+    def _go_on(self) -> None:
+        """Have groups go on behind what they took: a kill loses the offsets of the last seconds, but no check point."""
+        offsets, store = self._tables.offsets, self._context.store
+        for (group, topic, queue), taken in self._feed.ends.items():
+            if self._tables.topics.get(topic) is not None and offsets.query(group, topic, queue) < taken:
+                offsets.commit(group, topic, queue, taken, store.max_offset(topic, queue), None)
+        self._feed.ends.clear()
+
+    async def _settle(self) -> None:
+        table, clock = self._feed.table, self._context.clock
+        while (due := table.take_due(clock.now_ms())) is not None:
+            try:
+                await self._revival.settle(due, table)
+            except BaseException:
+                table.again(due.key, clock.now_ms() + int(AGAIN_SECONDS * 1000))
+                raise
+
+    async def _rest(self, commit_at: float) -> None:
+        """Wait until something came, or is due."""
+        seconds = max(0.0, commit_at - self._loop.time())
+        due = self._feed.table.next_due()
+        if due is not None:
+            seconds = min(seconds, max(0.0, (due - self._context.clock.now_ms()) / 1000))
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stirred.wait()
+        except TimeoutError:
+            pass
+
+    def _commit(self) -> None:
+        """Say from where on check points are still needed."""
+        for queue in range(self._queues):
+            low = self._feed.low(queue)
+            if self._committed.get(queue) != low:
+                self._committed[queue] = low
+                end = self._context.store.max_offset(self.topic, queue)
+                self._tables.offsets.commit(REVIVE_GROUP, self.topic, queue, low, end, None)

@@ -1,0 +1,361 @@
+"""Codes 200050, 200052, 200054, 200055: messages are taken, looked at, or waited for.
+
+A pop reads the queues of a topic, and of the group's retry topic, one after the other; what it took of each is a check
+point, and all of one pop are stored together before it is answered. While a queue is being taken from, others of the
+group pass it by.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from broker.context import BrokerContext, Tables
+from broker.pop.asking import PopChecks, PopQuestion
+from broker.pop.check_points import CheckPoint, CheckPointKey, CheckPointTable
+from broker.pop.records import check_point_record
+from broker.pop.waiting import PopWaiter, PopWaiting
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Command
+from remoting.errors import CommandError
+from remoting.headers.registry import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from remoting.server import Connection, Handler
+from remoting.topics import is_retry_topic
+from store.types import GetResult, GetStatus, PendingRecord
+
+# How long a pop may wait at most, in milliseconds: below the idle close of a connection (120 s).
+POLL_MS_MAX = 90_000
+# Bytes of messages of one answer; one message always goes.
+ANSWER_BYTES = 4 * 1024 * 1024
+_NOTHING = {"invisibleTime": "0", "restNum": "0", "popTime": "0", "reviveQid": "0"}
+_WELL = "not set any response code"
+
+Append = Callable[[Sequence[PendingRecord]], Awaitable[bool]]
+Place = tuple[str, str, int]
+"""Group, topic, queue."""
+
+
+class Part(NamedTuple):
+    """What was read of one queue."""
+
+    kind: str
+    place: Place
+    result: GetResult
+    offsets: tuple[int, ...]
+
+
+class PopTaken(NamedTuple):
+    """What a pop brings."""
+
+    pop_ms: int
+    revive_queue: int
+    parts: list[Part]
+    rest: int
+
+
+class PopHandlers:
+    """Handlers of the requests that take; must be made inside the loop."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        tables: Tables,
+        topic: str,
+        append: Append,
+        open_points: Callable[[], CheckPointTable | None],
+    ) -> None:
+        """`topic`: of check points; `open_points` returns the table, None while it is being read."""
+        self._context, self._tables = context, tables
+        self._live, self._store, self._role, self._clock = context.live, context.store, context.role, context.clock
+        self._topic = topic
+        self._append = append
+        self._open = open_points
+        self._checks = PopChecks(context, tables, open_points)
+        self._loop = asyncio.get_running_loop()
+        config = context.live.broker
+        self.waiting = PopWaiting(self._loop, config.popPollingSize, config.maxPopPollingSize)
+        # Queues that are being taken from.
+        self._busy: set[Place] = set()
+        # Where the next pop of a queue begins, while a commit of that is on its way.
+        self._next: dict[Place, int] = {}
+        self._revive_queue = 0
+        self.taken = 0
+
+    def table(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.PEEK_MESSAGE: self.peek,
+            RequestCode.NOTIFICATION: self.notify,
+            RequestCode.POLLING_INFO: self.polling,
+        }
+
+    # -- requests
+
+    async def pop(self, connection: Connection, request: Command) -> Command:
+        """200050: take messages, or wait for some."""
+        header = request.header(PopMessageRequestHeader)
+        try:
+            self._checks.in_time(header.bornTime, header.pollTime)
+            asked = self._checks.pop(connection, header)
+            taken = await self._poll(connection, asked, header.pollTime, lambda: self._take(asked))
+        except CommandError as error:
+            error.ext = dict(_NOTHING)
+            raise
+        if isinstance(taken, Command):
+            return taken
+        return self._answer(asked, taken)
+
+    async def peek(self, connection: Connection, request: Command) -> Command:
+        """200052: return what a pop would bring, and leave it there."""
+        header = request.header(PeekMessageRequestHeader)
+        try:
+            asked = self._checks.checked(connection, header, header.maxMsgNums)
+        except CommandError as error:
+            error.ext = dict(_NOTHING)
+            raise
+        parts, rest = await self._read(asked, locks=False)
+        said = PopMessageResponseHeader(popTime=0, invisibleTime=0, reviveQid=0, restNum=rest)
+        if not parts:
+            return Command.response(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", said)
+        return Command.response(ResponseCode.SUCCESS, "FOUND", said, _bodies(parts))
+
+    async def notify(self, connection: Connection, request: Command) -> Command:
+        """200054: tell whether there is something to take, or wait until there is."""
+        header = request.header(NotificationRequestHeader)
+        self._checks.in_time(header.bornTime, header.pollTime)
+        asked = self._checks.checked(connection, header, 1)
+
+        async def there_is() -> bool:
+            return any(
+                self._store.max_offset(topic, queue) > self._offset((asked.group, topic, queue), from_end=False)
+                for topic, _kind, queues in self._checks.sources(asked)
+                for queue in queues
+            )
+
+        found = await self._poll(connection, asked, header.pollTime, there_is)
+        full = isinstance(found, Command)
+        said = NotificationResponseHeader(hasMsg=not full and bool(found), pollingFull=full)
+        return Command.response(ResponseCode.SUCCESS, _WELL, said)
+
+    def polling(self, connection: Connection, request: Command) -> Command:
+        """200055: tell how many pops wait."""
+        header = request.header(PollingInfoRequestHeader)
+        self._checks.checked(connection, header, 1)
+        number = self.waiting.count(header.topic, header.consumerGroup)
+        return Command.response(ResponseCode.SUCCESS, _WELL, PollingInfoResponseHeader(pollingNum=number))
+
+    def arrived(self, topics: Iterable[str]) -> None:
+        """Wake who waits for one of these."""
+        self.waiting.arrived(topics)
+
+    # -- waiting
+
+    async def _poll(
+        self, connection: Connection, asked: PopQuestion, poll_ms: int, attempt: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        """Return the first result that is something, or the last one when the time is over.
+
+        A Command is returned when there is nothing and too many wait.
+        """
+        deadline = self._loop.time() + min(poll_ms, POLL_MS_MAX) / 1000
+        while True:
+            # Before it looks: what arrives meanwhile wakes it.
+            waiter = self.waiting.enter(connection, asked.group, asked.topics) if poll_ms > 0 else None
+            ends = True
+            try:
+                got = await attempt()
+                if not got and waiter is not None:
+                    ends = not await self._woken(waiter, deadline) or connection.closed
+            finally:
+                if waiter is not None:
+                    self._leave(waiter, ends=ends)
+            if ends:
+                break
+            if not self._role.leads:
+                raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker leads no more, it gives nothing")
+        if not got and poll_ms > 0 and waiter is None:
+            said = PopMessageResponseHeader(popTime=0, invisibleTime=0, reviveQid=0, restNum=0)
+            return Command.response(ResponseCode.POLLING_FULL, "POLLING_FULL", said)
+        return got
+
+    async def _woken(self, waiter: PopWaiter, deadline: float) -> bool:
+        """Wait until there may be something; tell whether there is time to look."""
+        left = deadline - self._loop.time()
+        if left > 0 and not waiter.woken.done():
+            await asyncio.wait([waiter.woken], timeout=left)
+        return left > 0 and waiter.woken.done()
+
+    def _leave(self, waiter: PopWaiter, *, ends: bool) -> None:
+        woken = waiter.woken.done()
+        self.waiting.leave(waiter)
+        if woken and ends:
+            # It was woken for something that it does not take, or by itself: the next one looks.
+            for topic in waiter.topics:
+                self.waiting.more(topic, waiter.group)
+
+    # -- taking
+
+    async def _take(self, asked: PopQuestion) -> "PopTaken | None":
+        """Take what there is; None for nothing."""
+        parts, rest = await self._read(asked, locks=True)
+        places = [part.place for part in parts]
+        try:
+            found = [part for part in parts if part.offsets]
+            pop_ms = self._clock.now_ms()
+            self._revive_queue = (self._revive_queue + 1) % self._live.broker.reviveQueueNum
+            revive_queue, broker = self._revive_queue, self._live.broker.name()
+            points = [
+                CheckPoint(
+                    CheckPointKey(topic, asked.group, queue, part.offsets[0], pop_ms),
+                    asked.invisible_ms, broker, revive_queue, part.offsets,
+                )
+                for part in found
+                for _group, topic, queue in [part.place]
+            ]  # fmt: skip
+            if points:
+                host = self._context.store_host
+                if not await self._append([check_point_record(self._topic, point, host) for point in points]):
+                    raise CommandError(ResponseCode.SYSTEM_ERROR, "what was taken cannot be noted: try again")
+                table = self._open()
+                for point in points if table is not None else ():
+                    assert table is not None
+                    table.add(point)
+            for part in parts:
+                self._came_to(part.place, part.result.next_offset)
+            # In a group whoever leads next must know, or it gives the same ones again.
+            await asyncio.gather(*(self._settled(part.place) for part in found))
+        finally:
+            self._busy.difference_update(places)
+            for _group, topic, queue in places:
+                if self._store.max_offset(topic, queue) > self._offset((asked.group, topic, queue), from_end=False):
+                    self.waiting.more(topic, asked.group)
+        if not found:
+            return None
+        for part in found:
+            self.taken += len(part.offsets)
+            self._tables.stats.got(asked.group, part.place[1], part.result.count, part.result.size)
+        return PopTaken(pop_ms, revive_queue, found, rest)
+
+    async def _read(self, asked: PopQuestion, *, locks: bool) -> tuple[list[Part], int]:
+        """Return what the queues have, and how much is left; with `locks` those of the parts are busy from then on."""
+        parts: list[Part] = []
+        wanted, room, rest = asked.most, ANSWER_BYTES, 0
+        try:
+            for topic, kind, queues in self._checks.sources(asked):
+                for queue in queues:
+                    place = (asked.group, topic, queue)
+                    if wanted <= 0 or room <= 0 or (locks and place in self._busy):
+                        offset = self._offset(place, from_end=asked.from_end)
+                        rest += max(0, self._store.max_offset(topic, queue) - offset)
+                        continue
+                    if locks:
+                        self._busy.add(place)
+                    part = await self._read_queue(asked, kind, place, wanted, room)
+                    if part is None:
+                        self._busy.discard(place)
+                        continue
+                    parts.append(part)
+                    wanted -= len(part.offsets)
+                    room -= part.result.size
+                    rest += max(0, part.result.max_offset - part.result.next_offset)
+        except BaseException:
+            self._busy.difference_update([part.place for part in parts])
+            raise
+        return parts, rest
+
+    async def _read_queue(self, asked: PopQuestion, kind: str, place: Place, wanted: int, room: int) -> Part | None:
+        """Read one queue; None when it has nothing, and its offset stays where it is."""
+        _group, topic, queue = place
+        offset = self._offset(place, from_end=asked.from_end)
+        try:
+            for _ in range(2):
+                result = self._store.get(topic, queue, offset, wanted, room, asked.accepts)
+                if result.cold:
+                    result = await self._loop.run_in_executor(self._context.threads, self._store.read_cold, result)
+                if result.status not in {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY}:
+                    break
+                # The messages there are gone, or the queue is another one.
+                offset = result.next_offset
+        except BaseException:
+            self._busy.discard(place)
+            raise
+        if result.status is GetStatus.FOUND and result.count:
+            return Part(kind, place, result, tuple(_offsets(result.buffers)))
+        moved = result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset > offset
+        return Part(kind, place, result, ()) if moved else None
+
+    def _offset(self, place: Place, *, from_end: bool) -> int:
+        """Return where a group goes on in a queue."""
+        group, topic, queue = place
+        offsets, store = self._tables.offsets, self._store
+        reset = offsets.take_reset(group, topic, queue)
+        if reset >= 0:
+            self._next.pop(place, None)
+            return reset
+        coming = self._next.get(place)
+        if coming is not None:
+            if offsets.pending(group, topic, queue):
+                return coming
+            del self._next[place]
+        known = offsets.query(group, topic, queue)
+        if known >= 0:
+            return known
+        if from_end and not is_retry_topic(topic):
+            # As RocketMQ: the newest message is one of the new ones.
+            return max(store.min_offset(topic, queue), store.max_offset(topic, queue) - 1, 0)
+        return store.min_offset(topic, queue)
+
+    def _came_to(self, place: Place, offset: int) -> None:
+        group, topic, queue = place
+        self._next[place] = offset
+        self._tables.offsets.commit(group, topic, queue, offset, self._store.max_offset(topic, queue), None)
+
+    async def _settled(self, place: Place) -> None:
+        """Wait until the commit of an offset is applied, or never will be."""
+        told: asyncio.Future[None] = self._loop.create_future()
+        self._tables.offsets.wait(*place, lambda _code: None if told.done() else told.set_result(None))
+        await told
+
+    def _answer(self, asked: PopQuestion, taken: PopTaken | None) -> Command:
+        if taken is None:
+            now_ms = self._clock.now_ms()
+            said = PopMessageResponseHeader(
+                popTime=now_ms, invisibleTime=asked.invisible_ms, reviveQid=self._revive_queue, restNum=0,
+                startOffsetInfo="", msgOffsetInfo="",
+            )  # fmt: skip
+            return Command.response(ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", said)
+        starts, offsets = [], []
+        for part in taken.parts:
+            queue = part.place[2]
+            starts.append(f"{part.kind} {queue} {part.offsets[0]}")
+            offsets.append(f"{part.kind} {queue} {','.join(map(str, part.offsets))}")
+        said = PopMessageResponseHeader(
+            popTime=taken.pop_ms,
+            invisibleTime=asked.invisible_ms,
+            reviveQid=taken.revive_queue,
+            restNum=taken.rest,
+            startOffsetInfo=";".join(starts),
+            msgOffsetInfo=";".join(offsets),
+        )
+        return Command.response(ResponseCode.SUCCESS, "FOUND", said, _bodies(taken.parts))
+
+
+def _bodies(parts: Iterable[Part]) -> list[memoryview | bytes]:
+    return [buffer for part in parts for buffer in part.result.buffers]
+
+
+def _offsets(buffers: Iterable[memoryview | bytes]) -> Iterator[int]:
+    """Yield the offset of each record."""
+    for buffer in buffers:
+        at, end = 0, len(buffer)
+        while at < end:
+            yield int.from_bytes(buffer[at + 20 : at + 28], "big")
+            at += int.from_bytes(buffer[at : at + 4], "big")
