@@ -18,7 +18,7 @@ from client.consume.popped import PoppedMessage, Settler, popped
 from client.consume.subscription import Subscription
 from client.errors import ClientError, RouteError
 from client.routes import Routes
-from remoting.errors import InvokeError, RemotingError
+from remoting.errors import InvokeError, InvokeTimeout, RemotingError
 from remoting.topics import is_retry_topic
 from runtime.tasks import Tasks
 
@@ -31,7 +31,8 @@ SLICE_S_EACH = 0.02
 SLICE_S_MAX = 30.0
 # How long a broker may take to answer that was not asked to wait, before the next one is asked.
 PROMPT_S = 1.0
-# How much longer than it was to wait a receive may take, while an answer may be on its way.
+# How much longer than it was to wait a pop may take, and a receive, while an answer may be on its way.
+ANSWER_S = 1.5
 GRACE_S = 2.0
 # A round that ended sooner was not waited for: a pause follows, growing to the second figure.
 PAUSE_S_FIRST = 0.05
@@ -90,6 +91,13 @@ class _Round:
 _Pop = asyncio.Task[tuple[PopStatus, list[PoppedMessage]]]
 
 
+class _Left(NamedTuple):
+    """A pop that nobody waits for, and when its answer should have come."""
+
+    task: _Pop
+    due: float
+
+
 class Poller:
     """The pops of one consumer; must be made inside its loop."""
 
@@ -98,7 +106,7 @@ class Poller:
         self._subscriptions = subscriptions
         self._tasks: set[_Pop] = set()
         # Pops that nobody waits for, and what such have brought.
-        self._left: dict[PopPlace, _Pop] = {}
+        self._left: dict[PopPlace, _Left] = {}
         self._kept: deque[PoppedMessage] = deque()
         self._background = Tasks(f"pops of {context.group}")
         self._turn = 0
@@ -181,10 +189,15 @@ class Poller:
         slice_s = min(so_far.left(), SLICE_S_MAX if len(places) == 1 else among_several)
         if free:
             self._turn += 1
-            return await self._pop(free[0], wish, slice_s, slice_s + GRACE_S, so_far)
+            return await self._pop(free[0], wish, slice_s, slice_s + ANSWER_S, so_far)
         # All wait already, for receives that have ended: what they bring comes here.
-        await self._any_of(set(self._left.values()), slice_s)
+        await self._any_of(self._left_tasks(), slice_s)
+        if self._left and all(left.due <= time.monotonic() for left in self._left.values()):
+            so_far.error = InvokeTimeout(f"no answer from {', '.join(sorted({place.broker for place in self._left}))}")
         return self._take(wish.most)
+
+    def _left_tasks(self) -> set[_Pop]:
+        return {left.task for left in self._left.values()}
 
     async def _pop(
         self, place: PopPlace, wish: PopWish, poll_s: float, within_s: float, so_far: _Round
@@ -197,9 +210,11 @@ class Poller:
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        taken = False
+        taken, due = False, time.monotonic() + within_s
         try:
-            await self._any_of({task, *self._left.values()}, within_s)
+            await self._any_of({task, *self._left_tasks()}, within_s)
+            if not task.done() and time.monotonic() >= due:
+                so_far.error = InvokeTimeout(f"no answer from {place.broker} within {within_s:g} s")
             if not task.done() or task.cancelled():
                 return self._take(wish.most)
             taken = True
@@ -214,7 +229,7 @@ class Poller:
             return messages[: wish.most]
         finally:
             if not taken:
-                self._leave(place, task)
+                self._leave(place, task, due)
 
     async def _asked(
         self, place: PopPlace, subscription: Subscription, wish: PopWish, poll_s: float
@@ -252,13 +267,13 @@ class Poller:
         except ClientError as error:
             _log.warning("message %s, which has no wanted tag, comes again: %s", message.msg_id, error)
 
-    def _leave(self, place: PopPlace, task: _Pop) -> None:
+    def _leave(self, place: PopPlace, task: _Pop, due: float) -> None:
         """Let a pop end by itself, and keep what it brings."""
-        if self._left.get(place) is None:
-            self._left[place] = task
+        mine = _Left(task, due)
+        self._left.setdefault(place, mine)
 
         def ended(task: _Pop) -> None:
-            if self._left.get(place) is task:
+            if self._left.get(place) is mine:
                 del self._left[place]
             if task.cancelled():
                 return
@@ -289,7 +304,7 @@ class Poller:
         if time.monotonic() - began >= PAUSE_S_FIRST:
             so_far.pause_s = PAUSE_S_FIRST
             return
-        await self._any_of(set(self._left.values()), min(so_far.pause_s, so_far.left()))
+        await self._any_of(self._left_tasks(), min(so_far.pause_s, so_far.left()))
         so_far.pause_s = min(2 * so_far.pause_s, PAUSE_S_MAX)
 
     async def _any_of(self, tasks: set[_Pop], seconds: float) -> None:

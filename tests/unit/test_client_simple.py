@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from client.consume import popping
 from client.consume.simple import SimpleConsumer
 from client.errors import (
     ArgumentRefused,
@@ -187,6 +188,26 @@ async def test_a_broker_that_does_not_answer_neither_holds_up_others_nor_the_end
         began = time.monotonic()
         assert await consumer.receive(wait=0.2) == []
         assert time.monotonic() - began < 3.5
+
+
+async def test_a_silent_broker_is_told_by_each_receive_that_waited_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(popping, "ANSWER_S", 0.2)
+    async with PopSite() as site, consuming(site) as consumer:
+        for broker in site.brokers["b"]:
+            broker.silent.add(RequestCode.POP_MESSAGE)
+        for _ in range(2):
+            with pytest.raises(RequestFailed, match="no answer from b") as told:
+                await consumer.receive(wait=0.1)
+            assert told.value.sent
+
+
+async def test_a_receive_beside_a_pop_that_waits_in_order_is_no_error() -> None:
+    async with PopSite() as site, consuming(site) as consumer:
+        waiting = asyncio.create_task(consumer.receive(wait=20))
+        await site.broker.until(lambda: site.broker.parked == 1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert await consumer.receive(wait=0.1) == []
 
 
 async def test_a_refusal_that_stays_is_raised_at_once() -> None:
