@@ -118,8 +118,8 @@ async def test_a_polling_consumer_gets_client_errors_alone(kind: str) -> None:
 async def test_a_consumer_that_receives_gets_client_errors_alone_and_in_time(kind: str) -> None:
     async with serving(SERVERS[kind]) as address:
         consumer = SimpleConsumer("g", address)
-        consumer.subscribe("T")
         async with consumer:
+            consumer.subscribe("T")
             for _ in range(2):
                 with pytest.raises(ClientError):
                     async with asyncio.timeout(WITHIN_S):
