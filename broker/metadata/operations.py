@@ -21,6 +21,10 @@ A META entry's payload is a CBOR array [1, operation, ...]; an operation is an a
     [CLEAR,  OFFSETS, v]
     [PUT,    DELAY, v, [[level, offset], ...]]           everything before the offset has been delivered
     [PUT,    TRANSACTIONS, v, [[queue, half offset, op offset], ...]]  reserved: no member proposes or takes it yet
+    [PUT,    LOCKS, v, [[group, client, [[topic, broker, queue], ...]], ...]]    the client holds these queues
+    [DELETE, LOCKS, v, [[group, client, [[topic, broker, queue], ...]], ...]]    what it holds of these is free
+    [CLEAR,  LOCKS, v]                                   nobody holds anything, as far as the log knows
+    [BEGIN,  LOCKS, v]                                   from here on all locks are in the log
     [PUT,    QUEUE_STARTS, v, start, [[topic, queue, offset], ...]]    start: of the log, bytes; 0: it does not move
 
 A version is [counter, state version, timestamp in ms], as the proposer decided it. The rows of an operation stand last
@@ -50,6 +54,7 @@ class Table(IntEnum):
     DELAY = 4
     TRANSACTIONS = 5
     QUEUE_STARTS = 6
+    LOCKS = 7
 
 
 class Verb(IntEnum):
@@ -62,6 +67,7 @@ class Verb(IntEnum):
     COMMIT = 5
     RESET = 6
     CLONE = 7
+    BEGIN = 8
 
 
 Operation = list[Any]

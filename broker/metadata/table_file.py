@@ -60,12 +60,16 @@ class MetadataError(Exception):
 class ConfigFile:
     """Keeps one file equal to a table in memory."""
 
-    def __init__(self, path: Path, snapshot: Callable[[Stamp | None], Callable[[], Chunks]]) -> None:
+    def __init__(
+        self, path: Path, snapshot: Callable[[Stamp | None], Callable[[], Chunks]], *, optional: bool = False
+    ) -> None:
         """`snapshot` is called in the loop and returns what encodes the content, to be called in a thread.
 
-        It is handed the stamp that the content is to carry.
+        It is handed the stamp that the content is to carry. `optional`: a member of a group may lack the file, as
+        older versions did not write it; its table then says by itself that it does not know.
         """
         self.path = path
+        self.optional = optional
         # The stamps that the file on disk and its .bak carry; the entries that what was loaded from them covers.
         self.stamp: Stamp | None = None
         self.backup_stamp: Stamp | None = None

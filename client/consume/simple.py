@@ -18,7 +18,7 @@ from client.consume.popped import (
 from client.consume.popping import Poller, PopContext, PopWish
 from client.consume.popstream import MessageStream, give_back
 from client.consume.settling import PopSettler
-from client.consume.subscription import ALL, Subscription, subscribe_by_tags
+from client.consume.subscription import ALL, Subscription, subscribe_to
 from client.errors import ClientClosed, ConsumeError, raises_client_errors
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
@@ -85,13 +85,16 @@ class SimpleConsumer(Lifecycle):
         self._giving: set[asyncio.Task[None]] = set()
         self._started = False
 
-    def subscribe(self, topic: str, expression: str = ALL) -> None:
-        """Want a topic's messages: all (``"*"``) or of certain tags (``"TagA || TagB"``). Raises ConsumeError."""
+    def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
+        """Want a topic's messages: all (``"*"``), of tags (``"TagA || TagB"``), or by properties (``sql="a > 5"``).
+
+        Raises ConsumeError.
+        """
         if not isinstance(topic, str) or not isinstance(expression, str | None):
             raise ConsumeError(f"the topic is {topic!r}, the expression {expression!r}: they take a str each")
         if topic not in self._subscriptions and len(self._subscriptions) >= TOPICS_MAX:
             raise ConsumeError(f"a consumer takes {TOPICS_MAX} topics at most")
-        self._subscriptions[topic] = subscribe_by_tags(topic, expression, time.time_ns() // 1_000_000)
+        self._subscriptions[topic] = subscribe_to(topic, expression, sql, time.time_ns() // 1_000_000)
         self._changed()
 
     def unsubscribe(self, topic: str) -> None:

@@ -106,6 +106,7 @@ def consume(
         str, typer.Option("--group", "-g", help="Consume as a member of this group; otherwise only look.")
     ] = "",
     expression: Annotated[str, typer.Option("--tags", help="Tag expression, such as 'a || b'.")] = "*",
+    sql: Annotated[str, typer.Option("--sql", help="SQL92 filter, such as \"price > 10 AND region = 'eu'\".")] = "",
     count: Annotated[int, typer.Option("--count", min=0, help="End after so many messages; 0 goes on.")] = 0,
     from_end: Annotated[
         bool, typer.Option("--from-end", help="Begin at the end; for a group only where it has no offset.")
@@ -126,15 +127,20 @@ def consume(
         from client.message import ConsumeFrom
 
         where = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
+        wanted = sql or None
         if pop:
             async with SimpleConsumer(group, namesrv, from_where=where) as taker:
-                taker.subscribe(topic, expression)
+                taker.subscribe(topic, expression, sql=wanted)
                 return await _take_all(taker, count, timeout, as_json=as_json)
-        async with LitePullConsumer(group or VIEWER, namesrv, from_where=where, auto_commit=False) as consumer:
-            if group:
-                consumer.subscribe(topic, expression)
-            else:
-                await _assign_all(consumer, topic, expression, from_end=from_end)
+        consumer = LitePullConsumer(group or VIEWER, namesrv, from_where=where, auto_commit=False)
+        if group:
+            consumer.subscribe(topic, expression, sql=wanted)
+        async with consumer:
+            if not group:
+                queues = await consumer.queues(topic)
+                await consumer.assign(queues, expression, sql=wanted)
+                for queue in queues:
+                    await (consumer.seek_to_end(queue) if from_end else consumer.seek_to_begin(queue))
             return await _show_all(consumer, count, timeout, as_json=as_json, commit=bool(group))
 
     shown = run(work)
@@ -182,13 +188,6 @@ async def _take_all(consumer: "SimpleConsumer", count: int, timeout_s: float, *,
         if messages:
             quiet_since = time.monotonic()
     return shown
-
-
-async def _assign_all(consumer: "LitePullConsumer", topic: str, expression: str, *, from_end: bool) -> None:
-    queues = await consumer.queues(topic)
-    await consumer.assign(queues, expression)
-    for queue in queues:
-        await (consumer.seek_to_end(queue) if from_end else consumer.seek_to_begin(queue))
 
 
 def _lines() -> Iterator[tuple[int, bytes]]:
