@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
+from client.consume.filters import check_filters
 from client.consume.offsets import refresh_quietly
 from client.consume.popapi import PopApi
 from client.consume.popbrokers import PopBrokers
@@ -141,6 +142,7 @@ class SimpleConsumer(Lifecycle):
         self._poller = Poller(context, self._subscriptions)
         for topic in list(self._subscriptions):
             await refresh_quietly(self.instance.routes, topic)
+        await check_filters(self.instance, self.group, list(self._subscriptions.values()))
         self._undo.push_async_callback(self.instance.remove_consumer, self)
         await self.instance.add_consumer(self)
         self._started = True

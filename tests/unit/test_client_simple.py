@@ -288,6 +288,23 @@ async def test_tags_are_compared_here_too_and_what_is_not_wanted_is_done_with() 
             assert (site.broker.pops[0].expType, site.broker.pops[0].exp) == ("TAG", "A || B")
 
 
+async def test_a_filter_by_properties_goes_to_the_brokers_and_a_wrong_one_fails_the_start() -> None:
+    async with PopSite() as site:
+        consumer = SimpleConsumer("readers", site.namesrv)
+        consumer.subscribe("Orders", sql="price > 5")
+        refused = (ResponseCode.SUBSCRIPTION_PARSE_FAILED, "no such grammar")
+        site.broker.refusals[RequestCode.CHECK_CLIENT_CONFIG] = refused
+        with pytest.raises(ConsumeError, match="no such grammar"):
+            await consumer.start()
+        site.broker.refusals.clear()
+        consumer = SimpleConsumer("readers", site.namesrv)
+        consumer.subscribe("Orders", sql="price > 5")
+        async with consumer:
+            site.broker.give("Orders", b"1", TAGS="any")
+            assert bodies(await consumer.receive()) == [b"1"]
+            assert (site.broker.pops[0].expType, site.broker.pops[0].exp) == ("SQL92", "price > 5")
+
+
 async def test_brokers_know_the_group_by_its_heartbeat() -> None:
     async with PopSite() as site, consuming(site, from_where=ConsumeFrom.FIRST_OFFSET) as consumer:
         told = site.broker.beats[-1].consumerDataSet[0]
