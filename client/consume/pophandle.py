@@ -77,8 +77,10 @@ def pop_handles(answer: PopMessageResponseHeader, broker: str, messages: Sequenc
     for message in messages:
         if PROPERTY_POP_CK not in message.properties:
             came[_queue_of(message)].append(message.queue_offset)
-    for offsets in came.values():
-        offsets.sort()
+    # Each message's place among those of its queue.
+    places = {
+        queue: {offset: place for place, offset in enumerate(sorted(set(offsets)))} for queue, offsets in came.items()
+    }
     found = []
     for message in messages:
         told = message.properties.get(PROPERTY_POP_CK)
@@ -87,13 +89,13 @@ def pop_handles(answer: PopMessageResponseHeader, broker: str, messages: Sequenc
             continue
         queue = _queue_of(message)
         if starts:
-            place = came[queue].index(message.queue_offset)
+            place = places[queue][message.queue_offset]
             if queue not in starts or place >= len(listed.get(queue, ())):
                 raise HeaderError(f"the pop's answer does not say where message {message.msg_id} is from")
             start, offset = starts[queue], listed[queue][place]
         else:
             # Brokers before 4.9.4 say nothing.
-            start, offset = came[queue][0], message.queue_offset
+            start, offset = min(places[queue]), message.queue_offset
         found.append(
             PopHandle(start, answer.popTime, answer.invisibleTime, answer.reviveQid, queue[0], broker, queue[1], offset)
         )

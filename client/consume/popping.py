@@ -18,7 +18,7 @@ from client.consume.popped import PoppedMessage, Settler, popped
 from client.consume.subscription import Subscription
 from client.errors import ClientError, RouteError
 from client.routes import Routes
-from remoting.errors import InvokeError, RemotingError
+from remoting.errors import InvokeError, InvokeTimeout, RemotingError
 from remoting.topics import is_retry_topic
 from runtime.tasks import Tasks
 
@@ -31,7 +31,8 @@ SLICE_S_EACH = 0.02
 SLICE_S_MAX = 30.0
 # How long a broker may take to answer that was not asked to wait, before the next one is asked.
 PROMPT_S = 1.0
-# How much longer than it was to wait a receive may take, while an answer may be on its way.
+# How much longer than it was to wait a pop may take, and a receive, while an answer may be on its way.
+ANSWER_S = 1.5
 GRACE_S = 2.0
 # A round that ended sooner was not waited for: a pause follows, growing to the second figure.
 PAUSE_S_FIRST = 0.05
@@ -47,7 +48,7 @@ class PopPlace(NamedTuple):
     broker: str
 
 
-class Wish(NamedTuple):
+class PopWish(NamedTuple):
     """What one receive wants."""
 
     most: int
@@ -90,6 +91,13 @@ class _Round:
 _Pop = asyncio.Task[tuple[PopStatus, list[PoppedMessage]]]
 
 
+class _Left(NamedTuple):
+    """A pop that nobody waits for, and when its answer should have come."""
+
+    task: _Pop
+    due: float
+
+
 class Poller:
     """The pops of one consumer; must be made inside its loop."""
 
@@ -98,13 +106,13 @@ class Poller:
         self._subscriptions = subscriptions
         self._tasks: set[_Pop] = set()
         # Pops that nobody waits for, and what such have brought.
-        self._left: dict[PopPlace, _Pop] = {}
+        self._left: dict[PopPlace, _Left] = {}
         self._kept: deque[PoppedMessage] = deque()
         self._background = Tasks(f"pops of {context.group}")
         self._turn = 0
         self._closing = asyncio.Event()
 
-    async def receive(self, wish: Wish, wait_s: float) -> list[PoppedMessage]:
+    async def receive(self, wish: PopWish, wait_s: float) -> list[PoppedMessage]:
         """Return up to `wish.most` messages, waiting `wait_s` for the first; [] when none came, or at the close.
 
         Raises what hinders it when no broker gave a good answer, and at once what will not pass.
@@ -129,7 +137,7 @@ class Poller:
         kept, self._kept = list(self._kept), deque()
         return kept
 
-    async def _receive(self, wish: Wish, so_far: _Round) -> list[PoppedMessage]:
+    async def _receive(self, wish: PopWish, so_far: _Round) -> list[PoppedMessage]:
         while not self._closing.is_set():
             began = time.monotonic()
             if found := self._take(wish.most):
@@ -163,7 +171,7 @@ class Poller:
         start = self._turn % len(found) if found else 0
         return found[start:] + found[:start]
 
-    async def _ask_all(self, places: list[PopPlace], wish: Wish, so_far: _Round) -> list[PoppedMessage]:
+    async def _ask_all(self, places: list[PopPlace], wish: PopWish, so_far: _Round) -> list[PoppedMessage]:
         """Ask each of several without waiting; returns what the first one has that has something."""
         for place in places:
             self._turn += 1
@@ -174,20 +182,25 @@ class Poller:
                 return found
         return []
 
-    async def _wait_at(self, places: list[PopPlace], wish: Wish, so_far: _Round) -> list[PoppedMessage]:
+    async def _wait_at(self, places: list[PopPlace], wish: PopWish, so_far: _Round) -> list[PoppedMessage]:
         """Have the next one wait for a message."""
         free = [place for place in places if place not in self._left]
         among_several = max(SLICE_S, len(places) * SLICE_S_EACH)
         slice_s = min(so_far.left(), SLICE_S_MAX if len(places) == 1 else among_several)
         if free:
             self._turn += 1
-            return await self._pop(free[0], wish, slice_s, slice_s + GRACE_S, so_far)
+            return await self._pop(free[0], wish, slice_s, slice_s + ANSWER_S, so_far)
         # All wait already, for receives that have ended: what they bring comes here.
-        await self._any_of(set(self._left.values()), slice_s)
+        await self._any_of(self._left_tasks(), slice_s)
+        if self._left and all(left.due <= time.monotonic() for left in self._left.values()):
+            so_far.error = InvokeTimeout(f"no answer from {', '.join(sorted({place.broker for place in self._left}))}")
         return self._take(wish.most)
 
+    def _left_tasks(self) -> set[_Pop]:
+        return {left.task for left in self._left.values()}
+
     async def _pop(
-        self, place: PopPlace, wish: Wish, poll_s: float, within_s: float, so_far: _Round
+        self, place: PopPlace, wish: PopWish, poll_s: float, within_s: float, so_far: _Round
     ) -> list[PoppedMessage]:
         subscription = self._subscriptions.get(place.topic)
         if subscription is None:
@@ -197,9 +210,11 @@ class Poller:
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        taken = False
+        taken, due = False, time.monotonic() + within_s
         try:
-            await self._any_of({task, *self._left.values()}, within_s)
+            await self._any_of({task, *self._left_tasks()}, within_s)
+            if not task.done() and time.monotonic() >= due:
+                so_far.error = InvokeTimeout(f"no answer from {place.broker} within {within_s:g} s")
             if not task.done() or task.cancelled():
                 return self._take(wish.most)
             taken = True
@@ -214,10 +229,10 @@ class Poller:
             return messages[: wish.most]
         finally:
             if not taken:
-                self._leave(place, task)
+                self._leave(place, task, due)
 
     async def _asked(
-        self, place: PopPlace, subscription: Subscription, wish: Wish, poll_s: float
+        self, place: PopPlace, subscription: Subscription, wish: PopWish, poll_s: float
     ) -> tuple[PopStatus, list[PoppedMessage]]:
         """Ask a broker, and return what it gave, but for what a tag's hash let through by accident."""
         context, brokers, address = self._context, self._context.brokers, ""
@@ -252,13 +267,13 @@ class Poller:
         except ClientError as error:
             _log.warning("message %s, which has no wanted tag, comes again: %s", message.msg_id, error)
 
-    def _leave(self, place: PopPlace, task: _Pop) -> None:
+    def _leave(self, place: PopPlace, task: _Pop, due: float) -> None:
         """Let a pop end by itself, and keep what it brings."""
-        if self._left.get(place) is None:
-            self._left[place] = task
+        mine = _Left(task, due)
+        self._left.setdefault(place, mine)
 
         def ended(task: _Pop) -> None:
-            if self._left.get(place) is task:
+            if self._left.get(place) is mine:
                 del self._left[place]
             if task.cancelled():
                 return
@@ -289,7 +304,7 @@ class Poller:
         if time.monotonic() - began >= PAUSE_S_FIRST:
             so_far.pause_s = PAUSE_S_FIRST
             return
-        await self._any_of(set(self._left.values()), min(so_far.pause_s, so_far.left()))
+        await self._any_of(self._left_tasks(), min(so_far.pause_s, so_far.left()))
         so_far.pause_s = min(2 * so_far.pause_s, PAUSE_S_MAX)
 
     async def _any_of(self, tasks: set[_Pop], seconds: float) -> None:

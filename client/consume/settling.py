@@ -117,6 +117,8 @@ class PopSettler:
             self._fail(pending, ClientClosed("this consumer was closed before the message was acknowledged"))
 
     def _check_open(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise ClientError("the consumer of this message belongs to another event loop: settle it there")
         if self._closed:
             raise ClientClosed("the consumer of this message was closed: the message comes again")
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
+from client.consume.filters import check_filters
 from client.consume.offsets import refresh_quietly
 from client.consume.popapi import PopApi
 from client.consume.popbrokers import PopBrokers
@@ -15,7 +16,7 @@ from client.consume.popped import (
     milliseconds,
     number_of_seconds,
 )
-from client.consume.popping import Poller, PopContext, Wish
+from client.consume.popping import Poller, PopContext, PopWish
 from client.consume.popstream import MessageStream, give_back
 from client.consume.settling import PopSettler
 from client.consume.subscription import ALL, Subscription, subscribe_to
@@ -118,7 +119,7 @@ class SimpleConsumer(Lifecycle):
         self._check_started()
         if not self._subscriptions:
             raise ConsumeError("this consumer has no topic: subscribe to one first")
-        return await self._poller.receive(Wish(count, invisible_ms), wait_s)
+        return await self._poller.receive(PopWish(count, invisible_ms), wait_s)
 
     def __aiter__(self) -> AsyncGenerator[PoppedMessage]:
         """Return the messages one after the other, until the consumer is closed; each is to be acknowledged.
@@ -141,6 +142,7 @@ class SimpleConsumer(Lifecycle):
         self._poller = Poller(context, self._subscriptions)
         for topic in list(self._subscriptions):
             await refresh_quietly(self.instance.routes, topic)
+        await check_filters(self.instance, self.group, list(self._subscriptions.values()))
         self._undo.push_async_callback(self.instance.remove_consumer, self)
         await self.instance.add_consumer(self)
         self._started = True

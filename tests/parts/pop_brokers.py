@@ -66,6 +66,7 @@ class PopBroker:
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self._change,
             RequestCode.HEART_BEAT: self._beat,
             RequestCode.UNREGISTER_CLIENT: lambda _request: Command.response(0),
+            RequestCode.CHECK_CLIENT_CONFIG: lambda _request: Command.response(0),
         }
         table: dict[int, Handler] = {code: self._answering(code, handler) for code, handler in handlers.items()}
         self._server = RemotingServer(table, name="pop broker")

@@ -9,7 +9,7 @@ import pytest
 from client.consume import settling
 from client.consume.popped import PoppedMessage
 from client.consume.simple import SimpleConsumer
-from client.errors import ArgumentRefused, ClientClosed, RequestFailed, RequestRefused, RouteError
+from client.errors import ArgumentRefused, ClientClosed, ClientError, RequestFailed, RequestRefused, RouteError
 from remoting.codes import RequestCode, ResponseCode
 from tests.parts.pop_brokers import PopSite
 from tests.unit.test_client_simple import ABSURD, consuming
@@ -145,6 +145,15 @@ async def test_a_refusal_of_one_in_a_batch_is_not_that_of_the_others() -> None:
         site.broker.refusals[RequestCode.ACK_MESSAGE] = (ResponseCode.NO_MESSAGE, "offset is illegal")
         with pytest.raises(RequestRefused, match="offset is illegal"):
             await message.ack()
+
+
+async def test_a_message_is_settled_in_the_loop_of_its_consumer_only() -> None:
+    async with PopSite() as site, consuming(site) as consumer:
+        (message,) = await received(site, consumer)
+        for act in (message.ack, message.nak):
+            with pytest.raises(ClientError, match="another event loop"):
+                await asyncio.to_thread(lambda act=act: asyncio.run(act()))  # type: ignore[misc]
+        await message.ack()
 
 
 async def test_a_cancelled_acknowledgement_goes_on() -> None:

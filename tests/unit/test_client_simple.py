@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from client.consume import popping
 from client.consume.simple import SimpleConsumer
 from client.errors import (
     ArgumentRefused,
@@ -189,6 +190,26 @@ async def test_a_broker_that_does_not_answer_neither_holds_up_others_nor_the_end
         assert time.monotonic() - began < 3.5
 
 
+async def test_a_silent_broker_is_told_by_each_receive_that_waited_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(popping, "ANSWER_S", 0.2)
+    async with PopSite() as site, consuming(site) as consumer:
+        for broker in site.brokers["b"]:
+            broker.silent.add(RequestCode.POP_MESSAGE)
+        for _ in range(2):
+            with pytest.raises(RequestFailed, match="no answer from b") as told:
+                await consumer.receive(wait=0.1)
+            assert told.value.sent
+
+
+async def test_a_receive_beside_a_pop_that_waits_in_order_is_no_error() -> None:
+    async with PopSite() as site, consuming(site) as consumer:
+        waiting = asyncio.create_task(consumer.receive(wait=20))
+        await site.broker.until(lambda: site.broker.parked == 1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert await consumer.receive(wait=0.1) == []
+
+
 async def test_a_refusal_that_stays_is_raised_at_once() -> None:
     async with PopSite() as site, consuming(site) as consumer:
         refused = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group [readers] does not exist")
@@ -265,6 +286,23 @@ async def test_tags_are_compared_here_too_and_what_is_not_wanted_is_done_with() 
             assert bodies(await consumer.receive()) == [b"1"]
             await site.broker.until(lambda: site.broker.acknowledged() == {1})
             assert (site.broker.pops[0].expType, site.broker.pops[0].exp) == ("TAG", "A || B")
+
+
+async def test_a_filter_by_properties_goes_to_the_brokers_and_a_wrong_one_fails_the_start() -> None:
+    async with PopSite() as site:
+        consumer = SimpleConsumer("readers", site.namesrv)
+        consumer.subscribe("Orders", sql="price > 5")
+        refused = (ResponseCode.SUBSCRIPTION_PARSE_FAILED, "no such grammar")
+        site.broker.refusals[RequestCode.CHECK_CLIENT_CONFIG] = refused
+        with pytest.raises(ConsumeError, match="no such grammar"):
+            await consumer.start()
+        site.broker.refusals.clear()
+        consumer = SimpleConsumer("readers", site.namesrv)
+        consumer.subscribe("Orders", sql="price > 5")
+        async with consumer:
+            site.broker.give("Orders", b"1", TAGS="any")
+            assert bodies(await consumer.receive()) == [b"1"]
+            assert (site.broker.pops[0].expType, site.broker.pops[0].exp) == ("SQL92", "price > 5")
 
 
 async def test_brokers_know_the_group_by_its_heartbeat() -> None:
