@@ -6,11 +6,13 @@ and are killed.
 
 import asyncio
 import contextlib
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from chaos.host.local import LocalCluster
 from client.admin.client import AdminClient
@@ -18,6 +20,7 @@ from client.consume.push import PushConsumer
 from client.message import ConsumeFrom, Message
 from client.produce.producer import Producer
 from raftmq.bench.orderly import BROKER_GROUP, GROUP, TOPIC, OrderBook, OrderedGroup, load
+from raftmq.cli.main import app
 from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
 from tests.cluster.conftest import Cluster
@@ -168,3 +171,19 @@ async def test_R14_a_broker_that_starts_again_knows_who_holds_its_queues(cluster
             assert granted == []
             granted, _unsaved = cluster.broker._parts.locks.lock("G", holder.instance.client_id, [place])
             assert granted == [place]
+
+
+def test_the_bench_tells_what_it_can_do() -> None:
+    done = CliRunner().invoke(app, ["bench", "orderly", "--event", "flood"])
+    assert done.exit_code == 2
+    assert "--event flood: it takes none, transfer, kill, consumers" in done.stderr
+
+
+def test_the_bench_prints_a_row_of_each_event() -> None:
+    done = CliRunner().invoke(
+        app, ["bench", "orderly", "--event", "consumers", "--rate", "40", "--queues", "2", "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)
+    assert (row["event"], row["consumers"], row["queues"], row["inversions"], row["lost"]) == ("consumers", 3, 2, 0, 0)
+    assert row["consume_silence_ms"] > 0
