@@ -65,7 +65,7 @@ async def test_a_leader_that_dies_under_load_loses_nothing(tmp_path: Path) -> No
 
 @pytest.mark.timeout(120)
 def test_a_run_that_is_terminated_leaves_no_process_behind(tmp_path: Path) -> None:
-    """SIGTERM is how CI ends a job that takes too long; one in the background of a shell, which has it ignore Ctrl-C."""
+    """SIGTERM is how CI ends a job that takes too long; in the background of a shell, which has it ignore Ctrl-C."""
     background = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
     command = [*background, *RAFTMQ, "chaos", "run", "kill", "--dir", str(tmp_path), "--seed", "4"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as harness:
