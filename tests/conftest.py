@@ -6,6 +6,7 @@ HYPOTHESIS_PROFILE chooses: `default` (the same 60 examples on every run), `slow
 
 import asyncio.constants
 import gc
+import logging
 import os
 import traceback
 from pathlib import Path
@@ -33,6 +34,8 @@ _DEBUGGED = frozenset({"unit", "golden", "properties"})
 vars(asyncio.constants)["DEBUG_STACK_DEPTH"] = 3  # Final, say its types
 # Tasks and futures, which are written in C, ask for the whole stack, of which most is pytest's.
 traceback.extract_stack.__defaults__ = (None, 3)
+# How long a callback took is the machine's doing. Tests that count what was logged met its warning beside other work.
+logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing %s took"))
 # As in a broker (broker/main.py): with thousands of tests at hand, rounds of the collector at Python's 700 objects were
 # an eighth of the processor time of unit tests, and half of it where each source file becomes a tree.
 gc.set_threshold(50_000, 20, 50)
