@@ -15,12 +15,15 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from chaos.host.local import LocalCluster
+from chaos.host.security import Security
 from client.consume.litepull import LitePullConsumer
+from client.credentials import Credentials
 from client.errors import ClientError
 from client.message import Message
 from client.produce.producer import Producer
 from raftmq.flights import FlightRecords, Record
 from remoting.errors import RemotingError
+from runtime.tls import ClientTls
 
 TOPIC = "demo"
 IN_FLIGHT = 64
@@ -84,9 +87,12 @@ class DemoOutcome:
 class Demo:
     """One run; `run` gives the verdict."""
 
-    def __init__(self, records: FlightRecords, *, quiet: bool = False) -> None:
-        """Send these records; `quiet` shows no progress."""
+    def __init__(self, records: FlightRecords, *, secure: bool = False, quiet: bool = False) -> None:
+        """Send these records; `secure`: signed, and over TLS; `quiet` shows no progress."""
         self._records = records
+        self._secure = secure
+        self._tls: ClientTls | None = None
+        self._credentials: Credentials | None = None
         self._quiet = quiet
         self._acknowledged: set[int] = set()
         # When the leader was killed, and when the next acknowledgement came.
@@ -97,7 +103,11 @@ class Demo:
         """Run everything; raises ProcessError when a server does not come up, ClientError when consuming fails."""
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="raftmq-demo-") as folder:
-            cluster = LocalCluster(Path(folder), nodes=NODES)
+            security = await asyncio.to_thread(Security, Path(folder) / "security") if self._secure else None
+            if security is not None:
+                self._tls = ClientTls(str(security.authority))
+                self._credentials = Credentials(security.access_key, security.secret_key)
+            cluster = LocalCluster(Path(folder), nodes=NODES, security=security)
             await asyncio.to_thread(cluster.start)
             try:
                 with self._progress() as progress:
@@ -135,7 +145,8 @@ class Demo:
             await half.wait()
             await self._kill_leader(cluster, progress)
 
-        async with Producer("demo_producer", cluster.address) as producer, asyncio.TaskGroup() as group:
+        signed = Producer("demo_producer", cluster.address, tls=self._tls, credentials=self._credentials)
+        async with signed as producer, asyncio.TaskGroup() as group:
             group.create_task(killer())
             await asyncio.gather(*(worker(producer) for _ in range(IN_FLIGHT)))
             half.set()
@@ -164,7 +175,8 @@ class Demo:
         bar = progress.add_task("consuming", total=len(self._records.items))
         received: dict[int, list[bytes]] = {}
         missing = set(self._acknowledged)
-        async with LitePullConsumer("demo_consumer", cluster.address) as consumer:
+        signed = LitePullConsumer("demo_consumer", cluster.address, tls=self._tls, credentials=self._credentials)
+        async with signed as consumer:
             queues = await consumer.queues(TOPIC)
             await consumer.assign(queues)
             for queue in queues:

@@ -286,6 +286,7 @@ class SimpleConsumer:
         buffer: int = ...,
         from_where: ConsumeFrom = ...,
         tls: bool | ClientTls | None = ...,
+        credentials: Credentials | None = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
     ) -> None: ...

@@ -18,6 +18,7 @@ from chaos.host.processes import (
     namesrv_process,
     raft_processes,
 )
+from chaos.host.security import Security
 
 POLL_S = 0.02
 
@@ -38,6 +39,7 @@ class LocalCluster:
         namesrv_port: int = 0,
         broker_port: int = 0,
         broker_settings: Mapping[str, object] | None = None,
+        security: Security | None = None,
         keep: bool = False,
     ) -> None:
         """Port 0 takes a free one; `broker_settings` are keys of broker.conf.
@@ -45,10 +47,14 @@ class LocalCluster:
         `nodes` is the number of brokers. `mode` is by default a single broker when it is 1, and else a Raft group;
         "async" and "sync" make the first one the master and the others its slaves. `keep`: the folder may hold a
         cluster of the same kind already, whose ports and configuration files stay (not with "async" and "sync").
+        `security`: all take TLS and signed requests only.
         """
         self.folder = folder
         self.mode: Mode = mode or ("single" if nodes == 1 else "raft")
-        self.namesrv = namesrv_process(folder / "namesrv", port=namesrv_port, keep=keep)
+        secured = None if security is None else security.settings()
+        self.namesrv = namesrv_process(folder / "namesrv", port=namesrv_port, settings=secured, keep=keep)
+        if security is not None:
+            broker_settings = {**(broker_settings or {}), **security.settings(raft=self.mode == "raft")}
         address = self.namesrv.address
         match self.mode:
             case "single":

@@ -29,6 +29,8 @@ READY_TIMEOUT_S = 30.0  # a broker that recovers a large log says 503 meanwhile;
 STOP_TIMEOUT_S = 45.0  # a member of a group forwards for clients with an old route, which last 30 s
 POLL_S = 0.02
 LOG_LINES_SHOWN = 15
+# A file with one of these is for its owner alone.
+_SECRET_KEYS = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
 HA_CLOSED = -1  # haListenPort: no port for slaves
 
 free_ports = Ports().take
@@ -348,6 +350,9 @@ def _reached_at(bind_address: str) -> str:
 
 def _write_config(path: Path, values: Mapping[str, object]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
+    if not _SECRET_KEYS.isdisjoint(values):
+        path.touch(mode=0o600)
+        path.chmod(0o600)
     path.write_text(format_properties(values), encoding="utf-8")
     return path
 

@@ -14,6 +14,7 @@ def demo(
     input_file: Annotated[
         Path | None, typer.Option("--input", metavar="FILE", help="Send the lines of this file instead.")
     ] = None,
+    secure: Annotated[bool, typer.Option("--secure", help="With users and TLS on every port.")] = False,
     as_json: Json = False,
 ) -> None:
     """Send real records, kill -9 the leader of a three-node group half way, go on, consume all and compare."""
@@ -24,7 +25,7 @@ def demo(
     try:
         records = flights(messages) if input_file is None else lines_of(input_file)
         with one_line_errors():
-            verdict = run(Demo(records, quiet=as_json).run)
+            verdict = run(Demo(records, secure=secure, quiet=as_json).run)
     except (RecordsError, ProcessError) as error:
         fail(str(error))
     if as_json:

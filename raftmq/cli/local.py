@@ -18,6 +18,7 @@ from raftmq.cli.output import fail, one_line_errors, print_json_line
 if TYPE_CHECKING:
     from chaos.host.local import LocalCluster
     from chaos.host.processes import ServerProcess
+    from chaos.host.security import Security
 
 WATCH_S = 0.2
 GROUP_SIZES = (1, 3, 5)
@@ -43,11 +44,16 @@ def local(
         int | None,
         typer.Option("--broker-port", min=0, max=65535, help="Otherwise as in D, or 10911; 0 takes a free one."),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option("--secure", help="With users and TLS; certificates and an administrator come into D/security."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
 ) -> None:
     """Run a NameServer and a broker, or a Raft group of brokers, in the foreground until Ctrl-C.
 
-    With --dir the same command starts the same cluster again: data, ports and configuration files stay.
+    With --dir the same command starts the same cluster again: data, ports and configuration files stay, and it stays
+    secured.
     """
     from chaos.host.localfolder import FolderInUse, taken
     from chaos.host.processes import ProcessError
@@ -59,13 +65,22 @@ def local(
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raftmq-local-")))
         try:
             stack.enter_context(taken(home.resolve()))
-            cluster = _cluster(home.resolve(), nodes, namesrv_port, broker_port)
-            _run(cluster, lambda: _announce(cluster, home, as_json))
+            security = _security(home.resolve() / "security", secure=secure)
+            cluster = _cluster(home.resolve(), nodes, (namesrv_port, broker_port), security)
+            _run(cluster, lambda: _announce(cluster, home, security, as_json))
         except (FolderInUse, ProcessError) as error:
             fail(str(error))
 
 
-def _cluster(home: Path, nodes: int | None, namesrv_port: int | None, broker_port: int | None) -> "LocalCluster":
+def _security(folder: Path, *, secure: bool) -> "Security | None":
+    from chaos.host.security import Security
+
+    return Security(folder) if secure or Security.is_in(folder) else None
+
+
+def _cluster(
+    home: Path, nodes: int | None, ports: tuple[int | None, int | None], security: "Security | None"
+) -> "LocalCluster":
     """Make the cluster that is in the folder, or the first one there."""
     from chaos.host.local import LocalCluster
     from chaos.host.localfolder import kept_nodes
@@ -77,9 +92,10 @@ def _cluster(home: Path, nodes: int | None, namesrv_port: int | None, broker_por
     return LocalCluster(
         home,
         nodes=kept or nodes or 1,
-        namesrv_port=defaults[0] if namesrv_port is None else namesrv_port,
-        broker_port=defaults[1] if broker_port is None else broker_port,
+        namesrv_port=defaults[0] if ports[0] is None else ports[0],
+        broker_port=defaults[1] if ports[1] is None else ports[1],
         broker_settings=LOCAL_SETTINGS,
+        security=security,
         keep=True,
     )
 
@@ -157,11 +173,14 @@ def _end_of(server: "ServerProcess") -> str:
     return f"{server.name} {how}; the others go on. To start it again: {again}"
 
 
-def _announce(cluster: "LocalCluster", home: Path, as_json: bool) -> None:
+def _announce(cluster: "LocalCluster", home: Path, security: "Security | None", as_json: bool) -> None:
     brokers = [broker.address for broker in cluster.brokers]
+    variables = {} if security is None else dict(security.environment())
     if as_json:
-        print_json_line({"namesrv": cluster.address, "broker": brokers[0], "brokers": brokers, "dir": str(home)})
+        said = {"namesrv": cluster.address, "broker": brokers[0], "brokers": brokers, "dir": str(home)}
+        print_json_line({**said, "environment": variables} if variables else said)
         return
     named = "broker" if len(brokers) == 1 else "brokers"
     typer.echo(f"NameServer {cluster.address}   {named} {' '.join(brokers)}   data in {home}")
-    typer.echo(f"use it with: export NAMESRV_ADDR={cluster.address}    (Ctrl-C ends it)")
+    told = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+    typer.echo(f"use it with: export NAMESRV_ADDR={cluster.address}{told and ' ' + told}    (Ctrl-C ends it)")
