@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from broker.context import Tables
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.pull import SWEEP_SECONDS, PullHandlers
-from broker.queue_locks import LockTable
+from broker.metadata.agreed_locks import AgreedLocks
 from broker.registration.registration import CHASE_SECONDS, Registration
 from broker.settings.config import LiveConfig
 from remoting.server import Connection
@@ -61,7 +61,7 @@ class Upkeep:
         live: LiveConfig,
         store: MessageStore,
         tables: Tables,
-        locks: LockTable,
+        locks: AgreedLocks,
         schedule: ScheduleService,
         pull: PullHandlers,
         registration: Registration,
@@ -90,6 +90,7 @@ class Upkeep:
         `seeks` tells whether the group's master is to be asked for without delay, `full` whether tables find no room.
         """
         config, store, registration = self._live.broker, self._live.store, self._registration
+        self._locks.sweep()
         tasks.every(config.flushConsumerOffsetInterval / 1000, persist, "persist offsets")
         tasks.every(store.flushDelayOffsetInterval / 1000, self._schedule.persist, "persist delay offsets")
         tasks.every(CLIENT_SCAN_SECONDS, self._scan_clients, "scan of silent clients")

@@ -124,6 +124,10 @@ class Mode:
     def attach(self, parts: BrokerParts) -> None:
         """Take the parts; called once, before start()."""
 
+    def locks_in_log(self) -> bool:
+        """Tell whether everybody who reads the log of the group knows the operations of queue locks."""
+        return True
+
     def congested(self) -> bool:
         """Tell whether who sends much shall wait; asked before each slice of what he has sent."""
         return self.replication.congested

@@ -24,6 +24,7 @@ from broker.admin.metrics import BrokerFigures, Counted
 from broker.admin.missing import MissingFeatures
 from broker.admin.offsets import AdminOffsets
 from broker.admin.positions import AdminPositions
+from broker.admin.queue_locks import QueueLockHandlers
 from broker.admin.runtime_info import Backlog, RuntimeInfo
 from broker.admin.topics import AdminTopics
 from broker.admin.users import AdminUsers
@@ -43,6 +44,7 @@ from broker.messages.send import SendHandlers
 from broker.messages.send_answers import SendAnswers
 from broker.messages.send_back import SendBackHandlers
 from broker.messages.send_checks import MessageChecks
+from broker.metadata.agreed_locks import AgreedLocks
 from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.consumer_offsets import OffsetTable
 from broker.metadata.request_modes import RequestModes
@@ -51,7 +53,6 @@ from broker.metadata.users import FILE_NAME as USERS_FILE
 from broker.metadata.users import UserTable
 from broker.mode import BrokerParts, Mode
 from broker.pop.service import PopService
-from broker.queue_locks import LockTable
 from broker.registration.registration import Registration
 from broker.stats import BrokerStats
 from broker.transactions.service import Transactions
@@ -104,7 +105,6 @@ class Parts:
         exits.callback(self._gaps.close)
         self._read_tables(folder, exits)
         self.stats = BrokerStats(clock, config.brokerClusterName, config.name(), sends=replication.times.send)
-        self.locks = LockTable(clock)
         self.clients = ClientTable(
             clock, later=loop.call_soon, notifies=self._wants_notice, on_leave=self.locks.release
         )
@@ -175,6 +175,10 @@ class Parts:
         exits.push_async_callback(self.groups.close)
         self.offsets = OffsetTable.load(folder / "consumerOffset.json", clock, mode.meta)
         exits.push_async_callback(self.offsets.file.at_stop, self.offsets.persist)
+        self.locks = AgreedLocks(
+            folder / "queueLocks.json", clock, mode.meta, fresh=self._store.written == 0, able=mode.locks_in_log
+        )
+        exits.push_async_callback(self.locks.close)
         self.users = UserTable(folder / USERS_FILE, clock, self._directory, mode.meta)
         exits.push_async_callback(self.users.close)
         check_users(live.broker, self._directory)
@@ -243,7 +247,8 @@ class Parts:
             self.pull.table(),
             self.pop.table(),
             OffsetHandlers(live, offsets, topics, groups, store, clients, self._origins).table(),
-            ClientHandlers(clients, topics, groups, self.locks, mode.role).table(),
+            ClientHandlers(live, clients, topics, groups, mode.role).table(),
+            QueueLockHandlers(self.locks, mode.role, mode.elsewhere, shared=mode.meta.shared).table(),
             AdminBroker(live, store, stats, info, clock, mode.clean).table(),
             AdminTopics(context, tables, self.registration.announce, offsets.save).table(),
             AdminGroups(groups, offsets, clients, stats, context.address, offsets.save).table(),

@@ -179,6 +179,7 @@ class Broker:
         await self._mode.opened()
         await self._parts.registration.start(self._mode.ha_address)
         self._exit.push_async_callback(self._quiesce)
+        self._exit.callback(self._parts.locks.keep)
         self.role.subscribe(self._role_changed)
         self._role_changed()
         mode = self._mode

@@ -3,6 +3,7 @@
     producer ─┐
     push ─────┤→ instance → routes → api → remoting/client ⇒ NameServer, brokers
     litepull ─┤
+    simple ───┤
     admin ────┘
 
 - `producer`  sends: one message or a batch, awaited, as a future, or one-way; `sendpolicy` picks queues, `latency`
@@ -12,6 +13,7 @@
 - `push`      messages come to a callback, concurrently or in queue order; `rebalance` shares queues among the group's
   members, `processqueue` knows what is unfinished, `offsets` where to go on, `push_queue` fetches, `listeners` calls.
 - `litepull`  the application asks for messages itself and moves its own position.
+- `simple`    POP: brokers share out messages, not queues; `popping` asks in turn, `settling` acknowledges.
 - `admin`     what the commands need; by theme in the room `admin`.
 - `instance`  what producers and consumers of one process may share: connections, heartbeats, routes, the answers to
   requests that brokers send.

@@ -13,11 +13,13 @@ from client.compression import CompressionError, decompress
 from client.errors import RouteError
 from client.nameservers import NameServers
 from remoting.bodies.registry import (
+    CheckClientConfigBody,
     ConsumerIdList,
     HeartbeatData,
     LockBatchBody,
     LockBatchResponseBody,
     MessageQueue,
+    SubscriptionData,
     TopicRouteData,
 )
 from remoting.client import RemotingClient
@@ -85,6 +87,8 @@ class PullRequest:
     bytes_max: int
     commit_offset: int = -1
     lite: bool = False
+    kind: str = "TAG"
+    """Of the expression: TAG or SQL92."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,11 @@ class BrokerApi:
         header = UnregisterClientRequestHeader(clientID=client_id, producerGroup=producer, consumerGroup=consumer)
         await self._call(address, RequestCode.UNREGISTER_CLIENT, header)
 
+    async def check_subscription(self, address: str, client_id: str, group: str, data: SubscriptionData) -> None:
+        """Ask whether a broker can filter by this; raises ResponseError with its reason when not."""
+        body = CheckClientConfigBody(clientId=client_id, group=group, subscriptionData=data)
+        await self._call(address, RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
+
     async def consumer_ids(self, address: str, group: str) -> list[str]:
         """Return the client ids of a group's members, none when the broker knows no member."""
         header = GetConsumerListByGroupRequestHeader(consumerGroup=group)
@@ -163,13 +172,13 @@ class BrokerApi:
             suspendTimeoutMillis=request.suspend_ms,
             subscription=request.expression,
             subVersion=request.version,
-            expressionType="TAG",
+            expressionType=request.kind,
             maxMsgBytes=request.bytes_max,
         )
         code = RequestCode.LITE_PULL_MESSAGE if request.lite else RequestCode.PULL_MESSAGE
         timeout = request.suspend_ms / 1000 + PULL_GRACE_S
         answer = await self.remoting.invoke(address, Command.request(code, header), timeout)
-        self._look_at_way(address, answer)
+        self.look_at_way(address, answer)
         status = _PULL_STATUS.get(answer.code)
         if status is None:
             raise ResponseError(answer.code, answer.remark, address)
@@ -185,9 +194,14 @@ class BrokerApi:
             answer.remark or status.name,
         )
 
-    async def committed(self, address: str, group: str, queue: MessageQueue) -> int | None:
-        """Return the group's stored offset, None when it has none."""
-        header = QueryConsumerOffsetRequestHeader(consumerGroup=group, topic=queue.topic, queueId=queue.queueId)
+    async def committed(self, address: str, group: str, queue: MessageQueue, *, strict: bool = False) -> int | None:
+        """Return the group's stored offset, None when it has none: of a young queue 0, unless `strict`."""
+        header = QueryConsumerOffsetRequestHeader(
+            consumerGroup=group,
+            topic=queue.topic,
+            queueId=queue.queueId,
+            setZeroIfNotFound=False if strict else None,
+        )
         try:
             answer = await self._call(address, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except ResponseError as error:
@@ -264,10 +278,11 @@ class BrokerApi:
         self, address: str, code: int, header: Header | None = None, body: bytes = b"", timeout: float = TIMEOUT_S
     ) -> Command:
         answer = await self.remoting.call(address, code, header, body, timeout)
-        self._look_at_way(address, answer)
+        self.look_at_way(address, answer)
         return answer
 
-    def _look_at_way(self, address: str, answer: Command) -> None:
+    def look_at_way(self, address: str, answer: Command) -> None:
+        """Notice an answer by way of another member."""
         if self._on_forwarded is not None and FORWARDED in answer.ext:
             self._on_forwarded(address)
 

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from client.api import BrokerApi
@@ -85,6 +85,8 @@ class ClientInstance:
         # The requests that wait for a reply, and whether there ever were any.
         self.replies = Replies()
         self._asks = False
+        # Who wants to know at once that the connection to a broker has ended, by its address.
+        self.on_lost: list[Callable[[str], None]] = []
         self._tasks = Tasks("client")
         self._users = 0
         self._closed = False
@@ -269,6 +271,8 @@ class ClientInstance:
     def _connection_lost(self, address: str) -> None:
         """Do not wait for the next poll: find out at once where the brokers are, and be known there again."""
         self._known_at.discard(address)
+        for lost in list(self.on_lost):
+            lost(address)
         if not self._closed and self._users and address not in self._addresses:
             self._tasks.spawn(self._rejoin(address), f"rejoin {address}")
 

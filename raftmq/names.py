@@ -4,6 +4,7 @@ from client.admin.client import AdminClient, BrokerEntry, GroupProgress, QueuePr
 from client.compression import Codec
 from client.consume.litepull import LitePullConsumer
 from client.consume.poll_queue import FetchLimits
+from client.consume.popped import PoppedMessage
 from client.consume.push import PushConsumer
 from client.consume.push_queue import PullLimits
 from client.consume.rebalance import (
@@ -14,6 +15,7 @@ from client.consume.rebalance import (
     consistent_hash,
     machine_room_nearby,
 )
+from client.consume.simple import SimpleConsumer
 from client.credentials import Credentials
 from client.errors import (
     ArgumentRefused,
@@ -76,6 +78,7 @@ __all__ = [
     "MessageModel",
     "MessageQueue",
     "MessageRefused",
+    "PoppedMessage",
     "Producer",
     "PullLimits",
     "PushConsumer",
@@ -92,6 +95,7 @@ __all__ = [
     "SendHook",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "Transaction",
     "TransactionProducer",
     "TransactionResult",

@@ -12,13 +12,16 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import fields
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
 from client.admin.client import AdminClient as AsyncAdminClient
 from client.consume.litepull import LitePullConsumer as AsyncLitePullConsumer
+from client.consume.popped import PoppedMessage as AsyncPoppedMessage
 from client.consume.push import PushConsumer as AsyncPushConsumer
+from client.consume.simple import SimpleConsumer as AsyncSimpleConsumer
 from client.errors import ClientClosed, ClientError, MessageRefused
 from client.lifecycle import CALLING
 from client.message import Message, SendResult
@@ -246,6 +249,75 @@ class LitePullConsumer(_Blocking):
     """client.consume.litepull.LitePullConsumer, blocking."""
 
     kind = AsyncLitePullConsumer
+
+
+class PoppedMessage(MessageExt):
+    """client.consume.popped.PoppedMessage, blocking."""
+
+    def __init__(self, message: AsyncPoppedMessage, settle: Callable[[Callable[[], Any]], Any]) -> None:
+        super().__init__(**{each.name: getattr(message, each.name) for each in fields(MessageExt)})
+        self._message = message
+        self._settle = settle
+
+    def ack(self, **options: Any) -> None:
+        """Tell the broker that the message is done with."""
+        self._settle(lambda: self._message.ack(**options))
+
+    def nak(self, delay: float = 0.0, **options: Any) -> None:
+        """Give the message back: it comes again `delay` s from now."""
+        self._settle(lambda: self._message.nak(delay, **options))
+
+    def change_invisible(self, seconds: float, **options: Any) -> None:
+        """Have the message come again `seconds` from now."""
+        self._settle(lambda: self._message.change_invisible(seconds, **options))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._message, name)
+
+
+class SimpleConsumer(_Blocking):
+    """client.consume.simple.SimpleConsumer, blocking."""
+
+    kind = AsyncSimpleConsumer
+
+    def receive(self, *args: Any, **kwargs: Any) -> list[PoppedMessage]:
+        """Return messages, each to be acknowledged."""
+        consumer = self._open()
+        messages = self._call(lambda: consumer.receive(*args, **kwargs))
+        return [PoppedMessage(message, self._call) for message in messages]
+
+    def __iter__(self) -> Iterator[PoppedMessage]:
+        """Yield the messages one after the other, until the consumer is closed."""
+        consumer = self._open()
+        messages = self._call(consumer.__aiter__)
+        coming: concurrent.futures.Future[Any] | None = None
+        try:
+            while True:
+                coming = self._loop().submit(lambda: anext(messages, None))
+                message = coming.result()
+                if message is None:
+                    return
+                yield PoppedMessage(message, self._call)
+        finally:
+            if coming is not None and not coming.done():
+                # Ctrl-C: the loop ends where it waits.
+                coming.cancel()
+            else:
+                # When the consumer was closed meanwhile, the loop has ended with it.
+                with suppress(ClientClosed):
+                    self._call(messages.aclose)
+
+    def _call(self, act: Callable[[], Any]) -> Any:
+        return self._loop().submit(act).result()
+
+    def _open(self) -> AsyncSimpleConsumer:
+        if not self._started:
+            raise ClientClosed("this consumer is not started, or was closed")
+        consumer = self._inner
+        assert isinstance(consumer, AsyncSimpleConsumer)
+        return consumer
 
 
 class AdminClient(_Blocking):

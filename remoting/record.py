@@ -39,6 +39,7 @@ STOREHOST_V6 = 0x20
 
 # Offsets of fields that are read alone; all stand before the first field of variable length.
 MAGIC_AT = 4
+QUEUEOFFSET_AT = 20
 SYSFLAG_AT = 36
 BORNHOST_AT = 48
 
@@ -58,6 +59,8 @@ HEADS = {
     STOREHOST_V6: struct.Struct(">iIIiiqqiq8sq20siqi"),
     BORNHOST_V6 | STOREHOST_V6: struct.Struct(">iIIiiqqiq20sq20siqi"),
 }
+_SIZE = struct.Struct(">i")
+_LONG = struct.Struct(">q")
 _SIZE_AND_MAGIC = struct.Struct(">iI")
 _SYSFLAG = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
@@ -170,6 +173,29 @@ def decode_records(view: bytes | memoryview, *, check_crc: bool = False) -> list
         messages.append(message)
         position += message.size
     return messages
+
+
+def peek(view: bytes | memoryview, position: int) -> tuple[int, int, memoryview]:
+    """Return (total size, queue offset, encoded properties) of the record at `position`: all that filters look at.
+
+    Raises RecordError when it does not add up.
+    """
+    head_size, total = _frame(view, position)
+    body_at = position + head_size
+    topic_at = body_at + _SIZE.unpack_from(view, body_at - _SIZE.size)[0]
+    end = position + total
+    wide = _SIZE_AND_MAGIC.unpack_from(view, position)[1] == MAGIC_V2
+    if not body_at <= topic_at <= end - (4 if wide else 3):
+        raise RecordError("the record's body does not fit its size")
+    named_at = topic_at + (2 + _SHORT.unpack_from(view, topic_at)[0] if wide else 1 + view[topic_at])
+    if not topic_at < named_at <= end - _SHORT.size:
+        raise RecordError("the record's topic does not fit its size")
+    properties_at = named_at + _SHORT.size
+    properties_end = properties_at + _SHORT.unpack_from(view, named_at)[0]
+    if not properties_at <= properties_end <= end:
+        raise RecordError("the record's properties do not fit its size")
+    queue_offset: int = _LONG.unpack_from(view, position + QUEUEOFFSET_AT)[0]
+    return total, queue_offset, memoryview(view)[properties_at:properties_end]
 
 
 def _host_bits(view: bytes | memoryview, position: int) -> int:

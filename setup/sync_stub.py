@@ -20,15 +20,18 @@ CLASSES = {
     "TransactionProducer": "client.produce.transactions",
     "PushConsumer": "client.consume.push",
     "LitePullConsumer": "client.consume.litepull",
+    "SimpleConsumer": "client.consume.simple",
     "AdminClient": "client.admin.client",
 }
 HEAD = """# Signatures of the blocking classes, for type checkers; written by setup/sync_stub.py, not by hand.
 
 import concurrent.futures
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
+
+from client.consume.pophandle import PopHandle
 """
 COMMON = """
     def start(self) -> None: ...
@@ -37,8 +40,21 @@ COMMON = """
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 """
-# What is no class.
+# What stands for no method of the asynchronous twin.
+MORE = {"SimpleConsumer": "    def __iter__(self) -> Iterator[PoppedMessage]: ...\n"}
+# Classes that the stub has of its own, below.
+OF_ITS_OWN = {"PoppedMessage"}
+# What is no client, and what is no class.
 FUNCTIONS = """
+class PoppedMessage(MessageExt):
+    origin: str
+    handle: PopHandle
+    expires_at: float
+    acknowledged: bool
+    def ack(self, *, timeout: float | None = ...) -> None: ...
+    def nak(self, delay: float = ..., *, timeout: float | None = ...) -> None: ...
+    def change_invisible(self, seconds: float, *, timeout: float | None = ...) -> None: ...
+
 def answering(
     producer: Producer, answer: Callable[[MessageExt], bytes | None]
 ) -> Callable[[list[MessageExt]], None]: ...
@@ -57,7 +73,7 @@ class Names:
     def use(self, node: ast.AST, module: str) -> None:
         """Note where the names in an annotation, which stands in a module, come from."""
         for name in {found.id for found in ast.walk(node) if isinstance(found, ast.Name)}:
-            if hasattr(builtins, name):
+            if hasattr(builtins, name) or name in OF_ITS_OWN:
                 continue
             source = self._source(name, module)
             if self._known.setdefault(name, source) != source:
@@ -105,7 +121,7 @@ def _class(name: str, module: str, names: Names) -> str:
                 continue
             done.add(node.name)
             lines += _method(node, each.__module__, names)
-    return "\n".join(lines) + COMMON
+    return "\n".join(lines) + COMMON + MORE.get(name, "")
 
 
 def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, module: str, names: Names) -> list[str]:

@@ -1,9 +1,13 @@
 """The nouns that the store takes and gives."""
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
 import msgspec
+
+# Tells whether a message is wanted by its encoded properties.
+Wants = Callable[[memoryview], bool]
 
 
 class PendingRecord(msgspec.Struct, eq=False, gc=False):
@@ -112,6 +116,7 @@ class GetResult:
         "min_offset",
         "next_offset",
         "runs",
+        "sift_by",
         "size",
         "status",
         "unread",
@@ -136,6 +141,8 @@ class GetResult:
         self.behind_bytes = 0
         # (physical position, bytes) of each buffer.
         self.runs: list[tuple[int, int]] = []
+        # Of a cold result that is to be sifted once the records are there: what is wanted, messages and bytes at most.
+        self.sift_by: tuple[Wants, int, int] | None = None
 
 
 class QueryResult(NamedTuple):

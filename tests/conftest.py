@@ -5,7 +5,10 @@ HYPOTHESIS_PROFILE chooses: `default` (the same 60 examples on every run), `slow
 """
 
 import asyncio.constants
+import gc
+import logging
 import os
+import traceback
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,16 @@ _TESTS = Path(__file__).parent
 _DEBUGGED = frozenset({"unit", "golden", "properties"})
 # It notes as many callers of each; of ten, with a look at each one's file, a sixth of the time of unit tests was made.
 vars(asyncio.constants)["DEBUG_STACK_DEPTH"] = 3  # Final, say its types
+# Tasks and futures, which are written in C, ask for the whole stack, of which most is pytest's.
+traceback.extract_stack.__defaults__ = (None, 3)
+# How long a callback took is the machine's doing. Tests that count what was logged met its warning beside other work.
+logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing %s took"))
+# As in a broker (broker/main.py): with thousands of tests at hand, rounds of the collector at Python's 700 objects were
+# an eighth of the processor time of unit tests, and half of it where each source file becomes a tree.
+gc.set_threshold(50_000, 20, 50)
+# At import aiohttp reads the certificates of all authorities, twice: a twelfth of what it takes to start a server, of
+# which tests start eight hundred. Nothing here asks anybody who shows one of those (Maven has a file of its own).
+os.environ["SSL_CERT_FILE"] = os.devnull
 
 
 def _kind(item: pytest.Item) -> str:

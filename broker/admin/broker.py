@@ -91,6 +91,7 @@ _AT_RUN_TIME = frozenset(
         "enableAutoInSyncReplicas",
         "enableCreateSysGroup",
         "enableIdempotentProducer",
+        "enablePropertyFilter",
         "enableSplitRegistration",
         "fileReservedTime",
         "forceRegister",

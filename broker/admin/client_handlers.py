@@ -1,19 +1,19 @@
-"""Clients on the wire: heartbeat 34, unregister 35, consumer list 38, configuration check 46, queue locks 41 and 42."""
+"""Clients on the wire: heartbeat 34, unregister 35, consumer list 38, configuration check 46."""
 
 from broker.clients import ClientTable
+from broker.filters.tokens import SqlError
+from broker.messages.pull_checks import check_sql_enabled, sql_of
 from broker.messages.tag_filter import EXPRESSION_CHARS_MAX, ExpressionError, is_tag_type, tag_codes
 from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.topics import TopicTable
-from broker.queue_locks import TRUSTED_SECONDS, LockTable
 from broker.role import BrokerRole, Standalone
+from broker.settings.config import LiveConfig
 from remoting import topics as names
 from remoting.bodies.registry import (
     CheckClientConfigBody,
     ConsumerData,
     ConsumerIdList,
     HeartbeatData,
-    LockBatchBody,
-    LockBatchResponseBody,
 )
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
@@ -27,20 +27,18 @@ class ClientHandlers:
 
     def __init__(
         self,
+        live: LiveConfig,
         clients: ClientTable,
         topics: TopicTable,
         groups: GroupTable,
-        locks: LockTable,
         role: BrokerRole | None = None,
     ) -> None:
         """`role`: None for a broker without a group."""
+        self._live = live
         self._clients = clients
         self._topics = topics
         self._groups = groups
-        self._locks = locks
         self._role: BrokerRole = Standalone() if role is None else role
-        self._led = self._role.leads
-        self._role.subscribe(self._role_changed)
 
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -49,8 +47,6 @@ class ClientHandlers:
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
             RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
         }
 
     def heartbeat(self, connection: Connection, request: Command) -> Command:
@@ -84,39 +80,15 @@ class ClientHandlers:
     def check_config(self, _connection: Connection, request: Command) -> Command:
         """Tell a consumer before it starts whether its filter can be served (46)."""
         subscription = CheckClientConfigBody.decode(request.body).subscriptionData
-        if not is_tag_type(subscription.expressionType):
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expressionType}",
-            )
         try:
-            tag_codes(subscription.subString)
-        except ExpressionError as error:
+            if is_tag_type(subscription.expressionType):
+                tag_codes(subscription.subString)
+            else:
+                check_sql_enabled(subscription.expressionType, enabled=self._live.broker.enablePropertyFilter)
+                sql_of(subscription.subString, subscription.expressionType)
+        except (ExpressionError, SqlError) as error:
             raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return Command.response(ResponseCode.SUCCESS)
-
-    def lock(self, _connection: Connection, request: Command) -> Command:
-        """Lock queues for an ordered consumer (41); answers those that it now holds."""
-        body = LockBatchBody.decode(request.body)
-        if not self._locks.may_grant():
-            raise CommandError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"[RAFT] this leader is new: it grants locks {TRUSTED_SECONDS:g} s after it was elected",
-            )
-        granted = self._locks.lock(body.consumerGroup, body.clientId, body.mqSet)
-        return Command.response(ResponseCode.SUCCESS, body=LockBatchResponseBody(granted).encode())
-
-    def unlock(self, _connection: Connection, request: Command) -> Command:
-        """Unlock queues (42)."""
-        body = LockBatchBody.decode(request.body)
-        self._locks.unlock(body.consumerGroup, body.clientId, body.mqSet)
-        return Command.response(ResponseCode.SUCCESS)
-
-    def _role_changed(self) -> None:
-        leads = self._role.leads
-        if leads and not self._led:
-            self._locks.lead(self._role.term)
-        self._led = leads
 
     def _admit(self, consumer: ConsumerData, connection: Connection) -> bool:
         """Tell whether a consumer group may take part; makes its retry topic."""

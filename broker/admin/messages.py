@@ -1,6 +1,11 @@
 """Single messages: 12 finds them by key or unique id, 33 by position, 321 shows a ConsumeQueue's entries."""
 
+from collections.abc import Callable
+
 from broker.clients import ClientTable
+from broker.filters.sql import SqlFilter
+from broker.filters.tokens import SqlError
+from broker.messages.pull_checks import sql_of
 from broker.messages.tag_filter import ExpressionError, is_tag_type, tag_codes
 from broker.reply import ok
 from broker.settings.config import LiveConfig
@@ -14,10 +19,11 @@ from remoting.headers.registry import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from remoting.record import decode_record
+from remoting.record import RecordError, decode_record, peek
 from remoting.server import Connection, Handler
 from store.errors import RecordDamaged
 from store.messagestore import MessageStore
+from store.types import QueueEntry
 
 # Entries of a ConsumeQueue that one answer shows; whoever wants more asks again further on.
 QUEUE_ENTRIES_MAX = 1000
@@ -83,14 +89,14 @@ class AdminMessages:
             body.subscriptionData = self._clients.subscription(header.consumerGroup, topic)
             if body.subscriptionData is None:
                 body.filterData = f"{header.consumerGroup}@{topic} is not online!"
-        codes = _codes(body.subscriptionData)
+        lets_through = self._lets_through(body.subscriptionData)
         count = max(0, min(header.count, QUEUE_ENTRIES_MAX))
         entries = self._store.queue_entries(topic, queue_id, header.index, count) if first <= header.index else []
         if not entries and count:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"Index {header.index} of {queue_id}@{topic} is not exist!")
         body.queueData = [
             ConsumeQueueData(
-                eval=body.subscriptionData is not None and (codes is None or entry.tags_code in codes),
+                eval=lets_through(entry),
                 physicOffset=entry.physical_offset,
                 physicSize=entry.size,
                 tagsCode=entry.tags_code,
@@ -99,12 +105,22 @@ class AdminMessages:
         ]
         return ok(None, body.encode())
 
+    def _lets_through(self, subscription: SubscriptionData | None) -> Callable[[QueueEntry], bool]:
+        """Return what tells whether a subscription lets an entry through; what it cannot be read of lets none."""
+        if subscription is None:
+            return lambda _entry: False
+        try:
+            if is_tag_type(subscription.expressionType):
+                codes = tag_codes(subscription.subString)
+                return lambda entry: codes is None or entry.tags_code in codes
+            wants = sql_of(subscription.subString, subscription.expressionType)
+        except (ExpressionError, SqlError):
+            return lambda _entry: False
+        return lambda entry: self._takes(wants, entry.physical_offset)
 
-def _codes(subscription: SubscriptionData | None) -> frozenset[int] | None:
-    """Return the tag codes that a subscription lets through, None for all (or when it is not one of tags)."""
-    if subscription is None or not is_tag_type(subscription.expressionType):
-        return None
-    try:
-        return tag_codes(subscription.subString)
-    except ExpressionError:
-        return frozenset()
+    def _takes(self, wants: SqlFilter, position: int) -> bool:
+        try:
+            record = self._store.record_at(position)
+            return record is not None and wants.matches(peek(record, 0)[2])
+        except (RecordDamaged, RecordError):
+            return False

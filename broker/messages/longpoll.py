@@ -35,6 +35,11 @@ class Ticket(Protocol):
         ...
 
     @property
+    def sql(self) -> object | None:
+        """What must see a message itself to tell whether it is wanted; None: `accepts` tells."""
+        ...
+
+    @property
     def owner(self) -> object:
         """The connection that asked."""
         ...
@@ -55,6 +60,7 @@ class LongPollTable(Generic[T]):
         self._deadlines: list[tuple[float, int, T]] = []
         self._number = 0
         self._size = 0
+        self._with_sql = 0
 
     def __len__(self) -> int:
         return self._size
@@ -68,6 +74,7 @@ class LongPollTable(Generic[T]):
         self._number += 1
         heapq.heappush(self._deadlines, (deadline, self._number, ticket))
         self._size += 1
+        self._with_sql += ticket.sql is not None
         return True
 
     def waits_for(self, key: tuple[str, int]) -> bool:
@@ -75,7 +82,7 @@ class LongPollTable(Generic[T]):
         return key in self._by_queue
 
     def arrived(self, key: tuple[str, int], end: int, tags_codes: Iterable[int]) -> list[T]:
-        """Take out who is waiting for one of these messages; `end` is the queue's end behind them."""
+        """Take out who is waiting for one of these messages, by their tags; `end` is the queue's end behind them."""
         waiting = self._by_queue.get(key)
         if waiting is None:
             return []
@@ -83,37 +90,58 @@ class LongPollTable(Generic[T]):
         woken = [
             ticket
             for ticket in waiting
-            if ticket.offset < end and (ticket.accepts is None or not codes.isdisjoint(ticket.accepts))
+            if ticket.offset < end
+            and ticket.sql is None
+            and (ticket.accepts is None or not codes.isdisjoint(ticket.accepts))
         ]
         for ticket in woken:
             self._remove(ticket)
         return woken
+
+    def sql_waits(self, key: tuple[str, int], end: int) -> list[T]:
+        """Return who may be waiting for one of these messages but must see them first; they stay."""
+        if not self._with_sql:
+            return []
+        return [ticket for ticket in self._by_queue.get(key, ()) if ticket.sql is not None and ticket.offset < end]
+
+    def take(self, ticket: T) -> bool:
+        """Take out one request; False when it has left."""
+        if not self.holds(ticket):
+            return False
+        self._remove(ticket)
+        return True
 
     def expired(self, now: float) -> list[T]:
         """Take out whose deadline has passed, in the order of the deadlines."""
         due: list[T] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             ticket = heapq.heappop(self._deadlines)[2]
-            if self._parked(ticket):
+            if self.holds(ticket):
                 self._remove(ticket)
                 due.append(ticket)
         return due
 
     def next_deadline(self) -> float | None:
         """Return the earliest deadline (monotonic seconds), None when nobody waits."""
-        while self._deadlines and not self._parked(self._deadlines[0][2]):
+        while self._deadlines and not self.holds(self._deadlines[0][2]):
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def overtaken(self, end_of: Callable[[str, int], int], wanted: Callable[[T], bool]) -> list[T]:
+    def overtaken(
+        self,
+        end_of: Callable[[str, int], int],
+        wanted: Callable[[T], bool],
+        busy: Callable[[T], bool] = lambda _: False,
+    ) -> list[T]:
         """Take out whose queue has grown beyond the offset asked for, whatever the tags, and who else is `wanted`.
 
         The safety net below `arrived`: it also moves consumers past long runs of messages that their filter skips.
+        Whose filter is still looking at them is `busy`, and stays.
         """
         found: list[T] = []
         for (topic, queue_id), waiting in self._by_queue.items():
             end = end_of(topic, queue_id)
-            found.extend(ticket for ticket in waiting if ticket.offset < end or wanted(ticket))
+            found.extend(ticket for ticket in waiting if wanted(ticket) or (ticket.offset < end and not busy(ticket)))
         for ticket in found:
             self._remove(ticket)
         return found
@@ -131,10 +159,11 @@ class LongPollTable(Generic[T]):
         self._by_queue.clear()
         self._by_owner.clear()
         self._deadlines.clear()
-        self._size = 0
+        self._size = self._with_sql = 0
         return tickets
 
-    def _parked(self, ticket: T) -> bool:
+    def holds(self, ticket: T) -> bool:
+        """Tell whether a request still waits."""
         return ticket in self._by_queue.get((ticket.topic, ticket.queue_id), ())
 
     def _remove(self, ticket: T) -> None:
@@ -148,6 +177,7 @@ class LongPollTable(Generic[T]):
         if not owned:
             del self._by_owner[ticket.owner]
         self._size -= 1
+        self._with_sql -= ticket.sql is not None
         if len(self._deadlines) > 64 and len(self._deadlines) > 2 * self._size:
-            self._deadlines = [entry for entry in self._deadlines if self._parked(entry[2])]
+            self._deadlines = [entry for entry in self._deadlines if self.holds(entry[2])]
             heapq.heapify(self._deadlines)

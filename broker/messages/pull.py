@@ -26,8 +26,9 @@ from time import monotonic
 from broker.context import BrokerContext, Tables
 from broker.messages.commit_origins import Origins
 from broker.messages.longpoll import LongPollTable
-from broker.messages.pull_checks import PullChecks, PullTicket, bytes_wanted
+from broker.messages.pull_checks import PullChecks, PullTicket
 from broker.messages.pull_damage import DamagedPulls
+from broker.messages.pull_sifting import ParkedSifting, read_for
 from broker.role import MasterWatch
 from remoting.codes import VERSION, PullSysFlag, RequestCode, ResponseCode
 from remoting.command import JSON, ONEWAY_FLAG, Command
@@ -101,6 +102,7 @@ class PullHandlers:
         self._origins = Origins() if origins is None else origins
         self._loop = loop
         self._polls = LongPollTable[PullTicket](context.live.broker.pullThreadPoolQueueCapacity)
+        self._sifting = ParkedSifting(self._polls, context.store, loop, self._run_again)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._cold_reads = 0
@@ -153,7 +155,11 @@ class PullHandlers:
             if polls.waits_for(key):
                 ends[key] = message.queue_offset + 1
                 codes.setdefault(key, set()).add(message.tags_code)
-        woken = [ticket for key, end in ends.items() for ticket in polls.arrived(key, end, codes[key])]
+        woken: list[PullTicket] = []
+        for key, end in ends.items():
+            woken += polls.arrived(key, end, codes[key])
+            if unsure := polls.sql_waits(key, end):
+                self._sifting.arrived(unsure)
         if woken:
             # In the next turn: the producers' answers leave first, and the store is not read while it writes.
             self._loop.call_soon(self._run_again, woken)
@@ -165,7 +171,7 @@ class PullHandlers:
         def moved(ticket: PullTicket) -> bool:
             return offsets.reset_pending(ticket.header.consumerGroup, ticket.topic, ticket.queue_id)
 
-        self._run_again(self._polls.overtaken(self._store.max_offset, moved))
+        self._run_again(self._polls.overtaken(self._store.max_offset, moved, self._sifting.busy))
 
     def on_close(self, connection: Connection) -> None:
         """Forget what a closed connection waited for."""
@@ -190,14 +196,7 @@ class PullHandlers:
             reset = self._offsets.take_reset(header.consumerGroup, ticket.topic, ticket.queue_id)
             if reset >= 0:
                 return self._reset_answer(ticket, reset)
-        result = self._store.get(
-            ticket.topic,
-            ticket.queue_id,
-            ticket.offset,
-            max(header.maxMsgNums, 1),
-            bytes_wanted(header.maxMsgBytes),
-            ticket.accepts,
-        )
+        result = read_for(self._store, ticket)
         if may_park and header.sysFlag & _COMMIT and leads:
             self._origins.pulled(ticket.owner, ticket.request, header, result.max_offset, self._offsets)
         if result.cold:

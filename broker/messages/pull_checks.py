@@ -1,18 +1,22 @@
 """Who may pull what, and with which filter: the checks of codes 11 and 361 in RocketMQ's order, each with its code."""
 
 from broker.clients import ClientTable
+from broker.filters.sql import SQL92, SqlFilter, sql_filter
+from broker.filters.tokens import SqlError
 from broker.messages.tag_filter import ExpressionError, is_tag_type, tag_codes
 from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.topics import TopicTable
 from broker.role import BrokerRole, Standalone
 from broker.settings.config import LiveConfig
-from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
+from remoting.bodies.registry import SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from remoting.codes import Perm, PullSysFlag, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.headers.registry import PullMessageRequestHeader
 from remoting.server import Connection
 
+# What is let through: messages with tags of these codes, those that an expression takes, or all (None).
+Wanted = frozenset[int] | SqlFilter | None
 # Bytes of messages in one answer, whatever the client asks for: an answer must fit a frame (16 MiB) with its header.
 ANSWER_BYTES_MAX = 15 * 1024 * 1024
 
@@ -30,6 +34,8 @@ class PullTicket:
         "owner",
         "queue_id",
         "request",
+        "seen",
+        "sql",
         "topic",
     )
 
@@ -40,17 +46,20 @@ class PullTicket:
         header: PullMessageRequestHeader,
         group: SubscriptionGroupConfig,
         config: TopicConfig,
-        accepts: frozenset[int] | None,
+        wanted: Wanted,
     ) -> None:
         self.owner = owner
         self.request = request
         self.header = header
         self.group = group
         self.config = config
-        self.accepts = accepts
+        self.sql = wanted if isinstance(wanted, SqlFilter) else None
+        self.accepts = None if isinstance(wanted, SqlFilter) else wanted
         self.topic = header.topic
         self.queue_id = header.queueId
         self.offset = header.queueOffset
+        # Up to where `sql` has looked and found nothing: what was looked at once is not again while the pull waits.
+        self.seen = header.queueOffset
         # Until when it waits for a damaged record, by the loop's clock; None when it met none.
         self.mend_until: float | None = None
 
@@ -107,20 +116,23 @@ class PullChecks:
                 f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] readQueueNums:[{config.readQueueNums}] "
                 f"consumer:[{connection.address}]",
             )
-        return PullTicket(connection, request, header, group, config, self._accepts(header, group))
+        return PullTicket(connection, request, header, group, config, self._wanted(header, group))
 
     def renewed(self, ticket: PullTicket) -> PullTicket:
         """Check a pull that waited by what holds now. Raises CommandError."""
         made = self.ticket(ticket.owner, ticket.request, ticket.header)
         made.mend_until = ticket.mend_until
+        if made.sql is not None and made.sql is ticket.sql:
+            made.seen = ticket.seen
         return made
 
-    def _accepts(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> frozenset[int] | None:
-        """Return the tag codes that the consumer wants, of the request or of its heartbeat."""
-        if self._live.broker.rejectPullConsumerEnable:
+    def _wanted(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> Wanted:
+        """Return what the consumer wants, by the request or by its heartbeat."""
+        broker = self._live.broker
+        if broker.rejectPullConsumerEnable:
             self._refuse_pull_consumers(header.consumerGroup)
         if header.sysFlag & PullSysFlag.SUBSCRIPTION:
-            return codes_of(header.subscription, header.expressionType)
+            return wanted(header.subscription, header.expressionType, sql=broker.enablePropertyFilter)
         known = self._clients.consumer_group(header.consumerGroup)
         if known is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
@@ -133,12 +145,18 @@ class PullChecks:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist: topic {header.topic}"
             )
-        if subscription.subVersion < header.subVersion and header.subscription:
-            # The consumer has changed its mind since its last heartbeat, and says to what.
-            return codes_of(header.subscription, header.expressionType)
-        # RocketMQ answers 25 while the heartbeat is older than the consumer, up to 30 s. The client filters by tag
-        # once more, so what an older subscription lets through does no harm.
-        return codes_of(subscription.subString, subscription.expressionType)
+        by_tags = is_tag_type(subscription.expressionType)
+        if subscription.subVersion < header.subVersion:
+            if header.subscription:
+                # The consumer has changed its mind since its last heartbeat, and says to what.
+                return wanted(header.subscription, header.expressionType, sql=broker.enablePropertyFilter)
+            # RocketMQ answers 25 while the heartbeat is older than the consumer, up to 30 s. The client filters by tag
+            # once more, so what an older subscription lets through does no harm; by SQL92 it does not.
+            if not by_tags or not is_tag_type(header.expressionType):
+                raise CommandError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        if not by_tags:
+            _check_registered(subscription)
+        return wanted(subscription.subString, subscription.expressionType, sql=broker.enablePropertyFilter)
 
     def _refuse_pull_consumers(self, group: str) -> None:
         known = self._clients.consumer_group(group)
@@ -149,17 +167,42 @@ class PullChecks:
             )
 
 
-def codes_of(expression: str | None, expression_type: str | None) -> frozenset[int] | None:
-    """Return the tag codes of an expression, None for all; refuses what is no expression of tags."""
-    if not is_tag_type(expression_type):
+def wanted(expression: str | None, expression_type: str | None, *, sql: bool) -> Wanted:
+    """Return what an expression lets through; `sql`: whether SQL92 may be used (enablePropertyFilter)."""
+    try:
+        if is_tag_type(expression_type):
+            return tag_codes(expression)
+        check_sql_enabled(expression_type, enabled=sql or not expression)
+        return sql_of(expression, expression_type)
+    except (ExpressionError, SqlError) as error:
+        raise CommandError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+        ) from None
+
+
+def check_sql_enabled(expression_type: str | None, *, enabled: bool) -> None:
+    """Refuse a filter of another type than tags while enablePropertyFilter is off."""
+    if not enabled:
         raise CommandError(
             ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {expression_type}"
         )
+
+
+def sql_of(expression: str | None, expression_type: str | None) -> SqlFilter:
+    """Return a filter that is not one of tags; raises SqlError."""
+    if expression_type != SQL92:
+        raise SqlError(f"there are expressions of the types TAG and {SQL92}, not {str(expression_type)[:40]!r}")
+    return sql_filter(expression)
+
+
+def _check_registered(subscription: SubscriptionData) -> None:
+    """Refuse a pull by what a heartbeat brought and cannot be read; RocketMQ says so before all else."""
     try:
-        return tag_codes(expression)
-    except ExpressionError as error:
+        sql_of(subscription.subString, subscription.expressionType)
+    except SqlError as error:
         raise CommandError(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            f"The broker's consumer filter data is not exist!Your expression may be wrong! {error}",
         ) from None
 
 

@@ -21,6 +21,10 @@ A META entry's payload is a CBOR array [1, operation, ...]; an operation is an a
     [CLEAR,  OFFSETS, v]
     [PUT,    DELAY, v, [[level, offset], ...]]           everything before the offset has been delivered
     [PUT,    TRANSACTIONS, v, [[queue, half offset, op offset], ...]]  reserved: no member proposes or takes it yet
+    [PUT,    LOCKS, v, [[group, client, [[topic, broker, queue], ...]], ...]]    the client holds these queues
+    [DELETE, LOCKS, v, [[group, client, [[topic, broker, queue], ...]], ...]]    what it holds of these is free
+    [CLEAR,  LOCKS, v]                                   nobody holds anything, as far as the log knows
+    [BEGIN,  LOCKS, v]                                   from here on all locks are in the log
     [PUT,    QUEUE_STARTS, v, start, [[topic, queue, offset], ...]]    start: of the log, bytes; 0: it does not move
     [PUT,    USERS, v, [["user", name, JSON], ["policies", name, JSON], ...]]    "": no policies any more
     [DELETE, USERS, v, [name, ...]]                      a user and his policies
@@ -53,7 +57,8 @@ class Table(IntEnum):
     DELAY = 4
     TRANSACTIONS = 5
     QUEUE_STARTS = 6
-    USERS = 7
+    LOCKS = 7
+    USERS = 8
 
 
 class Verb(IntEnum):
@@ -66,6 +71,7 @@ class Verb(IntEnum):
     COMMIT = 5
     RESET = 6
     CLONE = 7
+    BEGIN = 8
 
 
 Operation = list[Any]

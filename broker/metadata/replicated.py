@@ -249,7 +249,7 @@ class GroupMeta:
         group = group_id.hex()
         for table in self._routes.tables:
             stamp, path = table.file.stamp, table.file.path
-            if stamp is None and table.file.optional and not path.exists():
+            if stamp is None and table.file.may_begin():
                 continue
             if stamp is None:
                 return f"{path} carries no stamp of a group: it was written by a broker without one"

@@ -67,14 +67,15 @@ class ConfigFile:
         *,
         mode: int = 0o644,
         optional: bool = False,
+        may_lack_stamp: bool = False,
     ) -> None:
         """`snapshot` is called in the loop and returns what encodes the content, to be called in a thread.
 
-        It is handed the stamp that the content is to carry. `optional`: a member of a group that does not have it yet
-        has nothing to put into it either: its version knew no such table.
+        It is handed the stamp that the content is to carry. `optional`: a member of a group may lack it, as older
+        versions did; `may_lack_stamp`: or have it without a stamp, and the table says by itself that it knows nothing.
         """
         self.path = path
-        self.optional = optional
+        self._optional, self._may_lack_stamp = optional, may_lack_stamp
         self._mode = mode
         # The stamps that the file on disk and its .bak carry; the entries that what was loaded from them covers.
         self.stamp: Stamp | None = None
@@ -86,8 +87,7 @@ class ConfigFile:
         self._current_stamp: Callable[[], Stamp | None] = lambda: self.stamp
         self._synced: Callable[[], Awaitable[None]] | None = None
         self._snapshot = snapshot
-        self._revision = 0
-        self._written = 0
+        self._revision = self._written = 0
         self._writing: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._folding: asyncio.Task[None] | None = None
@@ -99,12 +99,9 @@ class ConfigFile:
         self._waiting: list[Any] = []
         self._whole = False
         # Somebody wants the journal's content in the file; and when it is tried again after there was no room.
-        self._folds = False
-        self._retry_at = 0.0
+        self._folds, self._retry_at = False, 0.0
         # Of the last time that it was written whole: bytes, when, and how long it took.
-        self._size = 0
-        self._whole_at = 0.0
-        self._whole_seconds = 0.0
+        self._size, self._whole_at, self._whole_seconds = 0, 0.0, 0.0
 
     @property
     def rests(self) -> bool:
@@ -163,6 +160,13 @@ class ConfigFile:
     def disown(self) -> None:
         """Write no stamp any more: the table is another broker's by now, and no log of a group leads to it (R3)."""
         self._current_stamp = lambda: None
+
+    def may_begin(self) -> bool:
+        """Tell whether a member of a group may begin with this file, which carries no stamp; it gets one then."""
+        if self._optional and self._may_lack_stamp:
+            self.touch()
+            return True
+        return self._optional and not self.path.exists()
 
     def touch(self) -> None:
         """Have the next flush write the file whole, whether the table changed or not."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from broker.context import BrokerContext, Tables
-from broker.messages.pull_checks import codes_of
+from broker.messages.pull_checks import Wanted, wanted
 from broker.pop.check_points import CheckPointTable
 from broker.pop.records import TAKEN_MAX, pop_retry_topic
 from remoting.bodies.registry import TopicConfig
@@ -36,7 +36,7 @@ class PopQuestion(NamedTuple):
     queue_id: int
     """-1: any."""
     most: int
-    accepts: frozenset[int] | None
+    accepts: Wanted
     from_end: bool
     invisible_ms: int
 
@@ -80,7 +80,7 @@ class PopChecks:
                 ResponseCode.SYSTEM_BUSY, f"{OPEN_MAX} pops are not acknowledged, start flow control for a while"
             )
         return asked._replace(
-            accepts=codes_of(header.exp, header.expType),
+            accepts=wanted(header.exp, header.expType, sql=self._live.broker.enablePropertyFilter),
             from_end=header.initMode == _FROM_END,
             invisible_ms=header.invisibleTime,
         )

@@ -57,6 +57,10 @@ class PopReads(Protocol):
         """Read what is not in memory. For any thread."""
         ...
 
+    def verify_cold(self, result: GetResult) -> None:
+        """Check what was read so: what must not go is taken out of it."""
+        ...
+
 
 class Revival:
     """Settles what is due."""
@@ -108,6 +112,7 @@ class Revival:
         if result.cold:
             loop = asyncio.get_running_loop()
             result = await loop.run_in_executor(self._threads, self._store.read_cold, result)
+            self._store.verify_cold(result)
         if result.damaged >= 0 and not result.count:
             raise RecordDamaged(result.damaged, "it is damaged")
         if result.unread:

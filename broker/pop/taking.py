@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from broker.context import BrokerContext, Tables
+from broker.filters.sql import SqlFilter
 from broker.pop.asking import PopChecks, PopQuestion
 from broker.pop.check_points import CheckPoint, CheckPointKey, CheckPointTable
 from broker.pop.records import check_point_record
@@ -277,9 +278,13 @@ class PopHandlers:
         offset = self._offset(place, from_end=asked.from_end)
         try:
             for _ in range(2):
-                result = self._store.get(topic, queue, offset, wanted, room, asked.accepts)
+                if isinstance(asked.accepts, SqlFilter):
+                    result = self._store.sift(topic, queue, offset, wanted, room, asked.accepts.matches)
+                else:
+                    result = self._store.get(topic, queue, offset, wanted, room, asked.accepts)
                 if result.cold:
                     result = await self._loop.run_in_executor(self._context.threads, self._store.read_cold, result)
+                    self._store.verify_cold(result)
                 if result.status not in {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY}:
                     break
                 # The messages there are gone, or the queue is another one.

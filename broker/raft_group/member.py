@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from broker.metadata.agreed_locks import LOCKS_IN_LOG
 from broker.metadata.log_sync import LogSync
 from broker.metadata.queue_starts import QueueStarts
 from broker.metadata.replicated import GroupMeta
@@ -40,7 +41,7 @@ from raft.core.votefile import STORE_ID_BYTES, VoteFile
 from raft.network.driver import RaftDriver
 from raft.network.transport import Tls
 from raft.protocol.config import GroupConfig, Member
-from raft.protocol.hello import Hello
+from raft.protocol.hello import FEATURES, Hello
 from raft.protocol.types import EntryType, Fate, Refusal, Role
 from raft.snapshot.protocol import Marker, write_marker
 from raft.snapshot.server import ResetServer
@@ -124,7 +125,7 @@ class RaftGroup:
             tls=None if tls is None else Tls(tls.server, tls.client),
             copies=self._copies,
             clock=clock,
-            on_linked=lambda member_id, hello: self.role.introduced(member_id, hello.broker_address),
+            on_linked=lambda member_id, hello: self.role.introduced(member_id, hello.broker_address, hello.features),
         )
         self.node = self._driver.node
         # For the store's threads: StoreEvents. With ASYNC_FLUSH it is the WrittenLog that tells.
@@ -387,6 +388,7 @@ class RaftGroup:
             log_file_bytes=self._live.store.mappedFileSizeCommitLog,
             flush_sync=self._sync,
             clock_ms=self._clock.wall_ms(),
+            features=(*FEATURES, LOCKS_IN_LOG),
             broker_address=self._address,
             base_digest=base[2],
             config_index=node.config_index,

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 from auth.settings import inner_credentials
 from broker.clients import ClientTable
+from broker.metadata.agreed_locks import LOCKS_IN_LOG
 from broker.metadata.committers import Committer
 from broker.mode import BrokerParts, Clean, Mode
 from broker.raft_group.admin import RaftHandlers
@@ -210,6 +211,10 @@ class MemberMode(Mode):
         tables.offsets.committers.join(
             cast(Callable[[Committer], str | None], tables.clients.client_id), self.group.monotonic
         )
+
+    def locks_in_log(self) -> bool:
+        """Tell whether every member of the group, as far as it has said so, takes queue locks from the log."""
+        return self.group.role.all_can(LOCKS_IN_LOG)
 
     def congested(self) -> bool:
         """Tell whether who sends much shall wait, for this log or for the leader's."""

@@ -1,7 +1,7 @@
 """The role of a member of a Raft group, as clients are to see it: what the node says, once all of it is dispatched."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from broker.role import MASTER_ID
 from broker.settings.raft_keys import broker_id_of
@@ -19,6 +19,7 @@ class GroupRole:
         self._own_broker_id = broker_id_of(self_id)
         self._node: GroupNode | None = None
         self._addresses: dict[str, str] = {}
+        self._features: dict[str, Sequence[str]] = {}
         self._subscribers: list[Callable[[], None]] = []
         self.leads = False
         self.term = 0
@@ -38,10 +39,19 @@ class GroupRole:
         """Have `callback` called after each change; see BrokerRole."""
         self._subscribers.append(callback)
 
-    def introduced(self, member_id: str, broker_address: str) -> None:
-        """Note where another member takes clients' requests: it says so when it connects."""
+    def introduced(self, member_id: str, broker_address: str, features: Sequence[str] = ()) -> None:
+        """Note where another member takes clients' requests, and what it can do: it says so when it connects."""
         self._addresses[member_id] = broker_address
+        self._features[member_id] = features
         self.refresh()
+
+    def all_can(self, feature: str) -> bool:
+        """Tell whether every member of the group has said that it can do something, when it connected last."""
+        config = None if self._node is None else self._node.config
+        if config is None:
+            return False
+        others = [member.id for member in config.members if member.id != self._self_id]
+        return all(feature in self._features.get(other, ()) for other in others)
 
     def others(self) -> list[str]:
         """Return where the other members take clients' requests, as far as they have said so."""

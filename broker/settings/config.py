@@ -86,6 +86,7 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys):
     # Consumption.
     longPollingEnable: bool = True
     shortPollingTimeMills: int = 1000
+    enablePropertyFilter: bool = False  # consumers may filter by SQL92
     notifyConsumerIdsChangedEnable: bool = True
     useServerSideResetOffset: bool = True
     slaveReadEnable: bool = False
@@ -244,10 +245,15 @@ def load_broker_config(values: Mapping[str, str]) -> tuple[BrokerConfig, StoreCo
 
     Raises ConfigError for values that do not fit and for what this broker does not have.
     """
-    KEYS.refuse(values)
+    KEYS.refuse(_beyond_group(values, grouped=values.get("enableDLegerCommitLog", "").strip().lower() == "true"))
     broker, unknown_to_broker = build_config(BrokerConfig, _with_pair_defaults(_with_environment(values)))
     store, unknown_to_store = build_config(StoreConfig, _with_group_defaults(values, broker))
     return broker, store, _unknown(unknown_to_broker, unknown_to_store)
+
+
+def _beyond_group(values: Mapping[str, str], *, grouped: bool) -> Mapping[str, str]:
+    """Return what is asked for, without what every Raft group does anyhow: a majority agrees on each lock."""
+    return {key: value for key, value in values.items() if not (grouped and key == "lockInStrictMode")}
 
 
 def _unknown(to_broker: Iterable[str], to_store: Iterable[str]) -> list[str]:
@@ -296,7 +302,7 @@ class LiveConfig:
 
     def update(self, values: Mapping[str, str]) -> list[str]:
         """Put new texts in force, all or none; returns the keys that are unknown. Raises ConfigError."""
-        KEYS.refuse(values)
+        KEYS.refuse(_beyond_group(values, grouped=self.broker.enableDLegerCommitLog))
         before = self.values()
         broker, unknown_to_broker = replace_config(self.broker, values)
         store, unknown_to_store = replace_config(self.store, values)

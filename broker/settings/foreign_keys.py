@@ -97,12 +97,12 @@ _HARMLESS = (
         """,
     ),
     Harmless(
-        "of effect only with enablePropertyFilter or enableConsumeQueueExt=true, which are refused",
+        "of effect only with enableConsumeQueueExt or enableCalcFilterBitMap=true, which are refused",
         """
-        enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter filterDataCleanTimeSpan
-        filterSupportRetry mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
+        expectConsumerNumUseFilter maxErrorRateOfBloomFilter mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
         """,
     ),
+    Harmless("there is nothing to clean: the filters of groups are kept with their members", "filterDataCleanTimeSpan"),
     Harmless(
         "of effect only with enableControllerMode=true, which is refused",
         """
@@ -178,7 +178,11 @@ _LACKING = (
         "ACL 1.0 is not available: the broker would run without it; see authenticationEnabled in docs/security.md",
         "aclEnable=false migrateAuthFromV1Enabled=false",
     ),
-    Lacking("SQL92 filters are not available", "enablePropertyFilter=false enableConsumeQueueExt=false"),
+    Lacking(
+        "SQL92 filters look at each message: there are no bit maps, and no ConsumeQueueExt to keep them in",
+        "enableCalcFilterBitMap=false enableConsumeQueueExt=false",
+    ),
+    Lacking("a retry topic is filtered by its own subscription only", "filterSupportRetry=false"),
     Lacking("transactions are kept in files", "transRocksDBEnable=false"),
     Lacking(
         "timer messages are always taken in and delivered, however many in a slot, and delay levels stay levels",
@@ -227,7 +231,7 @@ _LACKING = (
         "enableControllerMode=false asyncLearner=false",
     ),
     Lacking("there is no controller's set of replicas: use inSyncReplicas", "allAckInSyncStateSet=false"),
-    Lacking("queue locks are granted by one broker alone", "lockInStrictMode=false"),
+    Lacking("queue locks are granted by one broker alone, unless it is in a Raft group", "lockInStrictMode=false"),
     Lacking("a slave acting as master forwards nothing to other brokers", "enableRemoteEscape=false"),
     Lacking("a slave begins where its own log ends", "syncMasterFlushOffsetWhenStartup=false"),
     Lacking("a slave never moves consumers", "offsetCheckInSlave=false"),

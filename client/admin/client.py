@@ -7,16 +7,16 @@ answers or a name is not known. Addresses are "host:port", times ms since the ep
 from client.admin.base import BrokerEntry
 from client.admin.cluster import ClusterAdmin
 from client.admin.convert import ConvertAdmin
-from client.admin.groups import GroupAdmin, GroupProgress, QueueProgress
-from client.admin.messages import MessageAdmin
-from client.admin.topics import TopicAdmin
+from client.admin.groups import GroupProgress, QueueProgress
+from client.admin.letters import LetterAdmin
+from client.admin.replay import OffsetMove, ReplayAdmin
 from client.admin.transactions import TransactionAdmin
 from client.admin.users import UserAdmin
 from client.errors import raises_client_errors
 
-__all__ = ["AdminClient", "BrokerEntry", "GroupProgress", "QueueProgress"]
+__all__ = ["AdminClient", "BrokerEntry", "GroupProgress", "OffsetMove", "QueueProgress"]
 
 
 @raises_client_errors
-class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ClusterAdmin, ConvertAdmin, TransactionAdmin, UserAdmin):
+class AdminClient(LetterAdmin, ReplayAdmin, ClusterAdmin, ConvertAdmin, TransactionAdmin, UserAdmin):
     """Asks and changes brokers and NameServers. Use as ``async with AdminClient(namesrv) as admin``."""

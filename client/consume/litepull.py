@@ -7,11 +7,12 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 
 from client.consume.balancer import BalanceOptions, Balancer
+from client.consume.filters import check_filters
 from client.consume.offsets import RemoteOffsets, broker_address, refresh_quietly, starting_offset
 from client.consume.poll_queue import FetchContext, FetchedQueue, FetchLimits
-from client.consume.rebalance import Strategy, average
+from client.consume.rebalance import Strategy, strategy_of
 from client.consume.rewinds import Rewinds
-from client.consume.subscription import ALL, Subscription, subscribe_by_tags
+from client.consume.subscription import ALL, Subscription, subscribe_to
 from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, raises_client_errors
 from client.instance import ClientInstance
@@ -52,7 +53,7 @@ class LitePullConsumer(Lifecycle):
         timestamp_ms: int | None = None,
         auto_commit: bool = True,
         limits: FetchLimits | None = None,
-        strategy: Strategy = average,
+        strategy: Strategy | str = "AVG",
         tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
@@ -69,7 +70,7 @@ class LitePullConsumer(Lifecycle):
         self._timestamp_ms = timestamp_ms
         self._auto_commit = auto_commit
         self._limits = limits or FetchLimits()
-        self._strategy = strategy
+        self._strategy = strategy_of(strategy)
         self._subscriptions: dict[str, Subscription] = {}
         self._queues: dict[MessageQueue, FetchedQueue] = {}
         self._paused: set[MessageQueue] = set()
@@ -90,6 +91,8 @@ class LitePullConsumer(Lifecycle):
         self._offsets = RemoteOffsets(self.group, self.instance.api, self.instance.routes)
         for topic in self._subscriptions:
             await refresh_quietly(self.instance.routes, topic)
+        filters = [*self._subscriptions.values(), *(fetched.subscription for fetched in self._queues.values())]
+        await check_filters(self.instance, self.group, filters)
         self._undo.push_async_callback(self.instance.remove_consumer, self)
         await self.instance.add_consumer(self)
         self._started = True
@@ -117,20 +120,26 @@ class LitePullConsumer(Lifecycle):
         self._queues.clear()
         self._balancer = None
 
-    def subscribe(self, topic: str, expression: str = ALL) -> None:
-        """Share a topic's queues with the other members of the group; raises ConsumeError."""
+    def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
+        """Share a topic's queues with the others of the group, filtered by tags or by SQL92; raises ConsumeError."""
         if self._queues and self._balancer is None:
             raise ConsumeError("queues were assigned by hand: subscribe and assign do not go together")
-        self._subscriptions[topic] = subscribe_by_tags(topic, expression, time.time_ns() // 1_000_000)
+        self._subscriptions[topic] = subscribe_to(topic, expression, sql, time.time_ns() // 1_000_000)
         if self._started:
             self._join()
 
-    async def assign(self, queues: Iterable[MessageQueue], expression: str = ALL) -> None:
-        """Pull exactly these queues from now on; those that were assigned before keep their position."""
+    async def assign(self, queues: Iterable[MessageQueue], expression: str = ALL, *, sql: str | None = None) -> None:
+        """Pull exactly these queues from now on; those that were assigned before keep their position.
+
+        Raises ConsumeError; once the consumer is started, with a broker's reason against a SQL92 filter.
+        """
         if self._subscriptions:
             raise ConsumeError("topics were subscribed: subscribe and assign do not go together")
         now_ms = time.time_ns() // 1_000_000
-        wanted = {queue: subscribe_by_tags(queue.topic, expression, now_ms) for queue in queues}
+        wanted = {queue: subscribe_to(queue.topic, expression, sql, now_ms) for queue in queues}
+        if self._started:
+            topics = {subscription.topic: subscription for subscription in wanted.values()}
+            await check_filters(self.instance, self.group, topics.values())
         self._set_queues(wanted)
         if self._leaving:
             await asyncio.wait(list(self._leaving.values()))
@@ -146,7 +155,7 @@ class LitePullConsumer(Lifecycle):
             self._begin_leaving(queue, self._hand_over(self._queues.pop(queue)))
         for queue, subscription in wanted.items():
             old = self._queues.get(queue)
-            if old is not None and old.subscription.expression == subscription.expression:
+            if old is not None and old.subscription.same_as(subscription):
                 continue
             position = None if old is None else old.position
             if old is not None:

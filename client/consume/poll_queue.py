@@ -178,6 +178,7 @@ class FetchedQueue:
             suspend_ms=context.limits.suspend_ms,
             bytes_max=context.limits.bytes_max,
             lite=True,
+            kind=self.subscription.kind,
         )
         return await context.instance.api.pull(address, request)
 

@@ -9,14 +9,15 @@ from pathlib import Path
 from client.consume.assignment import Assignment
 from client.consume.balancer import BalanceOptions, Balancer
 from client.consume.caller import Callback, CallbackCaller, ListenerOptions
+from client.consume.filters import check_filters
 from client.consume.listeners import ConcurrentListener, OrderlyListener
 from client.consume.offsets import LocalOffsets, OffsetStore, RemoteOffsets, refresh_quietly, starting_offset
 from client.consume.push_queue import AssignedQueue, PullContext, PullLimits
-from client.consume.queuelocks import RENEW_S, QueueLocks
-from client.consume.rebalance import Strategy, average
+from client.consume.queuelocks import QueueLocks
+from client.consume.rebalance import Strategy, strategy_of
 from client.consume.rewinds import Rewinds
 from client.consume.runninginfo import running_info
-from client.consume.subscription import Subscription, subscribe_by_tags
+from client.consume.subscription import Subscription, subscribe_to
 from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, RouteError, raises_client_errors
 from client.hooks import ConsumeHook, ConsumeHooks
@@ -77,7 +78,7 @@ class PushConsumer(Lifecycle):
         attempts_max: int = -1,
         local_retry: float = 5.0,
         limits: PullLimits | None = None,
-        strategy: Strategy = average,
+        strategy: Strategy | str = "AVG",
         offset_dir: Path | None = None,
         trace: bool | str = False,
         hooks: Sequence[ConsumeHook] = (),
@@ -107,7 +108,7 @@ class PushConsumer(Lifecycle):
             attempts_max=attempts_max if attempts_max >= 0 else 2**31 - 1,
             local_retry_s=local_retry,
         )
-        self._strategy = strategy
+        self._strategy = strategy_of(strategy)
         self._hooks_given, self._trace_topic = tuple(hooks), trace_topic(trace)
         self._offset_path = (
             _offset_path(offset_dir, instance_name, group) if model is MessageModel.BROADCASTING else None
@@ -121,12 +122,15 @@ class PushConsumer(Lifecycle):
         # How often a broker sent this consumer below what it had stored.
         self.rewinds = Rewinds()
 
-    def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Want a topic's messages: all (``"*"``) or of certain tags (``"TagA || TagB"``). Raises ConsumeError."""
+    def subscribe(self, topic: str, expression: str = "*", *, sql: str | None = None) -> None:
+        """Want a topic's messages: all (``"*"``), of tags (``"TagA || TagB"``), or by properties (``sql="a > 5"``).
+
+        Raises ConsumeError. Brokers read SQL92; what they refuse is raised at the start.
+        """
         if topic not in self._subscriptions and len(self._subscriptions) >= TOPICS_MAX:
             raise ConsumeError(f"a consumer takes {TOPICS_MAX} topics at most")
         now_ms = time.time_ns() // 1_000_000
-        self._subscriptions[topic] = subscribe_by_tags(topic, expression, now_ms)
+        self._subscriptions[topic] = subscribe_to(topic, expression, sql, now_ms)
         self._changed()
 
     def unsubscribe(self, topic: str) -> None:
@@ -154,13 +158,16 @@ class PushConsumer(Lifecycle):
         self._undo.push_async_callback(self._listener.close, 0.0)
         for topic in list(self._subscriptions):
             await refresh_quietly(self.instance.routes, topic)
+        await check_filters(self.instance, self.group, list(self._subscriptions.values()))
         self._undo.push_async_callback(self.instance.remove_consumer, self)
         await self.instance.add_consumer(self)
         self._started = True
         self._tasks.spawn(self._balancer.run(), "rebalance")
         self._tasks.every(COMMIT_S, self.commit, "commit")
         if self._orderly:
-            self._tasks.every(RENEW_S, self._locks.renew, "locks")
+            self._tasks.spawn(self._locks.run(), "locks")
+            self.instance.on_lost.append(self._locks.connection_lost)
+            self._undo.callback(self.instance.on_lost.remove, self._locks.connection_lost)
         try:
             async with asyncio.timeout(START_S):
                 await self._balancer.first_round.wait()

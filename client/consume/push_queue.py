@@ -185,6 +185,7 @@ class AssignedQueue:
             version=self.subscription.version,
             suspend_ms=limits.suspend_ms,
             bytes_max=limits.bytes_max,
+            kind=self.subscription.kind,
         )
 
     async def _take(self, answer: PullAnswer) -> None:

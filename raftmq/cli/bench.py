@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raftmq.cli.bench_fairness import fairness
+from raftmq.cli.bench_orderly import orderly
 from raftmq.cli.bench_running import Folder, measured
 from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, in_utf8
 from raftmq.cli.output import fail, print_json, print_json_line, print_table, run
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Load generators that print their figures.")
 app.command()(fairness)
+app.command()(orderly)
 
 
 def _checked(address: str) -> str:

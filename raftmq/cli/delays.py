@@ -33,7 +33,7 @@ class Timing:
 
 
 def _moment_ms(text: str) -> int:
-    from raftmq.cli.group import parse_time
+    from raftmq.cli.group_offsets import parse_time
 
     ms = parse_time(text)
     # `begin` and `end` are times of a queue, not of a clock.

@@ -1,16 +1,15 @@
 """`raftmq group`: consumer groups, their members and how far they have come."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, GroupArgument, Json, Namesrv, TopicArgument
+from raftmq.cli.group_letters import app as dead_letters
+from raftmq.cli.group_offsets import clone_offset, reset_offset, skip
+from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, GroupArgument, Json, Namesrv
 from raftmq.cli.output import emit, fail, run, time_of, with_admin
 
 app = typer.Typer(no_args_is_help=True, help="Consumer groups.")
-
-TO_THE_END = -1
 
 
 @app.command("list")
@@ -166,43 +165,11 @@ def connections(group: GroupArgument, namesrv: Namesrv = DEFAULT_NAMESRV, as_jso
         typer.echo("subscribes: " + ", ".join(f"{t} ({e})" for t, e in sorted(found["subscriptions"].items())))
 
 
-@app.command("reset-offset")
-def reset_offset(
-    group: GroupArgument,
-    topic: TopicArgument,
-    to: Annotated[
-        str, typer.Option("--to", metavar="TIME", help="begin, end, milliseconds, or ISO 8601 (local unless it says).")
-    ],
-    namesrv: Namesrv = DEFAULT_NAMESRV,
-    forward: Annotated[bool, typer.Option("--forward/--back-only", help="Whether offsets may move forward.")] = True,
-    as_json: Json = False,
-) -> None:
-    """Set a group's offsets in a topic to a time; members that are online go on there."""
-    timestamp_ms = parse_time(to)
-
-    async def work() -> list[dict[str, Any]]:
-        async with with_admin(namesrv) as admin:
-            moved = await admin.reset_offset(group, topic, timestamp_ms=timestamp_ms, force=forward)
-        return [
-            {"broker": queue.brokerName, "queue": queue.queueId, "offset": offset}
-            for queue, offset in sorted(moved.items())
-        ]
-
-    queues = run(work)
-    emit(as_json, queues, ("broker", "queue", "offset"), [tuple(row.values()) for row in queues], empty="no queues")
-
-
-def parse_time(text: str) -> int:
-    """Return milliseconds since the epoch, -1 for the end; ends the command when the text is no time."""
-    if text in {"begin", "end"}:
-        return 0 if text == "begin" else TO_THE_END
-    if text.isdigit():
-        return int(text)
-    try:
-        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except ValueError:
-        fail(f"{text} is no time: it takes begin, end, milliseconds, or ISO 8601 such as 2026-01-31T12:00:00", code=2)
-
-
 def _emit_changed(group: str, addresses: list[str], as_json: bool) -> None:
     emit(as_json, {"group": group, "brokers": addresses}, ("group", "done at"), [(group, a) for a in addresses])
+
+
+app.add_typer(dead_letters, name="dead-letters")
+app.command("reset-offset")(reset_offset)
+app.command("skip")(skip)
+app.command("clone-offset")(clone_offset)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raftmq.cli.group import parse_time
+from raftmq.cli.group_offsets import parse_time
 from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, TopicArgument
 from raftmq.cli.output import emit, fail, print_json, print_table, run, text_of, time_of, with_admin
 from raftmq.cli.talk import described

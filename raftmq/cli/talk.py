@@ -1,5 +1,6 @@
 """`raftmq send` and `raftmq consume`: messages from and to the terminal."""
 
+import asyncio
 import os
 import sys
 import time
@@ -14,10 +15,14 @@ from raftmq.cli.output import fail, parse_settings, print_json_line, print_table
 
 if TYPE_CHECKING:
     from client.consume.litepull import LitePullConsumer
+    from client.consume.simple import SimpleConsumer
     from client.message import SendResult
     from remoting.message import MessageExt
 
 POLL_S = 0.5
+# With --pop: messages of one request, and how long one waits, in seconds.
+POP_MAX = 32
+POP_WAIT_S = 15.0
 VIEWER = "raftmq_cli_viewer"  # the group of those who only look; it stores no offsets
 SEND_COLUMNS = ("status", "broker", "queue", "offset", "message id")
 
@@ -101,25 +106,41 @@ def consume(
         str, typer.Option("--group", "-g", help="Consume as a member of this group; otherwise only look.")
     ] = "",
     expression: Annotated[str, typer.Option("--tags", help="Tag expression, such as 'a || b'.")] = "*",
+    sql: Annotated[str, typer.Option("--sql", help="SQL92 filter, such as \"price > 10 AND region = 'eu'\".")] = "",
     count: Annotated[int, typer.Option("--count", min=0, help="End after so many messages; 0 goes on.")] = 0,
     from_end: Annotated[
         bool, typer.Option("--from-end", help="Begin at the end; for a group only where it has no offset.")
     ] = False,
     timeout: Annotated[float, typer.Option(help="End after so many seconds without a message; 0 waits on.")] = 0.0,
+    pop: Annotated[
+        bool, typer.Option("--pop", help="Take messages from any queue, and acknowledge each when it is printed.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Print messages as they come, until --count, --timeout or Ctrl-C."""
+    if pop and not group:
+        fail("--pop takes messages, so that no other member of the group gets them: name the group by --group")
 
     async def work() -> int:
         from client.consume.litepull import LitePullConsumer
+        from client.consume.simple import SimpleConsumer
         from client.message import ConsumeFrom
 
         where = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
-        async with LitePullConsumer(group or VIEWER, namesrv, from_where=where, auto_commit=False) as consumer:
-            if group:
-                consumer.subscribe(topic, expression)
-            else:
-                await _assign_all(consumer, topic, expression, from_end=from_end)
+        wanted = sql or None
+        if pop:
+            async with SimpleConsumer(group, namesrv, from_where=where) as taker:
+                taker.subscribe(topic, expression, sql=wanted)
+                return await _take_all(taker, count, timeout, as_json=as_json)
+        consumer = LitePullConsumer(group or VIEWER, namesrv, from_where=where, auto_commit=False)
+        if group:
+            consumer.subscribe(topic, expression, sql=wanted)
+        async with consumer:
+            if not group:
+                queues = await consumer.queues(topic)
+                await consumer.assign(queues, expression, sql=wanted)
+                for queue in queues:
+                    await (consumer.seek_to_end(queue) if from_end else consumer.seek_to_begin(queue))
             return await _show_all(consumer, count, timeout, as_json=as_json, commit=bool(group))
 
     shown = run(work)
@@ -152,11 +173,21 @@ async def _show_all(consumer: "LitePullConsumer", count: int, timeout_s: float, 
     return shown
 
 
-async def _assign_all(consumer: "LitePullConsumer", topic: str, expression: str, *, from_end: bool) -> None:
-    queues = await consumer.queues(topic)
-    await consumer.assign(queues, expression)
-    for queue in queues:
-        await (consumer.seek_to_end(queue) if from_end else consumer.seek_to_begin(queue))
+async def _take_all(consumer: "SimpleConsumer", count: int, timeout_s: float, *, as_json: bool) -> int:
+    """Print messages and acknowledge those; returns how many."""
+    shown = 0
+    quiet_since = time.monotonic()
+    while (not timeout_s or time.monotonic() - quiet_since < timeout_s) and not (count and shown >= count):
+        left = timeout_s - (time.monotonic() - quiet_since) if timeout_s else POP_WAIT_S
+        most = min(POP_MAX, count - shown) if count else POP_MAX
+        messages = await consumer.receive(most, wait=max(0.0, min(left, POP_WAIT_S)))
+        for message in messages:
+            _show(message, as_json)
+        await asyncio.gather(*(message.ack() for message in messages))
+        shown += len(messages)
+        if messages:
+            quiet_since = time.monotonic()
+    return shown
 
 
 def _lines() -> Iterator[tuple[int, bytes]]:

@@ -128,6 +128,8 @@ class Flusher:
         while self._failure is None:
             soon = self._lingered()
             with self._wake:
+                if self._failure is not None:  # told before anybody waited
+                    return
                 if not self._closing and not self._again and self._wanted <= self._log.flushed:
                     self._wake.wait(self._interval_s if soon is None else min(soon, self._interval_s))
                 closing = self._closing

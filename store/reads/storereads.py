@@ -8,7 +8,8 @@ from store.integrity.verifier import Verifier
 from store.log.commitlog import CommitLog
 from store.reads.queuereads import QueueReads
 from store.reads.reads import Accepts, Reader
-from store.types import GetResult
+from store.reads.sifting import Sifter
+from store.types import GetResult, Wants
 
 # RocketMQ's limit of one answer, whatever the requester says.
 READ_BYTES_MAX = 128 * 1024 * 1024
@@ -22,6 +23,7 @@ class StoreReads(QueueReads):
     ) -> None:
         super().__init__(log, queues, Reader(log, queues, index, config, verifier))
         self._verifier = verifier
+        self._sifter = Sifter(log, queues, config, verifier)
         self.times = log.times
 
     def get(
@@ -41,13 +43,19 @@ class StoreReads(QueueReads):
         """
         return self._reader.get(topic, queue_id, offset, max_count, min(max_bytes, READ_BYTES_MAX), accepts)
 
+    def sift(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, wants: Wants) -> GetResult:
+        """Read like get() those messages whose encoded properties `wants` takes; some hundreds are looked at."""
+        return self._sifter.get(topic, queue_id, offset, max_count, min(max_bytes, READ_BYTES_MAX), wants)
+
     def read_cold(self, result: GetResult) -> GetResult:
         """Fetch from disk what a cold result lacks; for any thread. Raises OSError when the disk fails."""
         return self._reader.read_cold(result)
 
     def verify_cold(self, result: GetResult) -> None:
-        """Check what read_cold() fetched: what must not go is taken out of it."""
+        """Check what read_cold() fetched, and sift it: what must not go is taken out of it."""
         self._reader.verify_cold(result)
+        if result.sift_by is not None:
+            self._sifter.sift_cold(result)
 
     def fresh_piece(self, position: int, size_max: int) -> memoryview | bytes | None:
         """Return what read_piece() does, of what this process wrote lately; None: ask checked_piece() in a thread."""

@@ -25,6 +25,7 @@ from raftmq.cli.chaos import CRASH
 from raftmq.cli.output import INTERRUPTED
 
 SECONDS = 8.0
+RAFTMQ = [sys.executable, "-m", "raftmq.cli.main"]
 KILL = Planned(number=0, name="kill-leader", after=800, idle_ms=4000, lasts_ms=1000, seed=7)
 
 
@@ -64,8 +65,9 @@ async def test_a_leader_that_dies_under_load_loses_nothing(tmp_path: Path) -> No
 
 @pytest.mark.timeout(120)
 def test_a_run_that_is_terminated_leaves_no_process_behind(tmp_path: Path) -> None:
-    """SIGTERM is how CI ends a job that takes too long."""
-    command = [sys.executable, "-m", "raftmq.cli.main", "chaos", "run", "kill", "--dir", str(tmp_path), "--seed", "4"]
+    """SIGTERM is how CI ends a job that takes too long; in the background of a shell, which has it ignore Ctrl-C."""
+    background = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    command = [*background, *RAFTMQ, "chaos", "run", "kill", "--dir", str(tmp_path), "--seed", "4"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as harness:
         assert harness.stderr is not None
         next(line for line in harness.stderr if "under load" in line)
@@ -74,9 +76,6 @@ def test_a_run_that_is_terminated_leaves_no_process_behind(tmp_path: Path) -> No
         harness.stderr.read()
         assert harness.wait(60) == INTERRUPTED
     assert processes_of(tmp_path) == []
-
-
-RAFTMQ = [sys.executable, "-m", "raftmq.cli.main"]
 
 
 def begun(folder: Path, scenario: str) -> "subprocess.Popen[str]":

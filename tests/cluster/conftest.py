@@ -49,6 +49,7 @@ class Cluster:
                 namesrvAddr=self.namesrv,
                 httpEnable=False,
                 vipPortEnable=False,
+                enablePropertyFilter=True,
                 haListenPort=-1,  # the number after a port that was free need not be
             ),
             StoreConfig(

@@ -140,6 +140,15 @@ async def test_tags_are_looked_at_and_passed_over_messages_do_not_stand_in_the_w
     assert bad.code == 23
 
 
+async def test_sql_decides_too(cluster: Cluster, popper: Popper) -> None:
+    async with Producer("makers", cluster.namesrv) as producer:
+        for price in range(6):
+            await producer.send(Message("T", b"%d" % price, properties={"price": str(price)}))
+    found = await popper.pop(expType="SQL92", exp="price >= 4")
+    assert sorted(each.body for each in found) == [b"4", b"5"]
+    assert await popper.pop(expType="SQL92", exp="price >= 4") == []
+
+
 async def test_peeks_and_notifications_take_nothing(cluster: Cluster, popper: Popper) -> None:
     peek = PeekMessageRequestHeader(consumerGroup="Poppers", topic="T", queueId=-1, maxMsgNums=5)
     assert (await popper.ask(RequestCode.PEEK_MESSAGE, peek)).code == 19
@@ -173,7 +182,8 @@ async def test_a_reset_is_followed(cluster: Cluster, popper: Popper) -> None:
         ({"order": True}, 29),
         ({"invisibleTime": -1}, 29),
         ({"invisibleTime": 2**62}, 29),
-        ({"expType": "SQL92", "exp": "a >"}, 1),
+        ({"expType": "SQL92", "exp": "a >"}, 23),
+        ({"expType": "OTHER", "exp": "a"}, 23),
     ],
 )
 async def test_what_cannot_be_asked_for(popper: Popper, changes: dict[str, object], code: int) -> None:

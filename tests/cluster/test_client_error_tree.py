@@ -10,6 +10,7 @@ import pytest
 
 from client.admin.client import AdminClient
 from client.consume.litepull import LitePullConsumer
+from client.consume.simple import SimpleConsumer
 from client.errors import ClientError, RequestFailed, RequestRefused
 from remoting.bodies.group import SubscriptionGroupConfig
 from remoting.bodies.registry import MessageQueue
@@ -111,6 +112,18 @@ async def test_a_polling_consumer_gets_client_errors_alone(kind: str) -> None:
             with pytest.raises(ClientError):
                 async with asyncio.timeout(WITHIN_S):
                     await call()
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_consumer_that_receives_gets_client_errors_alone_and_in_time(kind: str) -> None:
+    async with serving(SERVERS[kind]) as address:
+        consumer = SimpleConsumer("g", address)
+        async with consumer:
+            consumer.subscribe("T")
+            for _ in range(2):
+                with pytest.raises(ClientError):
+                    async with asyncio.timeout(WITHIN_S):
+                        await consumer.receive(wait=0.2)
 
 
 async def test_a_refusal_keeps_its_code_and_is_what_it_was_before() -> None:

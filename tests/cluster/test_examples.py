@@ -20,8 +20,14 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    # As `raftmq local` starts it, but for recalls, which are off there, and for how soon a transaction is asked about.
-    settings = {"recallMessageEnable": True, "transactionTimeOut": 2000, "transactionCheckInterval": 1000}
+    # As `raftmq local` starts it, but for recalls and filters, which are off there, and for how soon a transaction is
+    # asked about.
+    settings = {
+        "recallMessageEnable": True,
+        "enablePropertyFilter": True,
+        "transactionTimeOut": 2000,
+        "transactionCheckInterval": 1000,
+    }
     with LocalCluster(tmp_path_factory.mktemp("examples"), broker_settings=settings) as running:
         yield running
 
@@ -48,6 +54,8 @@ def test_every_example_is_run_here() -> None:
         "idempotent_payments.py",
         "timer_messages.py",
         "transactional_orders.py",
+        "simple_consumer.py",
+        "sql_filter.py",
     }
     with_spark = {"spark_wordcount.py"}  # tests/spark/test_examples_spark.py
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested | with_spark
@@ -70,6 +78,14 @@ def test_flights_by_origin(cluster: LocalCluster) -> None:
     assert re.search(r"consumer 1 counted [1-9]", output), output
     assert re.search(r"consumer 2 counted [1-9]", output), output
     assert output.endswith("the counts agree with what was sent\n")
+
+
+@pytest.mark.timeout(100)
+def test_sql_filter(cluster: LocalCluster) -> None:
+    for _ in range(2):
+        output = run(EXAMPLES / "sql_filter.py", cluster)
+        assert set(output.splitlines()[:2]) == {"received samovar at 120", "received tray at 28"}
+        assert output.endswith("of 5 offers 2 came: the brokers kept the others\n")
 
 
 @pytest.mark.timeout(100)
@@ -115,3 +131,10 @@ def test_transactional_orders(cluster: LocalCluster) -> None:
         assert "delivered order of carla" in output
         assert "delivered order of ben" not in output
         assert output.endswith("what was paid was delivered, and nothing else\n")
+
+
+@pytest.mark.timeout(100)
+def test_simple_consumer(cluster: LocalCluster) -> None:
+    for _ in range(2):
+        output = run(EXAMPLES / "simple_consumer.py", cluster)
+        assert output.endswith("paid 20 orders, 4 of them at the second try\n"), output

@@ -87,11 +87,65 @@ def test_groups_consume_once_and_only_what_was_printed(terminal: Terminal) -> No
     assert (progress["lag"], progress["queues"][0]["consumer_offset"]) == (0, 6)
     assert "readers" in {row["group"] for row in terminal.json("group", "list")}
 
-    moved = terminal.json("group", "reset-offset", "readers", "shared", "--to", "begin")
-    assert moved == [{"broker": "broker-a", "queue": 0, "offset": 0}]
+    row = {"broker": "broker-a", "queue": 0, "before": 6, "offset": 0, "messages": -6}
+    assert terminal.json("group", "reset-offset", "readers", "shared", "--to", "begin", "--dry-run") == [row]
+    assert terminal.json("group", "progress", "readers")["lag"] == 0
+    assert terminal.json("group", "reset-offset", "readers", "shared", "--to", "begin") == [row]
     assert terminal.json("group", "progress", "readers")["lag"] == 6
     terminal.text("group", "reset-offset", "readers", "shared", "--to", "end")
     assert "lag 0" in terminal.text("group", "progress", "readers")
+
+
+def test_a_filter_by_sql(terminal: Terminal) -> None:
+    terminal.text("topic", "create", "priced", "--queues", "1")
+    for price in ("5", "15", "25"):
+        terminal.text("send", "priced", price, "--property", f"price={price}")
+    refused = terminal.error("consume", "priced", "--sql", "price > 10", "--count", "1", "--timeout", "10")
+    assert "see its key enablePropertyFilter" in refused
+    terminal.text("cluster", "config", "--set", "enablePropertyFilter=true")
+    for group in ((), ("-g", "buyers")):
+        rows = terminal.lines("consume", "priced", *group, "--sql", "price > 10", "--count", "2", "--timeout", "20")
+        assert [row["body"] for row in rows] == ["15", "25"]
+    assert "line 1, column 9" in terminal.error("consume", "priced", "--sql", "price > > 10", "--count", "1")
+    assert "not by both" in terminal.error("consume", "priced", "-g", "x", "--tags", "a", "--sql", "price > 10")
+
+
+def test_where_a_group_goes_on_is_planned_then_done(terminal: Terminal) -> None:
+    terminal.text("topic", "create", "replayed", "--queues", "2")
+    terminal.text("send", "replayed", typed="".join(f"m{number}\n" for number in range(8)))
+    terminal.lines("consume", "replayed", "-g", "replaying", "--count", "8", "--timeout", "20")
+
+    def offsets(group: str) -> list[int]:
+        queues = terminal.json("group", "progress", group, "--topic", "replayed")["queues"]
+        return [row["consumer_offset"] for row in queues]
+
+    first, second = offsets("replaying")
+    assert first + second == 8
+    reset = ("group", "reset-offset", "replaying", "replayed")
+    assert "nothing was changed" in terminal.text(*reset, "--queue", "broker-a:1", "--to", "begin", "--dry-run")
+    assert offsets("replaying") == [first, second]
+    moved = terminal.json(*reset, "--queue", "broker-a:1", "--to", "begin")
+    assert [(row["queue"], row["before"], row["offset"]) for row in moved] == [(1, second, 0)]
+    assert offsets("replaying") == [first, 0]
+    terminal.text(*reset, "--queue", "broker-a:1", "--offset", "1")
+    assert offsets("replaying") == [first, 1]
+    kept = terminal.json(*reset, "--queue", "broker-a:1", "--to", "end", "--back-only")
+    assert [row["offset"] for row in kept] == [1]
+    copied = terminal.json("group", "clone-offset", "replaying", "copying", "replayed", "--dry-run")
+    assert [row["offset"] for row in copied] == [first, 1]
+    terminal.text("group", "clone-offset", "replaying", "copying", "replayed")
+    assert offsets("copying") == [first, 1]
+    skipped = terminal.json("group", "skip", "copying", "replayed", "--dry-run")
+    assert [row["messages"] for row in skipped] == [0, second - 1]
+    terminal.text("group", "skip", "copying", "replayed")
+    assert offsets("copying") == [first, second]
+    assert offsets("replaying") == [first, 1]
+    assert "has no queue broker-a:7" in terminal.error(*reset, "--queue", "broker-a:7", "--to", "end")
+    assert "broker's name and a number" in terminal.error(*reset, "--queue", "seven", "--to", "end", code=2)
+    assert "one of the two" in terminal.error(*reset, code=2)
+    assert "name it with --queue" in terminal.error(*reset, "--offset", "1", code=2)
+    assert "not in the queue's range" in terminal.error(*reset, "--queue", "broker-a:1", "--offset", "99")
+    assert "has no offsets in replayed" in terminal.error("group", "clone-offset", "nobody", "copying", "replayed")
 
 
 def test_waiting_for_more_than_comes_fails(terminal: Terminal) -> None:

@@ -1,11 +1,12 @@
 """10,000 topics of 8 queues in one store: files only where there are messages, and few descriptors."""
 
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from store.messagestore import MessageStore
+from tests.parts.memory_folder import memory_folder
 from tests.parts.store_tools import HOST, make_config, record
 
 TOPICS = 10_000
@@ -15,6 +16,13 @@ DESCRIPTORS_MAX = 600
 
 def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """In memory: it is about their number, and 160,000 files and folders keep a disk busy for a minute."""
+    with memory_folder(tmp_path_factory) as folder:
+        yield folder
 
 
 @pytest.mark.timeout(180)
@@ -40,5 +48,3 @@ def test_ten_thousand_topics_of_eight_queues(tmp_path: Path) -> None:
         assert store.get(f"topic-{number}", 3, 0, 1).count == 1
     assert open_files() - before < DESCRIPTORS_MAX
     store.close()
-    # 160,000 files and folders are nothing to leave behind.
-    shutil.rmtree(tmp_path / "store")

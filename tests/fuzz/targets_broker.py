@@ -13,6 +13,8 @@ import msgspec
 import zstandard
 
 from broker.admin.broker import _read_values
+from broker.filters.sql import SqlFilter
+from broker.filters.tokens import SQL_CHARS_MAX, SqlError
 from broker.master_slave.admin import PairHandlers
 from broker.master_slave.fencing import deposed_body
 from broker.master_slave.ha_followers import Followers
@@ -204,6 +206,52 @@ def _texts() -> list[Target]:
     ]  # fmt: skip
 
 
+def _sql() -> list[Target]:
+    """Make the targets of SQL92 filters: of their texts, and of the properties that they are evaluated over."""
+
+    def text(data: bytes) -> None:
+        SqlFilter(data.decode("utf-8", "replace")).matches(message)
+
+    message = encode_properties({"a": "5", "region": "eu", "TAGS": "TagA"})
+    long = tuple(
+        lambda piece=piece, end=end: (piece * (SQL_CHARS_MAX // len(piece) + 1))[: SQL_CHARS_MAX - len(end)] + end
+        for piece, end in (
+            (b"a=1OR ", b"a"), (b"a OR ", b"a"), (b"a AND NOT b OR ", b"a"), (b"a IN('','','')OR ", b"a"), (b"(", b"a"),
+            (b"NOT ", b"a"), (b"-", b"1"), (b"a=", b"a"), (b"'", b""), (b"''", b""), (b"/*", b""), (b"*/", b""),
+            (b"0", b""), (b"9", b""), (b"9.", b""), (b"1e", b""), (b" ", b"a"), (b"/**/", b"a"), (b"--\n", b"a"),
+            (b"a CONTAINS 'x'OR ", b"a"), (b"a BETWEEN 1 AND 2OR ", b"a"), (b"a IS NOT NULL OR ", b"a"), (b"a\n", b""),
+        )
+    )  # fmt: skip
+    searched = b"a IN('" + b"','".join([b"x" * 8] * 350) + b"')"
+    either = SqlFilter(
+        "a > 5 OR b < 1.5 OR c = 5000000000 OR d = TRUE OR e CONTAINS 'x' OR f IN ('x') OR a < b OR g IS NULL"
+    )
+    values = (
+        b"5",
+        b"1" * 9000,
+        b" " * 9000 + b"5",
+        b"0" * 9000 + b".5",
+        b"0x" + b"1" * 9000,
+        b"1e" + b"9" * 9000,
+        b".",
+    )
+    most = tuple(
+        lambda name=name, value=value: b"g\x01y\x02" + name + b"\x01" + value + b"\x02"
+        for name in (b"a", b"b", b"c", b"d", b"e") for value in values
+    )  # fmt: skip
+    return [
+        Target("sql", text, (SqlError,),
+               (b"price > 10 AND region = 'eu'", b"a BETWEEN 3 AND 6 AND TAGS IN ('TagA') AND name IS NOT NULL",
+                b"NOT (a NOT IN ('x', 'it''s') OR -b >= +1.5e3) /* c */ -- d", b"a <> TRUE"),
+               (*long, lambda: searched, lambda: b"a" * MIB), weight=3,
+               tokens=(b" AND ", b" OR ", b"NOT ", b"(", b")", b"'", b"''", b" IN (", b" BETWEEN ", b" IS NULL", b"--",
+                       b"/*", b"*/", b"1.", b"e9", b"0", b"=", b"<>", b" CONTAINS 'x'", b"\n")),
+        Target("sql.message", either.matches, (), (message, b"a\x01x\x02b\x012\x02", b"g\x01\x02c\x015000000000"),
+               (*most, lambda: b"A\x01b\x02" * (32_767 // 4), lambda: b"\x02" * 32_767, lambda: b"\x01" * 32_767),
+               bytes_max=32_767, weight=2, tokens=(b"\x01", b"\x02", b"a\x01", b"\x02b\x01", b"NaN", b"0x1p", b"\xff")),
+    ]  # fmt: skip
+
+
 def _proofs() -> list[Target]:
     """Make the targets of what comes to the HA port before the first report, and of what a slave is answered."""
     known, nonce = (b"a secret of a pair", b"another one"), bytes(NONCE_BYTES)
@@ -259,4 +307,4 @@ def _pops() -> list[Target]:
 
 def targets() -> list[Target]:
     """Return them all."""
-    return [*_pops(), *_proofs(), *_packed(), _pulled(), *_orders(), *_texts()]
+    return [*_pops(), *_proofs(), *_packed(), _pulled(), *_orders(), *_texts(), *_sql()]

@@ -24,7 +24,7 @@ from runtime.clock import ManualClock
 DATA = Path(__file__).parent / "data"
 SIZES = {"mappedFileSizeCommitLog": "16384", "mappedFileSizeConsumeQueue": "2000", "maxHashSlotNum": "1000"}
 SIZES |= {"maxIndexNum": "4000", "listenPort": "0", "bindAddress": "127.0.0.1", "brokerName": "broker-a"}
-SIZES |= {"haListenPort": "-1", "httpEnable": "false", "brokerIP1": "127.0.0.1"}
+SIZES |= {"enablePropertyFilter": "true", "haListenPort": "-1", "httpEnable": "false", "brokerIP1": "127.0.0.1"}
 # What no two brokers say alike: when, who asked, and which queue of check points.
 VARYING = {"popTime", "reviveQid"}
 PEER = re.compile(r"consumer:\[/127\.0\.0\.1:\d+\]")
@@ -71,12 +71,11 @@ async def test_the_java_clients_requests_are_answered_as_recorded(tmp_path: Path
             born = int(request.ext.get("bornTime", 0))
             if "too much" not in (expected.remark or ""):
                 at(clock, born + 1)
-            if expected.code == 23:
-                # This broker is asked without filters by SQL92.
-                continue
             answer = await client.invoke(broker.address, request, 10.0)
             assert answer.code == expected.code, (request.ext, answer.remark)
-            assert PEER.sub("", answer.remark or "") == PEER.sub("", expected.remark or ""), request.ext
+            said, theirs = PEER.sub("", answer.remark or ""), PEER.sub("", expected.remark or "")
+            # Where an expression cannot be read ours says why, too.
+            assert said.startswith(theirs) if answer.code == 23 else said == theirs, request.ext
             assert answer.ext.keys() == expected.ext.keys()
             same = expected.ext.keys() - VARYING
             assert {key: answer.ext[key] for key in same} == {key: expected.ext[key] for key in same}, request.ext

@@ -132,6 +132,13 @@ def test_the_default_in_any_spelling_and_what_switches_off_start(setting: str) -
     assert load_broker_config({key: value})[2] == []
 
 
+def test_a_majority_agrees_on_locks_in_a_raft_group_alone() -> None:
+    group = {"enableDLegerCommitLog": "true", "dLegerPeers": "n0-127.0.0.1:40911", "dLegerSelfId": "n0"}
+    made, store, unknown = load_broker_config({**group, "lockInStrictMode": "true"})
+    assert unknown == []
+    assert LiveConfig(made, store).update({"lockInStrictMode": "true"}) == []
+
+
 def test_secrets_are_not_repeated() -> None:
     table = KnownKeys((), (Lacking("a feature with a password is not there", "featurePassword="),))
     with pytest.raises(ConfigError, match="featurePassword=") as refused:

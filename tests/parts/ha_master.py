@@ -1,6 +1,8 @@
 """What the tests of the HA port share: a log in memory, keys, and a slave that is driven byte by byte."""
 
 import asyncio
+import sys
+from array import array
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -48,7 +50,10 @@ class MemoryLog:
 
 def content(size: int) -> bytes:
     """Bytes of which no stretch looks like another."""
-    return b"".join([i.to_bytes(4, "big") for i in range(size // 4 + 1)])[:size]
+    words = array("I", range(size // 4 + 1))
+    if sys.byteorder == "little":
+        words.byteswap()
+    return words.tobytes()[:size]
 
 
 class Master:
@@ -98,13 +103,13 @@ class Slave:
 
     async def take(self, position: int, end: int) -> bytes:
         """Return the log from a position to another, as it is sent; frames must follow one another."""
-        data = b""
+        data = bytearray()
         while position + len(data) < end:
             at, piece = await self.frame()
             assert at == position + len(data)
             data += piece
         assert position + len(data) == end
-        return data
+        return bytes(data)
 
     async def ended(self) -> bool:
         try:

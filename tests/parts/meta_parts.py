@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from auth.directory import AccessDirectory
+from broker.metadata.agreed_locks import AgreedLocks
 from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.consumer_offsets import OffsetTable
 from broker.metadata.delay_progress import DelayProgress
@@ -74,8 +75,10 @@ class Member(SetNode):
         self.offsets = OffsetTable.load(folder / "consumerOffset.json", clock, self.meta)
         self.delay = DelayProgress(folder / "delayOffset.json", clock, self.meta, lambda: self.reached)
         self.starts = QueueStarts(folder / "queueStart.json", clock, self.meta, starts or StartEvents())
+        self.able = True
+        self.locks = AgreedLocks(folder / "queueLocks.json", clock, self.meta, able=lambda: self.able)
         self.users = UserTable(folder / "auth.json", clock, AccessDirectory(), self.meta)
-        self.tables = (self.topics, self.groups, self.offsets, self.delay, self.starts, self.users)
+        self.tables = (self.topics, self.groups, self.offsets, self.delay, self.starts, self.locks, self.users)
         if self.meta.load_stamps(group, 1) is not None:
             self.meta.stamp_all(group, 1)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.admin.messages import AdminMessages
-from remoting.bodies.registry import QueryConsumeQueueBody
+from remoting.bodies.registry import QueryConsumeQueueBody, SubscriptionData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.registry import (
     QueryConsumeQueueRequestHeader,
@@ -108,6 +108,29 @@ async def test_queue_entries_and_what_a_subscription_lets_through(parts: Parts) 
     assert [entry.tagsCode for entry in body.queueData] == [java_hash(tag) for tag in ("TagA", "TagB", "TagA")]
     assert [entry.eval for entry in body.queueData] == [True, False, True]
     assert body.subscriptionData is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "through"),
+    [
+        ("SQL92", "n > 1 AND TAGS = 'TagA'", [False, False, True]),
+        ("SQL92", "n > > 1", [False, False, False]),
+        ("SQL93", "n > 1", [False, False, False]),
+        ("TAG", "*", [True, True, True]),
+        ("TAG", "||", [False, False, False]),
+    ],
+)
+async def test_queue_entries_by_every_kind_of_filter(
+    parts: Parts, kind: str, expression: str, through: list[bool]
+) -> None:
+    for number, tag in enumerate(("TagA", "TagB", "TagA")):
+        parts.put("T", 0, TAGS=tag, n=str(number))
+    parts.join(Peer(), "c", "g", "T")
+    group = parts.clients.consumer_group("g")
+    assert group is not None
+    group.subscriptions["T"] = SubscriptionData(topic="T", subString=expression, expressionType=kind)
+    answer = await parts.ask(RequestCode.QUERY_CONSUME_QUEUE, entries(0, 10, "g"))
+    assert [entry.eval for entry in QueryConsumeQueueBody.decode(answer.body).queueData] == through
 
 
 async def test_queue_entries_for_a_group_that_is_away(parts: Parts) -> None:

@@ -8,14 +8,11 @@ import pytest
 
 from broker.admin.client_handlers import ClientHandlers
 from broker.messages.tag_filter import EXPRESSION_CHARS_MAX
-from broker.queue_locks import LockTable
 from remoting import topics as names
 from remoting.bodies.registry import (
+    CheckClientConfigBody,
     ConsumerData,
     HeartbeatData,
-    LockBatchBody,
-    LockBatchResponseBody,
-    MessageQueue,
     SubscriptionData,
 )
 from remoting.codes import RequestCode
@@ -23,8 +20,6 @@ from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.server import Connection
 from tests.parts.broker_parts import Parts, Peer, broker_parts
-
-Q0 = MessageQueue("T", "broker-a", 0)
 
 
 class Role:
@@ -48,7 +43,7 @@ class Role:
 class Setting:
     def __init__(self, parts: Parts) -> None:
         self.parts, self.role, self.peer = parts, Role(), Peer()
-        handlers = ClientHandlers(parts.clients, parts.topics, parts.groups, LockTable(parts.clock), self.role)
+        handlers = ClientHandlers(parts.config, parts.clients, parts.topics, parts.groups, self.role)
         self.table = handlers.table()
 
     def beat(self, group: str) -> Command:
@@ -57,10 +52,6 @@ class Setting:
             consumerDataSet=[ConsumerData(groupName=group, subscriptionDataSet=[SubscriptionData(topic="T")])],
         )
         return self.ask(RequestCode.HEART_BEAT, data.encode())
-
-    def lock(self, client_id: str) -> list[MessageQueue]:
-        body = LockBatchBody(clientId=client_id, consumerGroup="G", mqSet=[Q0]).encode()
-        return LockBatchResponseBody.decode(self.ask(RequestCode.LOCK_BATCH_MQ, body).body).lockOKMQSet
 
     def ask(self, code: int, body: bytes) -> Command:
         answer = self.table[code](cast("Connection", self.peer), Command(code, body=body))
@@ -82,6 +73,45 @@ async def test_an_expression_longer_than_one_may_be_is_refused_with_the_heartbea
     assert setting.parts.clients.consumer_group("G") is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "expression", "code", "match"),
+    [
+        ("TAG", "a || b", 0, ""),
+        ("TAG", "||", 23, "names no tag"),
+        ("SQL92", "a > 3 AND b IS NULL", 0, ""),
+        ("SQL92", "a > > 3", 23, "unexpected '>' at line 1, column 5"),
+        ("SQL92", "", 23, "the expression is empty"),
+        ("SQL93", "a > 3", 23, "of the types TAG and SQL92"),
+    ],
+)
+async def test_a_filter_is_checked_before_it_is_used(
+    setting: Setting, kind: str, expression: str, code: int, match: str
+) -> None:
+    subscription = SubscriptionData(topic="T", subString=expression, expressionType=kind)
+    body = CheckClientConfigBody(clientId="c", group="G", subscriptionData=subscription).encode()
+
+    def check() -> tuple[int, str]:
+        try:
+            answer = setting.ask(RequestCode.CHECK_CLIENT_CONFIG, body)
+        except CommandError as error:
+            return error.code, error.remark or ""
+        return answer.code, answer.remark or ""
+
+    if kind != "TAG":
+        assert check() == (1, f"The broker does not support consumer to filter message by {kind}")
+    setting.parts.config.update({"enablePropertyFilter": "true"})
+    found, said = check()
+    assert found == code
+    assert match in said
+
+
+async def test_a_heartbeat_brings_filters_whatever_they_are(setting: Setting) -> None:
+    """As RocketMQ takes them: a pull says what is wrong."""
+    wanted = SubscriptionData(topic="T", subString="a > > 3", expressionType="SQL92")
+    data = HeartbeatData(clientID="c", consumerDataSet=[ConsumerData(groupName="G", subscriptionDataSet=[wanted])])
+    assert setting.ask(RequestCode.HEART_BEAT, data.encode()).code == 0
+
+
 async def test_a_follower_knows_the_consumers_and_makes_nothing(setting: Setting) -> None:
     assert setting.beat("New").code == 0
     assert setting.parts.clients.consumer_ids("New") == ["c"]
@@ -97,19 +127,3 @@ async def test_a_leader_makes_the_group_and_its_retry_topic(setting: Setting) ->
     assert setting.parts.clients.consumer_ids("New") == ["c"]
     assert setting.parts.groups.get("New") is not None
     assert setting.parts.topics.get(names.retry_topic("New")) is not None
-
-
-async def test_R14_a_takeover_grants_no_locks_for_a_while(setting: Setting) -> None:
-    setting.role.become(leads=True, term=5)
-    # An error and no empty grant: that would be taken for a lock lost to another client.
-    with pytest.raises(CommandError, match="this leader is new"):
-        setting.lock("a")
-    setting.parts.clock.advance(31)
-    assert setting.lock("a") == [Q0]
-    # News that change nothing about who leads begin no new wait.
-    setting.role.become(leads=True, term=5)
-    assert setting.lock("a") == [Q0]
-    setting.role.become(leads=False, term=6)
-    setting.role.become(leads=True, term=7)
-    with pytest.raises(CommandError, match="this leader is new"):
-        setting.lock("a")

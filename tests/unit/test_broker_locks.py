@@ -1,6 +1,6 @@
-"""broker/queue_locks.py: one holder a queue, until it lets go, leaves, or 60 s pass."""
+"""broker/queue_locks.py: one holder a queue, until it lets go, leaves, or its lock runs out."""
 
-from broker.queue_locks import FIRST_TERM, LOCK_SECONDS, TRUSTED_SECONDS, LockTable
+from broker.queue_locks import FIRST_TERM, LOCK_SECONDS, TRUSTED_SECONDS, GivenBack, LockTable
 from remoting.bodies.registry import MessageQueue
 from runtime.clock import ManualClock
 
@@ -52,8 +52,9 @@ def test_the_sweep_forgets_what_ran_out() -> None:
     table.lock("G", "a", [Q0])
     clock.advance(LOCK_SECONDS + 1)
     table.lock("G", "b", [Q1])
-    table.sweep()
+    assert table.sweep() == [GivenBack("G", "a", [Q0])]
     assert len(table) == 1
+    assert list(table.rows()) == [GivenBack("G", "b", [Q1])]
 
 
 def test_the_table_has_a_limit() -> None:
@@ -103,6 +104,36 @@ def test_R14_the_wait_is_not_cut_short_by_an_election_that_changes_nothing() -> 
     assert table.lock("G", "a", [Q0]) == []
     clock.advance(TRUSTED_SECONDS - 1)
     assert table.lock("G", "a", [Q0]) == [Q0]
+
+
+def test_R14_who_knows_the_holders_lets_them_be_for_as_long_as_they_trust_it() -> None:
+    clock = ManualClock()
+    table = LockTable(clock)
+    table.lock("G", "gone", [Q1])
+    table.inherit({"G": {Q0: "a"}})
+    assert len(table) == 1
+    assert table.lock("G", "b", [Q0, Q1]) == [Q1], "what nobody holds is free at once"
+    clock.advance(TRUSTED_SECONDS - 1)
+    assert table.lock("G", "b", [Q0]) == []
+    assert table.lock("G", "a", [Q0]) == [Q0]
+    clock.advance(LOCK_SECONDS - 1)
+    assert table.lock("G", "b", [Q0]) == []
+    table.inherit({"G": {Q0: "a"}})
+    clock.advance(TRUSTED_SECONDS)
+    assert table.lock("G", "b", [Q0]) == [Q0]
+
+
+def test_what_others_granted_is_taken_over() -> None:
+    table = LockTable(ManualClock())
+    table.lock("G", "a", [Q0])
+    table.put("G", "b", [Q0, Q1])
+    table.put("H", "b", [])
+    assert (table.holder("G", Q0), len(table)) == ("b", 2)
+    assert table.unlock("G", "a", [Q0]) == []
+    assert table.release("G", "b") == [Q0, Q1]
+    table.lock("G", "a", [Q0])
+    table.clear()
+    assert len(table) == 0
 
 
 class Grants(LockTable):

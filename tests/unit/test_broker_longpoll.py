@@ -11,6 +11,7 @@ class Waiter:
     queue_id: int = 0
     offset: int = 5
     accepts: frozenset[int] | None = None
+    sql: object | None = None
     owner: object = field(default="connection")
 
 
@@ -41,6 +42,23 @@ def test_tags_that_are_not_wanted_let_sleep() -> None:
     assert table.arrived(("T", 0), 8, [66, 65]) == [picky]
 
 
+def test_who_must_see_a_message_first_stays_and_is_named() -> None:
+    table = LongPollTable[Waiter](10)
+    assert table.sql_waits(("T", 0), 6) == []
+    picky, ahead, elsewhere, tagged = Waiter(sql="x"), Waiter(sql="x", offset=9), Waiter(sql="x", queue_id=1), Waiter()
+    for waiter in (picky, ahead, elsewhere, tagged):
+        table.park(waiter, 10.0)
+    assert table.arrived(("T", 0), 6, [0]) == [tagged]
+    assert table.sql_waits(("T", 0), 6) == [picky]
+    assert table.holds(picky)
+    assert table.take(picky)
+    assert not table.take(picky)
+    assert not table.holds(picky)
+    assert len(table) == 2
+    table.clear()
+    assert table.sql_waits(("T", 1), 6) == []
+
+
 def test_deadlines_come_up_in_order_and_once() -> None:
     table = LongPollTable[Waiter](10)
     late, early = Waiter(), Waiter(queue_id=1)
@@ -66,6 +84,7 @@ def test_the_sweep_takes_who_was_overtaken_whatever_the_tags() -> None:
     picky, content = Waiter(accepts=frozenset({1})), Waiter(offset=100)
     table.park(picky, 10.0)
     table.park(content, 10.0)
+    assert table.overtaken(lambda _topic, _queue: 50, lambda _: False, lambda ticket: ticket is picky) == []
     assert table.overtaken(lambda _topic, _queue: 50, lambda _: False) == [picky]
     assert len(table) == 1
     assert table.overtaken(lambda _topic, _queue: 50, lambda ticket: ticket is content) == [content]

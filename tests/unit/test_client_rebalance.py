@@ -14,7 +14,10 @@ from client.consume.rebalance import (
     by_machine_room,
     consistent_hash,
     machine_room_nearby,
+    sticky,
+    strategy_of,
 )
+from client.errors import ConsumeError
 from remoting.bodies.registry import MessageQueue
 
 
@@ -110,3 +113,48 @@ def test_nearby_keeps_queues_in_their_room_and_shares_deserted_rooms(inner: Stra
     assert sorted(queue for share in shares.values() for queue in share) == everything
     assert {room_of(queue.brokerName) for queue in shares["r1-x"]} == {"r1", "r3"}
     assert {room_of(queue.brokerName) for queue in shares["r2-z"]} == {"r2", "r3"}
+
+
+NAMES = st.lists(st.text("abcdef0123456789@.#", min_size=1), min_size=1, max_size=9, unique=True)
+
+
+def owners(strategy: Strategy, count: int, members: Sequence[str]) -> dict[MessageQueue, str]:
+    names = sorted(members)
+    return {queue: member for member in names for queue in strategy(member, queues(count), names)}
+
+
+@given(st.integers(0, 40), NAMES)
+def test_sticky_shares_evenly(count: int, members: list[str]) -> None:
+    sizes = [len(allocate(sticky, member, queues(count), members) or []) for member in members]
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(sizes) == count
+
+
+@given(st.integers(1, 40), NAMES)
+def test_sticky_gives_a_member_back_what_it_had_before_it_left(count: int, members: list[str]) -> None:
+    before = owners(sticky, count, members)
+    owners(sticky, count, [*members, "new"])
+    assert owners(sticky, count, list(reversed(members))) == before
+
+
+@pytest.mark.parametrize(("count", "size"), [(16, 4), (64, 8), (100, 10)])
+def test_sticky_moves_few_queues_and_average_many(count: int, size: int) -> None:
+    moved = {"sticky": 0, "average": 0}
+    must = 0
+    for number in range(12):
+        members = [f"10.0.{number}.{each}@{each * 7919}" for each in range(size)]
+        for changed in (members[1:], [*members, "10.9.9.9@1"]):
+            for name, strategy in (("sticky", sticky), ("average", average)):
+                before, after = owners(strategy, count, members), owners(strategy, count, changed)
+                moved[name] += sum(after[queue] != owner for queue, owner in before.items())
+        # What the one that goes had at least, and what the one that comes must have at least.
+        must += count // size + count // (size + 1)
+    assert must <= moved["sticky"] < 2 * must
+    assert moved["average"] > 1.2 * moved["sticky"]
+
+
+def test_strategies_have_names() -> None:
+    assert strategy_of("STICKY") is sticky
+    assert strategy_of(average) is average
+    with pytest.raises(ConsumeError, match="AVG, AVG_BY_CIRCLE, CONSISTENT_HASH, STICKY"):
+        strategy_of("FAIR")

@@ -1,6 +1,6 @@
 import pytest
 
-from client.consume.subscription import subscribe_by_tags
+from client.consume.subscription import subscribe_by_tags, subscribe_to
 from client.errors import ConsumeError
 from remoting.javahash import tags_code
 from remoting.message import MessageExt
@@ -38,3 +38,27 @@ def test_the_heartbeat_names_tags_and_codes() -> None:
 def test_what_cannot_be_subscribed_is_refused(topic: str, expression: str) -> None:
     with pytest.raises(ConsumeError):
         subscribe_by_tags(topic, expression, 1)
+
+
+def test_a_filter_by_sql_is_the_brokers_alone() -> None:
+    subscription = subscribe_to("T", "*", "a > 5", 7)
+    assert subscription.accepts(tagged(None))
+    data = subscription.data()
+    assert (data.expressionType, data.subString, data.tagsSet, data.codeSet) == ("SQL92", "a > 5", [], [])
+    assert subscription.same_as(subscribe_to("T", None, "a > 5", 8))
+    assert not subscription.same_as(subscribe_by_tags("T", "a > 5", 7))
+    assert subscribe_to("T", "x || y", None, 1) == subscribe_by_tags("T", "x || y", 1)
+
+
+@pytest.mark.parametrize(
+    ("topic", "expression", "sql", "match"),
+    [
+        ("", "*", "a > 5", "topic"),
+        ("T", "tag", "a > 5", "not by both"),
+        ("T", "*", " ", "empty"),
+        ("T", "*", "a" * 4097, "4096 at most"),
+    ],
+)
+def test_a_filter_by_sql_that_cannot_be_is_refused(topic: str, expression: str, sql: str, match: str) -> None:
+    with pytest.raises(ConsumeError, match=match):
+        subscribe_to(topic, expression, sql, 1)

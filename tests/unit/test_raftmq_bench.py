@@ -15,6 +15,7 @@ from raftmq.bench.frames import (
     send_templates,
 )
 from raftmq.bench.load import Pulls, Sends, percentile, run_load
+from raftmq.bench.orderly import OrderBook
 from remoting.codec import decode, encode
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
@@ -142,3 +143,17 @@ async def test_a_broker_that_goes_away_ends_the_run() -> None:
     async with server:
         with pytest.raises(ConnectionError):
             await run_load("send", address, lambda: Sends("bench", 10), in_flight=1, seconds=5)
+
+
+def test_the_book_of_ordered_messages_tells_inversions_from_repetitions() -> None:
+    book = OrderBook()
+    for number in range(5):
+        book.acknowledged(0, number)
+        book.acknowledged(1, number)
+    for number in (0, 1, 2, 1, 2, 3, 4):
+        book.consumed(0, b"%d" % number)
+    assert (book.repeated, book.inversions, book.missing) == (2, 0, 5)
+    for number in (0, 2, 1, 3):
+        book.consumed(1, b"%d" % number)
+    row = book.row("kill", 3)
+    assert (row.inversions, row.lost, row.queues, row.messages) == (1, 1, 2, 10)

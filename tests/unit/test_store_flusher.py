@@ -258,6 +258,7 @@ def test_who_lingers_and_meets_an_error_ends_it_as_a_sync_does(tmp_path: Path) -
     rig = Rig(tmp_path, Disk(), linger=linger)
     assert rig.flusher._thread is not None
     rig.flusher._thread.join(10)
+    assert not rig.flusher._thread.is_alive(), "nobody has to close it"
     assert [str(error) for error in rig.fatal] == ["[Errno 5] broken"]
     assert isinstance(rig.flusher.failure, OSError)
     rig.close()

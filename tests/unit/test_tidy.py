@@ -26,6 +26,7 @@ MANY_PARAMETERS = {
     "client/produce/producer.py": "a public constructor: settings by keyword, as users know them",
     "client/consume/push.py": "as above",
     "client/consume/litepull.py": "as above",
+    "client/consume/simple.py": "as above",
     "client/consume/runninginfo.py": "the parts of one answer (307)",
     "remoting/record.py": "the fields of a record, on the way of every message",
     "broker/settings/decision.py": "the fields of a file",
