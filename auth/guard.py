@@ -103,7 +103,10 @@ class AccessGuard:
             return f"User:{name} is not found."
         if not directory.is_enabled(user):
             return f"User:{name} is disabled."
-        if not any(is_signed_by(request, secret) for secret in directory.secrets(user)):
+        for secret in directory.secrets(user):
+            if is_signed_by(request, secret):
+                break
+        else:
             return WRONG
         if self._reserved and not self._reserved.isdisjoint(ext) and not directory.is_inner(name):
             return f"User:{name} may not speak for others: {', '.join(sorted(self._reserved & ext.keys()))}"

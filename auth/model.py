@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from remoting import topics as names
 from remoting.admission import IpAddress, Network
@@ -85,8 +85,7 @@ class User:
     status: UserStatus = UserStatus.ENABLE
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(NamedTuple):
     """What is accessed, or what a policy is about: "Topic:orders", "Group:pay*", "Cluster:*", "*"."""
 
     kind: ResourceKind

@@ -7,7 +7,6 @@ there. Here both ways of signing an empty field are taken.
 """
 
 import base64
-import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,10 +51,12 @@ class Credentials:
 def signature(secret_key: str, fields: Mapping[str, str], body: Body, empty: str = "") -> str:
     """Return the signature of a request with these custom fields; `empty` is what is hashed for an empty value."""
     # Java orders names by UTF-16 units; names of fields are ASCII.
-    content = "".join(fields[name] or empty for name in sorted(fields) if name != SIGNATURE)
-    digest = hmac.new(secret_key.encode(), content.encode("utf-8", "surrogatepass"), hashlib.sha1)
-    digest.update(body)
-    return base64.b64encode(digest.digest()).decode("ascii")
+    values = [fields[name] for name in sorted(fields) if name != SIGNATURE]
+    content = "".join([value or empty for value in values] if empty else values)
+    signed = content.encode("utf-8", "surrogatepass")
+    # In one piece: with a send of usual size that is half the cost.
+    digest = hmac.digest(secret_key.encode(), signed + body if body else signed, "sha1")
+    return base64.b64encode(digest).decode("ascii")
 
 
 def sign(request: Command, credentials: Credentials) -> None:

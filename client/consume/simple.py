@@ -47,7 +47,7 @@ class SimpleConsumer(Lifecycle):
     again, to any member, `reconsume_times` one higher; one that comes too often is a dead letter of the group. Or
     ``async for message in consumer``: it receives up to `buffer` messages ahead. `wait` is how long a receive waits
     for the first message, `ack_timeout` how long an acknowledgement is tried. `from_where` says where a group begins
-    that is new to a topic: LAST_OFFSET or FIRST_OFFSET.
+    that is new to a topic: LAST_OFFSET or FIRST_OFFSET. `credentials` sign all requests (client/credentials.py).
     """
 
     noun = "consumer"
@@ -66,6 +66,7 @@ class SimpleConsumer(Lifecycle):
         credentials: Credentials | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         if not isinstance(group, str):
             raise ConsumeError(f"the group is {group!r}: it takes a str")

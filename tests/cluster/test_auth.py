@@ -27,6 +27,7 @@ from raftmq import (
     PushConsumer,
     ResponseError,
     SendFailed,
+    SimpleConsumer,
 )
 from raftmq.cli.main import app
 from remoting.client import RemotingClient
@@ -98,7 +99,8 @@ async def with_alice(cluster: Guarded, address: str | None = None) -> None:
         await admin.create_topic("orders", read_queues=1, write_queues=1, address=target)
         await admin.create_user("alice", ALICE.secret_key, address=target)
         await admin.set_policy("alice", "Topic:orders", ["Pub", "Sub"], address=target)
-        await admin.set_policy("alice", "Group:g", ["Sub"], address=target)
+        for name in ("g", "pops"):
+            await admin.set_policy("alice", f"Group:{name}", ["Sub"], address=target)
 
 
 async def registered(admin: AdminClient) -> None:
@@ -145,6 +147,12 @@ async def test_users_do_what_they_may_and_nothing_else(single: Guarded, tmp_path
     async with consumer, asyncio.timeout(20):
         await enough.wait()
     assert got == [b"one"]
+    simple = SimpleConsumer("pops", single.namesrv, from_where=ConsumeFrom.FIRST_OFFSET, credentials=ALICE)
+    simple.subscribe("orders")
+    async with simple, asyncio.timeout(20):
+        popped = await simple.receive(1)
+        assert [message.body for message in popped] == [b"one"]
+        await popped[0].ack()
     path = tmp_path / "n0" / "config" / "auth.json"
     await single.stop_broker("n0")
     assert path.stat().st_mode & 0o777 == 0o600
