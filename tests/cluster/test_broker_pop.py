@@ -147,6 +147,9 @@ async def test_sql_decides_too(cluster: Cluster, popper: Popper) -> None:
     found = await popper.pop(expType="SQL92", exp="price >= 4")
     assert sorted(each.body for each in found) == [b"4", b"5"]
     assert await popper.pop(expType="SQL92", exp="price >= 4") == []
+    assert cluster.broker is not None
+    cluster.broker.live.update({"enablePropertyFilter": "false"})
+    assert (await popper.answer(expType="SQL92", exp="price >= 4")).code == 1
 
 
 async def test_peeks_and_notifications_take_nothing(cluster: Cluster, popper: Popper) -> None:
