@@ -20,6 +20,7 @@ from client.consume.popping import Poller, PopContext, PopWish
 from client.consume.popstream import MessageStream, give_back
 from client.consume.settling import PopSettler
 from client.consume.subscription import ALL, Subscription, subscribe_to
+from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, raises_client_errors
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
@@ -46,7 +47,7 @@ class SimpleConsumer(Lifecycle):
     again, to any member, `reconsume_times` one higher; one that comes too often is a dead letter of the group. Or
     ``async for message in consumer``: it receives up to `buffer` messages ahead. `wait` is how long a receive waits
     for the first message, `ack_timeout` how long an acknowledgement is tried. `from_where` says where a group begins
-    that is new to a topic: LAST_OFFSET or FIRST_OFFSET.
+    that is new to a topic: LAST_OFFSET or FIRST_OFFSET. `credentials` sign all requests (client/credentials.py).
     """
 
     noun = "consumer"
@@ -64,6 +65,7 @@ class SimpleConsumer(Lifecycle):
         tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         if not isinstance(group, str):
             raise ConsumeError(f"the group is {group!r}: it takes a str")
@@ -73,7 +75,9 @@ class SimpleConsumer(Lifecycle):
         if from_where not in (ConsumeFrom.LAST_OFFSET, ConsumeFrom.FIRST_OFFSET):
             raise ConsumeError(f"from_where is {from_where!r}: POP begins at LAST_OFFSET or FIRST_OFFSET")
         self.group = group
-        self.instance = instance or ClientInstance(namesrv, instance_name=instance_name, tls=tls)
+        self.instance = instance or ClientInstance(
+            namesrv, instance_name=instance_name, tls=tls, credentials=credentials
+        )
         self._invisible_ms = _invisible_ms(invisible)
         self._wait_s = number_of_seconds("wait", wait, 0.0, WAIT_S_MAX)
         self._ack_s = number_of_seconds("ack_timeout", ack_timeout, 0.0, WAIT_S_MAX)
