@@ -50,6 +50,8 @@ class PopBroker:
         self.beats: list[HeartbeatData] = []
         self.refusals: dict[int, tuple[int, str]] = {}
         self.silent: set[int] = set()
+        # Who signed, by request code.
+        self.signers: dict[int, str] = {}
         # How far its clock is ahead.
         self.ahead_ms = 0
         self.parked = 0
@@ -114,6 +116,7 @@ class PopBroker:
     def _answering(self, code: int, handler: Callable[[Command], Any]) -> Handler:
         async def answer(_connection: Connection, request: Command) -> Any:
             self.stir()
+            self.signers[code] = request.ext.get("AccessKey", "")
             if code in self.silent:
                 return None
             if code in self.refusals:

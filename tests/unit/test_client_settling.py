@@ -9,6 +9,7 @@ import pytest
 from client.consume import settling
 from client.consume.popped import PoppedMessage
 from client.consume.simple import SimpleConsumer
+from client.credentials import Credentials
 from client.errors import ArgumentRefused, ClientClosed, ClientError, RequestFailed, RequestRefused, RouteError
 from remoting.codes import RequestCode, ResponseCode
 from tests.parts.pop_brokers import PopSite
@@ -145,6 +146,17 @@ async def test_a_refusal_of_one_in_a_batch_is_not_that_of_the_others() -> None:
         site.broker.refusals[RequestCode.ACK_MESSAGE] = (ResponseCode.NO_MESSAGE, "offset is illegal")
         with pytest.raises(RequestRefused, match="offset is illegal"):
             await message.ack()
+
+
+async def test_all_requests_are_signed_by_who_has_credentials() -> None:
+    async with PopSite() as site, consuming(site, credentials=Credentials("alice", "a secret of hers")) as consumer:
+        first, *others = await received(site, consumer, 4)
+        await first.ack()
+        await others[0].nak()
+        await asyncio.gather(*(message.ack() for message in others))
+        assert site.broker.batches
+        assert set(site.broker.signers.values()) == {"alice"}
+        assert len(site.broker.signers) == 5
 
 
 async def test_a_message_is_settled_in_the_loop_of_its_consumer_only() -> None:
