@@ -156,30 +156,37 @@ class PopService:
 
     # -- the work
 
-    async def _work(self) -> None:
+    async def load(self) -> None:
+        """Read which check points are open, and serve."""
         feed, offsets = self._feed, self._tables.offsets
         feed.begin(lambda queue: offsets.query(REVIVE_GROUP, self.topic, queue), self._offsets_written_ms())
         self._committed.clear()
-        while True:
-            try:
-                await feed.read()
-                break
-            except Exception:
-                _log.exception("what was taken by POP cannot be read; it is tried again in %s s", AGAIN_SECONDS)
-                await asyncio.sleep(AGAIN_SECONDS)
-        if feed.table.next_due() is not None:
+        await feed.read()
+        if len(feed.table):
             _log.info("%d pops are not acknowledged", len(feed.table))
         self._go_on()
         self._ready.set()
+
+    async def round(self) -> None:
+        """Take in what came, and settle what is due."""
+        await self._feed.read()
+        await self._settle()
+
+    async def _work(self) -> None:
+        while not self._ready.is_set():
+            try:
+                await self.load()
+            except Exception:
+                _log.exception("what was taken by POP cannot be read; it is tried again in %s s", AGAIN_SECONDS)
+                await asyncio.sleep(AGAIN_SECONDS)
         commit_at = self._loop.time() + COMMIT_SECONDS
         while True:
             self._stirred.clear()
             try:
-                await feed.read()
-                await self._settle()
+                await self.round()
                 if self._loop.time() >= commit_at:
                     commit_at = self._loop.time() + COMMIT_SECONDS
-                    self._commit()
+                    self.commit()
             except Exception:
                 _log.exception("what was taken by POP cannot be settled; it is tried again in %s s", AGAIN_SECONDS)
                 await asyncio.sleep(AGAIN_SECONDS)
@@ -223,7 +230,7 @@ class PopService:
         except TimeoutError:
             pass
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
         """Say from where on check points are still needed."""
         for queue in range(self._queues):
             low = self._feed.low(queue)

@@ -66,7 +66,6 @@ class SimpleConsumer(Lifecycle):
         credentials: Credentials | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
-        credentials: Credentials | None = None,
     ) -> None:
         if not isinstance(group, str):
             raise ConsumeError(f"the group is {group!r}: it takes a str")
