@@ -86,7 +86,7 @@ class AgreedLocks:
         self._pending: Counter[tuple[str, MessageQueue]] = Counter()
         self._begun = self._begins = False
         self._keeps = False
-        self.version = DataVersion(0, 0, clock.now_ms())
+        self.version = DataVersion(0, 0, 0)
         self.file = ConfigFile(path, self._snapshot, optional=True, may_lack_stamp=True)
         self._load(fresh=fresh)
         meta.attach(self)

@@ -102,7 +102,8 @@ class UserTable:
         self._clock = clock
         self._meta: MetaLog = LocalMeta() if meta is None else meta
         self.directory = directory
-        self._applied = _State(DataVersion(0, 0, clock.now_ms()))
+        # No time before the first change: members that never had one are equal.
+        self._applied = _State(DataVersion(0, 0, 0))
         self.file = ConfigFile(path, self._snapshot, mode=FILE_MODE, optional=True)
         loaded = self.file.load(decode)
         if loaded is not None:
