@@ -63,11 +63,6 @@ class ReviveFeed:
             low, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
             self._next[queue_id] = max(low, min(committed(queue_id), end))
 
-    @property
-    def behind(self) -> bool:
-        """Whether there is more to read."""
-        return any(self._store.max_offset(self._topic, queue) > at for queue, at in self._next.items())
-
     def low(self, queue_id: int) -> int:
         """Return from where on a queue is still needed."""
         first = self.table.low(queue_id)

@@ -225,10 +225,9 @@ class PopHandlers:
                 host = self._context.store_host
                 if not await self._append([check_point_record(self._topic, point, host) for point in points]):
                     raise CommandError(ResponseCode.SYSTEM_ERROR, "what was taken cannot be noted: try again")
-                table = self._open()
-                for point in points if table is not None else ():
-                    assert table is not None
-                    table.add(point)
+                if (table := self._open()) is not None:
+                    for point in points:
+                        table.add(point)
             for part in parts:
                 self._came_to(part.place, part.result.next_offset)
             # In a group whoever leads next must know, or it gives the same ones again.
@@ -248,27 +247,30 @@ class PopHandlers:
     async def _read(self, asked: PopQuestion, *, locks: bool) -> tuple[list[Part], int]:
         """Return what the queues have, and how much is left; with `locks` those of the parts are busy from then on."""
         parts: list[Part] = []
+        held: list[Place] = []
+        # A peek neither waits for others nor keeps any away.
+        busy = self._busy if locks else set[Place]()
         wanted, room, rest = asked.most, ANSWER_BYTES, 0
         try:
             for topic, kind, queues in self._checks.sources(asked):
                 for queue in queues:
                     place = (asked.group, topic, queue)
-                    if wanted <= 0 or room <= 0 or (locks and place in self._busy):
+                    if wanted <= 0 or room <= 0 or place in busy:
                         offset = self._offset(place, from_end=asked.from_end)
                         rest += max(0, self._store.max_offset(topic, queue) - offset)
                         continue
-                    if locks:
-                        self._busy.add(place)
+                    busy.add(place)
+                    held.append(place)
                     part = await self._read_queue(asked, kind, place, wanted, room)
                     if part is None:
-                        self._busy.discard(place)
+                        busy.discard(held.pop())
                         continue
                     parts.append(part)
                     wanted -= len(part.offsets)
                     room -= part.result.size
                     rest += max(0, part.result.max_offset - part.result.next_offset)
         except BaseException:
-            self._busy.difference_update([part.place for part in parts])
+            busy.difference_update(held)
             raise
         return parts, rest
 
@@ -276,22 +278,18 @@ class PopHandlers:
         """Read one queue; None when it has nothing, and its offset stays where it is."""
         _group, topic, queue = place
         offset = self._offset(place, from_end=asked.from_end)
-        try:
-            for _ in range(2):
-                if isinstance(asked.accepts, SqlFilter):
-                    result = self._store.sift(topic, queue, offset, wanted, room, asked.accepts.matches)
-                else:
-                    result = self._store.get(topic, queue, offset, wanted, room, asked.accepts)
-                if result.cold:
-                    result = await self._loop.run_in_executor(self._context.threads, self._store.read_cold, result)
-                    self._store.verify_cold(result)
-                if result.status not in {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY}:
-                    break
-                # The messages there are gone, or the queue is another one.
-                offset = result.next_offset
-        except BaseException:
-            self._busy.discard(place)
-            raise
+        for _ in range(2):
+            if isinstance(asked.accepts, SqlFilter):
+                result = self._store.sift(topic, queue, offset, wanted, room, asked.accepts.matches)
+            else:
+                result = self._store.get(topic, queue, offset, wanted, room, asked.accepts)
+            if result.cold:
+                result = await self._loop.run_in_executor(self._context.threads, self._store.read_cold, result)
+                self._store.verify_cold(result)
+            if result.status not in {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY}:
+                break
+            # The messages there are gone, or the queue is another one.
+            offset = result.next_offset
         if result.status is GetStatus.FOUND and result.count:
             return Part(kind, place, result, tuple(_offsets(result.buffers)))
         moved = result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset > offset

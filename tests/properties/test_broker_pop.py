@@ -219,6 +219,19 @@ async def test_nothing_is_lost_and_nothing_that_is_done_comes_again(
     await run(tmp_path_factory.mktemp("pop"), seed)
 
 
+async def test_a_peek_leaves_queues_to_the_pop_that_has_them(tmp_path: Path) -> None:
+    async with broker_parts(tmp_path) as parts:
+        one = PopRun(parts, random.Random(1))
+        await one.begin()
+        taken = {("G", "T", queue) for queue in range(QUEUES)}
+        one.service.taking._busy.update(taken)
+        seen = await one.ask(
+            RequestCode.PEEK_MESSAGE, {"consumerGroup": "G", "topic": "T", "queueId": -1, "maxMsgNums": 1}
+        )
+        assert (seen.code, one.service.taking._busy) == (19, taken)
+        await one.service.close()
+
+
 @contextmanager
 def planted(target: type, name: str, wrong: Any) -> Iterator[None]:
     right = getattr(target, name)
