@@ -120,7 +120,9 @@ class AckHandlers:
         now_ms = self._clock.now_ms()
         if found is not None:
             # Another check point than the first one, also within a millisecond.
-            now_ms = max(now_ms, found.key.pop_ms + 1)
+            coming = found.key._replace(start=header.offset, pop_ms=max(now_ms, found.key.pop_ms + 1))
+            (coming,) = table.fresh([coming])
+            now_ms = coming.pop_ms
         said = ChangeInvisibleTimeResponseHeader(
             popTime=now_ms, invisibleTime=header.invisibleTime, reviveQid=handle.revive_queue
         )
@@ -128,8 +130,7 @@ class AckHandlers:
             # It is acknowledged, or to be had again already: there is nothing to put off.
             return Command.response(ResponseCode.SUCCESS, _WELL, said)
         made = CheckPoint(
-            found.key._replace(start=header.offset, pop_ms=now_ms),
-            header.invisibleTime, found.broker, found.revive_queue, (header.offset,),
+            coming, header.invisibleTime, found.broker, found.revive_queue, (header.offset,),
         )  # fmt: skip
         records = [
             check_point_record(self._topic, made, self._store_host),

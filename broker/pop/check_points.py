@@ -1,7 +1,7 @@
 """Which check points are open: a pure table, by key, by when they are due, and by where they stand."""
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 # RocketMQ's timer brings a check point and its acknowledgements a second apart, and a busy broker later.
@@ -62,11 +62,16 @@ class CheckPointTable:
         # (due, number, key); what is closed by then is passed over.
         self._due: list[tuple[int, int, CheckPointKey]] = []
         self._number = 0
+        # What was known before this table and is not older: no new check point is to be taken for it.
+        self._used: set[CheckPointKey] = set()
         # By revive queue, those that were read from it, in its order.
         self._placed: dict[int, dict[CheckPointKey, int]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def __iter__(self) -> Iterator[CheckPoint]:
+        return iter(self._open.values())
 
     def find(self, key: CheckPointKey) -> CheckPoint | None:
         """Return an open one."""
@@ -102,6 +107,17 @@ class CheckPointTable:
             placed = self._placed.get(known.revive_queue)
             if placed is not None:
                 placed.pop(key, None)
+
+    def use(self, key: CheckPointKey) -> None:
+        """Have fresh() keep away from a key."""
+        self._used.add(key)
+
+    def fresh(self, keys: Iterable[CheckPointKey]) -> list[CheckPointKey]:
+        """Return the keys of one pop, a little later where one of them is used."""
+        made = list(keys)
+        while not self._used.isdisjoint(made):
+            made = [key._replace(pop_ms=key.pop_ms + 1) for key in made]
+        return made
 
     def next_due(self) -> int | None:
         """Return when the next one is due, ms; None when none is open."""

@@ -53,12 +53,14 @@ class ReviveFeed:
         self.ends: dict[tuple[str, str, int], int] = {}
         """By group, topic and queue, up to where messages were taken since a time; see begin()."""
         self._ends_since_ms = 0
+        self._begins = False
 
     def begin(self, committed: Callable[[int], int], ends_since_ms: int) -> None:
         """Know nothing, and read from these offsets on. Ends are noted of what was taken since a time."""
         self.ends, self._ends_since_ms = {}, ends_since_ms
         store, topic = self._store, self._topic
         self.table = CheckPointTable()
+        self._begins = True
         for queue_id in range(self._queues):
             low, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
             self._next[queue_id] = max(low, min(committed(queue_id), end))
@@ -76,6 +78,7 @@ class ReviveFeed:
                     await self._take(queue_id, entry.physical_offset)
                     self._next[queue_id] += 1
                 await asyncio.sleep(0)
+        self._begins = False
 
     async def _take(self, queue_id: int, position: int) -> None:
         view = await self._record(position)
@@ -87,8 +90,10 @@ class ReviveFeed:
             _log.warning("%s: message %d is passed over: %s", self._topic, self._next[queue_id], error)
             return
         if isinstance(found, CheckPoint):
-            self.table.add(found, self._now_ms())
-            key = found.key
+            key, now_ms = found.key, self._now_ms()
+            self.table.add(found, now_ms)
+            if self._begins and key.pop_ms >= now_ms:
+                self.table.use(key)
             if key.pop_ms >= self._ends_since_ms:
                 place = (key.group, key.topic, key.queue_id)
                 self.ends[place] = max(self.ends.get(place, 0), found.offsets[-1] + 1)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from broker.context import BrokerContext, Tables
 from broker.messages.send_answers import Elsewhere
 from broker.pop.acknowledging import AckHandlers
-from broker.pop.check_points import CheckPointTable
+from broker.pop.check_points import CheckPoint, CheckPointTable
 from broker.pop.feed import ReviveFeed
+from broker.pop.records import ack_record
 from broker.pop.revival import Revival
 from broker.pop.taking import PopHandlers
 from broker.replication import Replication
@@ -32,6 +33,8 @@ AGAIN_SECONDS = 1.0
 LOAD_SECONDS = 2.0
 # ms for which a table of offsets that is being written may lack what is taken meanwhile.
 WRITING_MS = 1000
+# Records of one append that gives messages back.
+GIVEN_BACK = 256
 
 
 class PopService:
@@ -61,7 +64,7 @@ class PopService:
         self._committed: dict[int, int] = {}
         self._shared = mends
         self._offsets_file = context.live.store.root / "config" / "consumerOffset.json"
-        self.taking = PopHandlers(context, tables, self.topic, self._append, self._known)
+        self.taking = PopHandlers(context, tables, self.topic, self._append, self._known, self._loaded)
         self._acks = AckHandlers(context, tables, self.topic, self._append_for, self._loaded)
         self._revival = Revival(context, tables, self.topic, self._append)
 
@@ -162,6 +165,8 @@ class PopService:
         feed.begin(lambda queue: offsets.query(REVIVE_GROUP, self.topic, queue), self._offsets_written_ms())
         self._committed.clear()
         await feed.read()
+        if self._shared:
+            await self._give_back()
         if len(feed.table):
             _log.info("%d pops are not acknowledged", len(feed.table))
         self._go_on()
@@ -208,6 +213,27 @@ class PopService:
             if self._tables.topics.get(topic) is not None and offsets.query(group, topic, queue) < taken:
                 offsets.commit(group, topic, queue, taken, store.max_offset(topic, queue), None)
         self._feed.ends.clear()
+
+    async def _give_back(self) -> None:
+        """End what was taken from where its group goes on: the queue gives it again, and once is enough.
+
+        In a Raft group a pop is answered when the offset behind it is agreed upon. A check point that reaches beyond
+        it is one whose leader fell in between, so that nobody has its messages; or somebody set the offset back.
+        """
+        table, offsets = self._feed.table, self._tables.offsets
+        ended: list[tuple[CheckPoint, list[int]]] = []
+        for point in table:
+            key = point.key
+            begin = max(0, offsets.query(key.group, key.topic, key.queue_id))
+            if coming := [offset for offset in point.open_offsets() if offset >= begin]:
+                ended.append((point, coming))
+        for at in range(0, len(ended), GIVEN_BACK):
+            piece, now_ms = ended[at : at + GIVEN_BACK], self._context.clock.now_ms()
+            host = self._context.store_host
+            if not await self._append([ack_record(self.topic, *each, now_ms, host) for each in piece]):
+                raise CommandError(ResponseCode.SYSTEM_ERROR, "what nobody has cannot be given back")
+            for point, coming in piece:
+                table.acknowledge(point.key, coming)
 
     async def _settle(self) -> None:
         table, clock = self._feed.table, self._context.clock

@@ -35,6 +35,8 @@ from store.types import GetResult, GetStatus, PendingRecord
 POLL_MS_MAX = 90_000
 # Bytes of messages of one answer; one message always goes.
 ANSWER_BYTES = 4 * 1024 * 1024
+# Seconds before an offset that was not taken is committed again.
+AGAIN_SECONDS = 0.1
 _NOTHING = {"invisibleTime": "0", "restNum": "0", "popTime": "0", "reviveQid": "0"}
 _WELL = "not set any response code"
 
@@ -71,13 +73,14 @@ class PopHandlers:
         topic: str,
         append: Append,
         open_points: Callable[[], CheckPointTable | None],
+        loaded: Callable[[], Awaitable[CheckPointTable]],
     ) -> None:
-        """`topic`: of check points; `open_points` returns the table, None while it is being read."""
+        """`topic`: of check points; `open_points` returns the table, None while it is being read; `loaded` waits."""
         self._context, self._tables = context, tables
         self._live, self._store, self._role, self._clock = context.live, context.store, context.role, context.clock
         self._topic = topic
         self._append = append
-        self._open = open_points
+        self._open, self._loaded = open_points, loaded
         self._checks = PopChecks(context, tables, open_points)
         self._loop = asyncio.get_running_loop()
         config = context.live.broker
@@ -206,32 +209,35 @@ class PopHandlers:
 
     async def _take(self, asked: PopQuestion) -> "PopTaken | None":
         """Take what there is; None for nothing."""
+        # What was taken before says where to begin.
+        table = await self._loaded()
         parts, rest = await self._read(asked, locks=True)
         places = [part.place for part in parts]
         try:
             found = [part for part in parts if part.offsets]
-            pop_ms = self._clock.now_ms()
+            for part in parts:
+                if not part.offsets:
+                    self._came_to(part)
             self._revive_queue = (self._revive_queue + 1) % self._live.broker.reviveQueueNum
             revive_queue, broker = self._revive_queue, self._live.broker.name()
-            points = [
-                CheckPoint(
-                    CheckPointKey(topic, asked.group, queue, part.offsets[0], pop_ms),
-                    asked.invisible_ms, broker, revive_queue, part.offsets,
-                )
+            now_ms = self._clock.now_ms()
+            keys = table.fresh(
+                CheckPointKey(topic, asked.group, queue, part.offsets[0], now_ms)
                 for part in found
                 for _group, topic, queue in [part.place]
-            ]  # fmt: skip
+            )
+            points = [
+                CheckPoint(key, asked.invisible_ms, broker, revive_queue, part.offsets)
+                for key, part in zip(keys, found, strict=True)
+            ]
             if points:
                 host = self._context.store_host
                 if not await self._append([check_point_record(self._topic, point, host) for point in points]):
                     raise CommandError(ResponseCode.SYSTEM_ERROR, "what was taken cannot be noted: try again")
-                if (table := self._open()) is not None:
-                    for point in points:
-                        table.add(point)
-            for part in parts:
-                self._came_to(part.place, part.result.next_offset)
+                for point in points:
+                    table.add(point)
             # In a group whoever leads next must know, or it gives the same ones again.
-            await asyncio.gather(*(self._settled(part.place) for part in found))
+            await asyncio.gather(*(self._go_on(part, table) for part in found))
         finally:
             self._busy.difference_update(places)
             for _group, topic, queue in places:
@@ -242,7 +248,7 @@ class PopHandlers:
         for part in found:
             self.taken += len(part.offsets)
             self._tables.stats.got(asked.group, part.place[1], part.result.count, part.result.size)
-        return PopTaken(pop_ms, revive_queue, found, rest)
+        return PopTaken(keys[0].pop_ms, revive_queue, found, rest)
 
     async def _read(self, asked: PopQuestion, *, locks: bool) -> tuple[list[Part], int]:
         """Return what the queues have, and how much is left; with `locks` those of the parts are busy from then on."""
@@ -316,16 +322,32 @@ class PopHandlers:
             return max(store.min_offset(topic, queue), store.max_offset(topic, queue) - 1, 0)
         return store.min_offset(topic, queue)
 
-    def _came_to(self, place: Place, offset: int) -> None:
-        group, topic, queue = place
-        self._next[place] = offset
+    def _came_to(self, part: Part) -> None:
+        (group, topic, queue), offset = part.place, part.result.next_offset
+        self._next[part.place] = offset
         self._tables.offsets.commit(group, topic, queue, offset, self._store.max_offset(topic, queue), None)
 
-    async def _settled(self, place: Place) -> None:
-        """Wait until the commit of an offset is applied, or never will be."""
-        told: asyncio.Future[None] = self._loop.create_future()
-        self._tables.offsets.wait(*place, lambda _code: None if told.done() else told.set_result(None))
-        await told
+    async def _go_on(self, part: Part, table: CheckPointTable) -> None:
+        """Have the group go on behind what it took, and return when that is safe; the messages are its only then.
+
+        Raises CommandError when the lead was lost: whoever leads next gives the messages, once (service.py).
+        """
+        while self._open() is table:
+            try:
+                self._came_to(part)
+                code = await self._settled(part.place)
+            except CommandError as error:
+                code = error.code
+            if code == ResponseCode.SUCCESS:
+                return
+            await asyncio.sleep(AGAIN_SECONDS)
+        raise CommandError(ResponseCode.SYSTEM_ERROR, "the lead was lost before the pop was agreed upon: pop again")
+
+    async def _settled(self, place: Place) -> int:
+        """Wait until the commit of an offset is applied, or never will be, and return its code."""
+        told: asyncio.Future[int] = self._loop.create_future()
+        self._tables.offsets.wait(*place, lambda code: None if told.done() else told.set_result(code))
+        return await told
 
     def _answer(self, asked: PopQuestion, taken: PopTaken | None) -> Command:
         if taken is None:
