@@ -339,11 +339,11 @@ class Core(Voting):
         """Move a follower's commit index to what it may believe."""
         self.election.commit = max(self.election.commit, self.follower.committed())
 
-    def refresh_config(self) -> None:
-        """Put the last CONFIG entry of the log in force: after an append, and after a cut (R9)."""
+    def refresh_config(self) -> bool:
+        """Put the last CONFIG entry of the log in force: after an append, and after a cut (R9); tell if it is new."""
         index = self.log.last_config()
         if (index, self.follower.cuts) == (self.config_index, self._config_cuts):
-            return
+            return False
         # After a cut another CONFIG may stand at the same index.
         self.config_index, self._config_cuts = index, self.follower.cuts
         self.config = GroupConfig.decode(self.log.payload(index)) if index else None
@@ -354,6 +354,13 @@ class Core(Voting):
         self.election.set_voters(voters, self.now())
         if self.leads:
             self.replication.set_members(self._others())
+        return True
+
+    def hand_out(self) -> bool:
+        """Send what was appended just now; whether that is all: the rest waits for disks, answers and the timer."""
+        pushed = self.replication.push_at is not None
+        self.replication.pump(self.election.commit)
+        return not self.replication.more and (pushed or self.replication.push_at is None)
 
     def _others(self) -> list[str]:
         members = self.config.members if self.config is not None else ()

@@ -245,8 +245,8 @@ class RaftNode:
         self._open.placed(key, index)
         core.election.await_fate(index, term, lambda committed: self._open.settle(key, committed=committed))
         self._log.sync_soon()
-        core.refresh_config()
-        self._wake()
+        if core.refresh_config() or not core.hand_out():
+            self._wake()
         return None
 
     # -- membership and transfer: ConfigRefused, in words, when a change makes no sense --
