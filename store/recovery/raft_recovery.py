@@ -281,7 +281,12 @@ class GroupRecovery(Recovery):
             position = found.position
 
     def _is_confirmed(self, control: Control) -> bool:
-        """Whether an entry behind damage is one: its index stands in no CRC but that of the entry that follows it."""
+        """Whether an entry behind damage is one: its index stands in no CRC but that of the entry that follows it.
+
+        The floor may be behind what was acknowledged: what continues it needs no other witness.
+        """
+        if self._floor.index and _discontinuity(control, self._floor) is None:
+            return True
         scan = iter(EntryScan(self._spans, control.position))
         if not isinstance(next(scan, None), Control):
             return False

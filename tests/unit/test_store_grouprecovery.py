@@ -115,6 +115,29 @@ def test_a_torn_tail_above_the_floor_is_cut(tmp_path: Path, part: str) -> None:
     again.store.close()
 
 
+@pytest.mark.parametrize("more", [1, 3])
+def test_R4_what_stands_behind_a_rotten_floor_and_continues_it_is_kept(tmp_path: Path, more: int) -> None:
+    node = open_node(tmp_path)
+    lead(node, 5)
+    node.sync()
+    floor = node.log.last
+    # Acknowledged within the time by which the floor's file may be behind.
+    for _ in range(more):
+        node.records(b"later" * 50)
+    last = node.log.last
+    at = node.start_of(floor.index) + 100
+    node.kill()
+    damage(tmp_path, at)
+    again = node.again()
+    assert again.log.last == last
+    assert again.log.holes.ranges == [(floor.index, floor.index)]
+    assert not again.log.whole
+    again.kill()
+    once_more = node.again()
+    assert (once_more.log.last, once_more.log.holes.ranges) == (last, [(floor.index, floor.index)])
+    once_more.store.close()
+
+
 class WatchedDisk(Disk):
     """Remembers what was written and synced, in order."""
 
