@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from auth.directory import AccessDirectory
-from auth.model import Policies, User
+from auth.model import NAME_LENGTH_MAX, Policies, User
 from auth.wire import read_policies, read_user, stored_policies, stored_user
 from broker.metadata.operations import LocalMeta, MetaLog, Operation, Table, Verb
 from broker.metadata.table_file import Chunks, ConfigFile, MetadataError, Stamp, stamped
@@ -36,8 +36,6 @@ FILE_MODE = 0o600
 # Users, and policies of all of them together: the file is written whole with each change, and a slave copies it whole.
 USERS_MAX = 10_000
 POLICIES_MAX = 50_000
-# Characters of a name.
-NAME_LENGTH_MAX = 255
 
 # The kinds of rows in an operation.
 _USER, _POLICIES = "user", "policies"
