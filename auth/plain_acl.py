@@ -30,7 +30,9 @@ from auth.model import (
     resource_of,
     topic,
 )
+from auth.wire import ENTRIES_MAX
 from remoting.topics import RETRY_PREFIX
+from runtime.config import ConfigError
 
 _PERMISSIONS = {
     "PUB": frozenset({Action.PUB}),
@@ -39,6 +41,8 @@ _PERMISSIONS = {
     "SUB|PUB": frozenset({Action.PUB, Action.SUB}),
     "DENY": frozenset[Action](),
 }
+# Addresses in one note.
+ADDRESSES_MAX = 20
 _EVERYWHERE = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
 
 
@@ -92,14 +96,19 @@ class Migration:
 
 
 def migration_of(files: Iterable[PlainAcl]) -> Migration:
-    """Return the users and policies that accounts become; of two accounts of one name the first counts."""
+    """Return the users and policies that accounts become; of two accounts of one name the first counts.
+
+    Raises ConfigError for an account that would be more policies than a user can have.
+    """
     notes: list[str] = []
     made: dict[str, MigratedUser] = {}
     for each in files:
         if each.white_addresses:
+            shown, more = each.white_addresses[:ADDRESSES_MAX], len(each.white_addresses) - ADDRESSES_MAX
+            listed = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
             notes.append(
-                f"{each.path}: globalWhiteRemoteAddresses ({', '.join(each.white_addresses)}): no address lets anybody "
-                "in any more: whoever comes from there needs a user, and signs"
+                f"{each.path}: globalWhiteRemoteAddresses ({listed}): no address lets anybody in any more: who comes "
+                "from there needs a user, and signs"
             )
         for account in each.accounts:
             if account.access_key in made:
@@ -140,6 +149,8 @@ def _migrated(account: PlainAccount, notes: list[str]) -> MigratedUser:
         defaults.append(_entry(Resource(kind, "", Pattern.ANY), allowed))
     if defaults:
         policies[PolicyType.DEFAULT] = tuple(defaults)
+    if (count := len(custom) + len(defaults)) > ENTRIES_MAX:
+        raise ConfigError(f"{account.where}: it takes {count} policies, a user has at most {ENTRIES_MAX}")
     kind_of_user = UserType.SUPER if account.admin else UserType.NORMAL
     return MigratedUser(User(account.access_key, account.secret_key, kind_of_user), policies)
 

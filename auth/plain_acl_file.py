@@ -14,7 +14,7 @@ import yaml
 
 from auth.model import NAME_LENGTH_MAX
 from auth.plain_acl import NamedPermission, PlainAccount, PlainAcl
-from remoting.signing import Credentials
+from remoting.signing import KEY_LENGTH_MAX
 from runtime.config import ConfigError
 
 FILE_NAME = "plain_acl.yml"
@@ -177,10 +177,6 @@ def _account(node: _Node, at: _At) -> PlainAccount:
     for key, value in (("accessKey", name), ("secretKey", secret)):
         if not value.strip():
             raise at.error(node.line, f"an account takes an {key}" if key == "accessKey" else f"it takes a {key}")
-    try:
-        Credentials(name, secret)
-    except ValueError as error:
-        raise at.error(node.line, str(error)) from None
     if len(name) > NAME_LENGTH_MAX:
         raise at.under("accessKey").error(node.line, f"it has more than {NAME_LENGTH_MAX} characters")
     return PlainAccount(
@@ -229,6 +225,8 @@ def _text(node: _Node, at: _At) -> str:
         return ""
     if not isinstance(node.value, str):
         raise at.error(node.line, "it takes a text")
+    if len(node.value) > KEY_LENGTH_MAX or not node.value.isprintable():
+        raise at.error(node.line, f"it takes up to {KEY_LENGTH_MAX} characters, all of which can be printed")
     return node.value
 
 

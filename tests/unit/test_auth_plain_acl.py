@@ -121,6 +121,15 @@ def test_global_addresses_are_told_and_the_first_account_of_a_name_counts() -> N
     assert "there is an account alice before it" in twice
 
 
+def test_what_is_too_much_for_a_user_is_refused_and_a_note_is_bounded() -> None:
+    most = tuple(NamedPermission(f"t{number}", "PUB") for number in range(1000))
+    assert len(policies(migrated(topics=most))) == 1000
+    with pytest.raises(ConfigError, match=r"accounts\[0\]: it takes 1001 policies, a user has at most 1000"):
+        migrated(topics=most, default_topic="PUB")
+    many = PlainAcl("a.yml", (), tuple(f"10.0.0.{number}" for number in range(30)))
+    assert "10.0.0.19 and 10 more" in migration_of([many]).notes[0]
+
+
 WORDS = ("", "DENY", "PUB", "SUB", "PUB|SUB", "ANY")
 NOT_SAID = None
 
@@ -219,7 +228,7 @@ ALICE = f"accounts:\n- accessKey: alice\n  secretKey: {SECRET}\n"
         ("accounts:\n- secretKey: x", r"line 2: accounts\[0\]: an account takes an accessKey"),
         ("accounts:\n- accessKey: alice\n  secretKey: ~", r"line 2: accounts\[0\]: it takes a secretKey"),
         ("accounts:\n- accessKey: [alice]\n  secretKey: x", r"accounts\[0\]\.accessKey: it takes a text"),
-        (f'accounts:\n- accessKey: alice\n  secretKey: "{SECRET}\\n"', "secret_key holds a line break"),
+        (f'accounts:\n- accessKey: alice\n  secretKey: "{SECRET}\\n"', r"secretKey: it takes .* can be printed"),
         (f"accounts:\n- accessKey: {'a' * 256}\n  secretKey: {SECRET}", r"accessKey: it has more than 255"),
         (ALICE + "  admin: maybe", r"line 4: accounts\[0\]\.admin: it takes true or false"),
         (ALICE + "  admin: {}", r"line 4: accounts\[0\]\.admin: it takes a text"),
@@ -228,6 +237,7 @@ ALICE = f"accounts:\n- accessKey: alice\n  secretKey: {SECRET}\n"
         (ALICE + "  topicPerms:\n  - =PUB", r"topicPerms\[0\]: it takes name=permission"),
         (ALICE + "  topicPerms:\n  - a: PUB", r"topicPerms\[0\]: it takes a text"),
         (ALICE + f"  topicPerms:\n  - {'a' * 256}=PUB", "the name has more than 255 characters"),
+        (ALICE + f"  defaultTopicPerm: {'P' * 1025}", "defaultTopicPerm: it takes up to 1024 characters"),
         (ALICE + "  topicPerm:\n  - a=PUB", r"line 5: accounts\[0\]\.topicPerm: no such key; there are accessKey, "),
         (ALICE + f"  secretKey: {SECRET}", "line 4: .*the key secretKey stands twice"),
         (ALICE + "  <<: {admin: true}", "<<: no such key"),
