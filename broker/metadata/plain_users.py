@@ -35,9 +35,15 @@ class StartMigration:
         """Whether there is anything left to do."""
         return bool(self._left)
 
-    def propose(self) -> None:
-        """Make the users that there are none of, each with what he may do; to be called by who leads."""
-        table, made, failed = self._table, [], []
+    def propose(self) -> tuple[MigratedUser, ...]:
+        """Make the users that there are none of, each with what he may do; returns those that could not be made.
+
+        To be called by who leads.
+        """
+        table = self._table
+        made: list[str] = []
+        failed: list[str] = []
+        left: list[MigratedUser] = []
         for each in self._left:
             name = each.user.name
             if name in table.users or table.directory.user(name) is not None:
@@ -46,12 +52,14 @@ class StartMigration:
                 table.add(each.user, each.policies)
             except CommandError as error:
                 failed.append(f"{name} ({error.remark})")
+                left.append(each)
             else:
                 made.append(name)
         if failed:
             _log.error("%s: users that could not be made: %s", KEY, _few(failed))
         if made:
             _log.warning("%s: users made of ACL 1.0's accounts: %s; take the key out now", KEY, _few(made))
+        return tuple(left)
 
     async def run(self) -> None:
         """Make them, and return when that is safe; with the lead lost meanwhile it is left for the next time.
@@ -60,13 +68,13 @@ class StartMigration:
         """
         if not self._left:
             return
-        self.propose()
+        left = self.propose()
         try:
             await self._table.save()
         except CommandError as error:
             _log.warning("%s: not agreed upon (%s): whoever leads next makes the users", KEY, error.remark)
         else:
-            self._left = ()
+            self._left = left
 
 
 def start_migration(config: BrokerConfig, table: UserTable) -> StartMigration:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, Json, Namesrv
-from raftmq.cli.output import one_line_errors, print_json, print_table, run, with_admin
+from raftmq.cli.output import fail, one_line_errors, print_json, print_table, run, with_admin
 
 if TYPE_CHECKING:
     from auth.plain_acl import MigratedUser, Migration
@@ -24,9 +24,7 @@ CHANGED = frozenset({MADE, WOULD_BE_MADE})
 
 
 def migrate(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="plain_acl.yml, and files of a folder conf/acl.")
-    ],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="plain_acl.yml, and files of a folder conf/acl.")],
     namesrv: Namesrv = DEFAULT_NAMESRV,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be made; the brokers are asked who is there.")
@@ -67,7 +65,7 @@ async def _carried(admin: "AdminClient", address: str, wanted: "MigratedUser", d
     else:
         await admin.create_user(user.name, user.secret, super_user=user.kind is UserType.SUPER, address=address)
         if policies:
-            await admin.set_policies(user.name, policies, address=address)
+            await _say(admin, address, user.name, policies)
         result = MADE
     return {
         "broker": address,
@@ -76,6 +74,19 @@ async def _carried(admin: "AdminClient", address: str, wanted: "MigratedUser", d
         "result": result,
         "policies": _rows(policies),
     }
+
+
+async def _say(admin: "AdminClient", address: str, name: str, policies: "list[PolicyInfo]") -> None:
+    from client.errors import ClientError
+    from remoting.errors import RemotingError
+
+    try:
+        await admin.set_policies(name, policies, address=address)
+    except (ClientError, RemotingError) as error:
+        fail(
+            f"{name} was made at {address}, and may do nothing yet, for his policies were not taken: {error} "
+            f"(`raftmq user delete {name}`, then once more)"
+        )
 
 
 def _rows(policies: "list[PolicyInfo]") -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from broker.metadata import users
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from raftmq import AdminClient, Credentials, Message, Producer, SendFailed
@@ -134,7 +135,7 @@ async def test_the_command_carries_accounts_over_once(single: Guarded, tmp_path:
 
 
 async def test_the_command_speaks_to_people_and_refuses_what_is_no_account_file(
-    single: Guarded, tmp_path: Path
+    single: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path)
 
@@ -147,6 +148,12 @@ async def test_the_command_speaks_to_people_and_refuses_what_is_no_account_file(
             assert "Topic:secrets All Deny" in done.stdout
             assert "Topic:orders Sub Deny by default" in done.stdout
             assert ALICE.secret_key not in done.output
+        as_admin(single, "user", "delete", "alice")
+        monkeypatch.setattr(users, "POLICIES_MAX", 1)
+        done = as_admin(single, "acl", "migrate", str(path))
+        assert done.exit_code == 1
+        assert done.stderr.startswith(f"raftmq: alice was made at {single.any().address}, and may do nothing yet")
+        assert "keeps at most 1 policies" in done.stderr
         written(tmp_path, "accounts:\n- accessKey: eve\n  secretKey: eve-secret-1\n  admin: perhaps\n")
         done = as_admin(single, "acl", "migrate", str(path))
         assert done.exit_code == 1

@@ -124,6 +124,16 @@ async def test_in_a_group_the_leader_makes_them_through_the_log(tmp_path: Path) 
     assert member.users.directory.denied("alice", READS, HOST) is not None
 
 
+async def test_who_does_not_lead_any_more_leaves_all_of_it(tmp_path: Path) -> None:
+    member = leader(tmp_path)
+    migration = start_migration(config(tmp_path), member.users)
+    member.role.become(None)
+    await migration.run()
+    assert migration.waits
+    assert member.proposed == []
+    assert set(member.users.users) == set()
+
+
 async def test_limits_are_told_and_the_rest_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
