@@ -157,7 +157,8 @@ def _migrated(account: PlainAccount, notes: list[str]) -> MigratedUser:
 
 def _named(account: PlainAccount, notes: list[str]) -> dict[Resource, frozenset[Action]]:
     """Return what is said of topics and groups by their names; said twice, the later counts, topics after groups."""
-    groups, topics = {}, {}
+    groups: dict[Resource, frozenset[Action]] = {}
+    topics: dict[Resource, frozenset[Action]] = {}
     for each in account.groups:
         _name_one(groups, group(each.name), f"{account.where}: groupPerms {each.name}", each.words, notes)
     for each in account.topics:

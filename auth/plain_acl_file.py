@@ -139,7 +139,7 @@ def _built(event: Any, events: Iterator[Any], at: _At, depth: int) -> _Node:
     if depth >= DEPTH_MAX:
         raise at.error(line, f"lists and mappings are {DEPTH_MAX} deep at most")
     if isinstance(event, yaml.SequenceStartEvent):
-        values = []
+        values: list[_Node] = []
         while not isinstance(inner := next(events), yaml.SequenceEndEvent):
             values.append(_built(inner, events, at.nth(len(values)), depth + 1))
         return _Node(values, line)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from auth import plain_acl_file
 from auth.decision import decide
@@ -188,7 +189,7 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("loader", ["SafeLoader", "CSafeLoader"])
 def test_a_file_is_read_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: str) -> None:
-    made = getattr(plain_acl_file.yaml, loader, None)
+    made = getattr(yaml, loader, None)
     if made is None:
         pytest.skip("PyYAML without libyaml")
     monkeypatch.setattr(plain_acl_file, "_LOADER", made)
@@ -253,7 +254,7 @@ ALICE = f"accounts:\n- accessKey: alice\n  secretKey: {SECRET}\n"
 def test_what_is_no_account_file_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: str, text: str, told: str
 ) -> None:
-    made = getattr(plain_acl_file.yaml, loader, None)
+    made = getattr(yaml, loader, None)
     if made is None:
         pytest.skip("PyYAML without libyaml")
     monkeypatch.setattr(plain_acl_file, "_LOADER", made)
