@@ -125,7 +125,10 @@ def _events(at: _At, text: str) -> Iterator[Any]:
             if getattr(event, "tag", None) not in {None, "!"}:
                 raise at.error(_line(event), "a tag: there are texts, lists and mappings only")
             yield event
-    except yaml.YAMLError as error:
+    except ConfigError:
+        raise
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # The latter two are of numbers that its own parser does not look at: an escaped character, a version.
         mark = getattr(error, "problem_mark", None)
         why = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
         raise at.error(mark.line + 1 if mark else 1, f"this is no YAML: {why}") from None
