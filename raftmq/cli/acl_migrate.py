@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = ("broker", "user", "type", "result", "policies")
 MADE, WOULD_BE_MADE = "made", "would be made"
 THERE, OTHER = "there already", "there already, and other than in the file: left as it is"
-CHANGED = frozenset({MADE, WOULD_BE_MADE})
+NEW = frozenset({MADE, WOULD_BE_MADE})
 
 
 def migrate(
@@ -107,18 +107,18 @@ def _said(acl: "AclInfo | None") -> set[tuple[object, ...]]:
 
 
 def _emit(rows: list[dict[str, Any]], found: "Migration", dry_run: bool, as_json: bool) -> None:
-    changed = sum(row["result"] in CHANGED for row in rows)
+    new = sum(row["result"] in NEW for row in rows)
     if as_json:
-        print_json({"dryRun": dry_run, "changed": changed, "users": rows, "notCarriedOver": found.notes})
+        print_json({"dryRun": dry_run, "new": new, "users": rows, "notCarriedOver": found.notes})
         return
     table = [(*(row[key] for key in COLUMNS[:-1]), "; ".join(map(_words, row["policies"]))) for row in rows]
     print_table(COLUMNS, table, empty="no accounts")
     for note in found.notes:
         typer.echo(f"not carried over: {note}")
     if dry_run:
-        typer.echo(f"a dry run: nothing was changed; {changed} would be made")
+        typer.echo(f"a dry run: nothing was changed; {new} would be made")
     else:
-        typer.echo(f"{changed} made" if changed else "nothing was changed")
+        typer.echo(f"{new} made" if new else "nothing was changed")
 
 
 def _words(policy: dict[str, Any]) -> str:

@@ -101,18 +101,18 @@ async def test_the_command_carries_accounts_over_once(single: Guarded, tmp_path:
     async with AdminClient(single.namesrv, credentials=ADMIN) as admin:
         address = single.any().address
         tried = await asyncio.to_thread(migrate, "--dry-run")
-        assert (tried["dryRun"], tried["changed"]) == (True, 2)
+        assert (tried["dryRun"], tried["new"]) == (True, 2)
         assert {row["result"] for row in tried["users"]} == {"would be made"}
         assert await admin.user("alice", address) is None
         made = await asyncio.to_thread(migrate)
-        assert made["changed"] == 2
+        assert made["new"] == 2
         alice, root = made["users"]
         assert (alice["user"], alice["type"], alice["result"]) == ("alice", "Normal", "made")
         assert (root["user"], root["type"], root["policies"]) == ("oldroot", "Super", [])
         assert len(made["notCarriedOver"]) == 1
         assert "globalWhiteRemoteAddresses (10.10.103.*)" in made["notCarriedOver"][0]
         again = await asyncio.to_thread(migrate)
-        assert again["changed"] == 0
+        assert again["new"] == 0
         assert {row["result"] for row in again["users"]} == {"there already"}
         for topic in ("orders", "secrets", "news"):
             await admin.create_topic(topic, read_queues=1, write_queues=1, address=address)
@@ -128,7 +128,7 @@ async def test_the_command_carries_accounts_over_once(single: Guarded, tmp_path:
         # What an administrator has changed since is left, and told.
         await admin.set_policy("alice", "Topic:secrets", ["Pub"], address=address)
         other = await asyncio.to_thread(migrate)
-        assert other["changed"] == 0
+        assert other["new"] == 0
         assert other["users"][0]["result"].startswith("there already, and other than in the file")
         async with Producer("p", single.namesrv, credentials=ALICE) as producer:
             await producer.send(Message("secrets", b"allowed since"))
