@@ -11,6 +11,8 @@ from remoting.admission import IpAddress, Network
 
 ANY_NAME = "*"
 USER_PREFIX = "User:"
+# Characters of a user's name.
+NAME_LENGTH_MAX = 255
 
 E = TypeVar("E", bound=StrEnum)
 

@@ -47,6 +47,7 @@ from broker.messages.send_checks import MessageChecks
 from broker.metadata.agreed_locks import AgreedLocks
 from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.consumer_offsets import OffsetTable
+from broker.metadata.plain_users import start_migration
 from broker.metadata.request_modes import RequestModes
 from broker.metadata.topics import TopicTable
 from broker.metadata.users import FILE_NAME as USERS_FILE
@@ -160,7 +161,7 @@ class Parts:
         self.handlers = self._guarded(mode.gate(self._table(store)))
 
     def _read_tables(self, folder: Path, exits: AsyncExitStack) -> None:
-        """Read what is kept in files; raises MetadataError, OSError."""
+        """Read what is kept in files; raises MetadataError, ConfigError, OSError."""
         live, clock, mode = self._live, self._around.context.clock, self._mode
         self.topics = TopicTable(
             folder / "topics.json",
@@ -181,6 +182,9 @@ class Parts:
         exits.push_async_callback(self.locks.close)
         self.users = UserTable(folder / USERS_FILE, clock, self._directory, mode.meta)
         exits.push_async_callback(self.users.close)
+        self.migration = start_migration(live.broker, self.users)
+        if mode.role.leads:
+            self.migration.propose()
         check_users(live.broker, self._directory)
         self._modes = RequestModes(folder / "messageRequestMode.json")
         exits.push_async_callback(self._modes.close)

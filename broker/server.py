@@ -172,6 +172,8 @@ class Broker:
             await self._parts.idempotent.read_tail(store.dispatched, threads)
             self._arrived = self._parts.dispatched
             self._on_loaded()
+            if self.role.leads:
+                await self._parts.migration.run()
             await self._mode.start(self._exit)
             self._parts.timers.service.begin()
             self._tell_leftovers()
@@ -260,6 +262,8 @@ class Broker:
             self._parts.timers.service.start()
             self._parts.transactions.start()
             self._parts.pop.start()
+            if self._parts.migration.waits:
+                self._tasks.spawn(self._parts.migration.run(), "users of ACL 1.0")
         else:
             self._parts.schedule.stop()
             self._parts.timers.service.stop()

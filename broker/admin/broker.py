@@ -58,6 +58,8 @@ _BY_HAND = (
             "httpHostNames",
             "httpPort",
             "listenPort",
+            "migrateAuthFromV1Enabled",
+            "plainAclFolder",
             "vipPortEnable",
             "storePathRootDir",
             "storePathCommitLog",

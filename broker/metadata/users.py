@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from auth.directory import AccessDirectory
-from auth.model import Policies, User
+from auth.model import NAME_LENGTH_MAX, Policies, User
 from auth.wire import read_policies, read_user, stored_policies, stored_user
 from broker.metadata.operations import LocalMeta, MetaLog, Operation, Table, Verb
 from broker.metadata.table_file import Chunks, ConfigFile, MetadataError, Stamp, stamped
@@ -36,8 +36,6 @@ FILE_MODE = 0o600
 # Users, and policies of all of them together: the file is written whole with each change, and a slave copies it whole.
 USERS_MAX = 10_000
 POLICIES_MAX = 50_000
-# Characters of a name.
-NAME_LENGTH_MAX = 255
 
 # The kinds of rows in an operation.
 _USER, _POLICIES = "user", "policies"
@@ -52,14 +50,23 @@ class UsersContent(msgspec.Struct):
 
 
 class _State:
-    """Users and policies by name, and the version: changed by operations only."""
+    """Users and policies by name, how many policies, and the version: changed by operations only."""
 
-    __slots__ = ("policies", "users", "version")
+    __slots__ = ("counted", "policies", "users", "version")
 
     def __init__(self, version: DataVersion) -> None:
         self.users: dict[str, User] = {}
         self.policies: dict[str, Policies] = {}
+        self.counted = 0
         self.version = version
+
+    def say(self, name: str, policies: Policies) -> None:
+        """Take this for all that a user may do."""
+        self.counted += _count(policies) - _count(self.policies.get(name, {}))
+        if policies:
+            self.policies[name] = policies
+        else:
+            self.policies.pop(name, None)
 
     def apply(self, operation: Operation) -> None:
         verb = operation[0]
@@ -67,19 +74,18 @@ class _State:
             for kind, name, value in operation[3]:
                 if kind == _USER:
                     self.users[name] = read_user(msgspec.json.decode(value))
-                elif kind == _POLICIES and value:
-                    self.policies[name] = read_policies(msgspec.json.decode(value))
                 elif kind == _POLICIES:
-                    self.policies.pop(name, None)
+                    self.say(name, read_policies(msgspec.json.decode(value)) if value else {})
                 else:
                     raise MetadataError(f"a row {kind!r} of users is unknown: upgrade this member")
         elif verb == Verb.DELETE:
             for name in operation[3]:
                 self.users.pop(name, None)
-                self.policies.pop(name, None)
+                self.say(name, {})
         elif verb == Verb.CLEAR:
             self.users.clear()
             self.policies.clear()
+            self.counted = 0
         else:
             raise MetadataError(f"operation {verb!r} on users is unknown: upgrade this member")
         self.version = unpacked(operation[2], self.version)
@@ -89,6 +95,7 @@ class _State:
         self.users.update(other.users)
         self.policies.clear()
         self.policies.update(other.policies)
+        self.counted = other.counted
         self.version = other.version
 
 
@@ -134,6 +141,21 @@ class UserTable:
 
     def put(self, user: User) -> None:
         """Make a user, or replace him. Raises CommandError at the limits."""
+        self._check_user(user)
+        self._change(Verb.PUT, [_user_row(user)])
+
+    def add(self, user: User, policies: Policies) -> None:
+        """Make a user with all that he may do, in one change. Raises CommandError at the limits."""
+        self._check_user(user)
+        self._check_policies(user.name, policies)
+        self._change(Verb.PUT, [_user_row(user), _policies_row(user.name, policies)])
+
+    def set_policies(self, name: str, policies: Policies) -> None:
+        """Say all that a user may do; nothing removes it. Raises CommandError at the limits."""
+        self._check_policies(name, policies)
+        self._change(Verb.PUT, [_policies_row(name, policies)])
+
+    def _check_user(self, user: User) -> None:
         users = self._view.users
         if len(user.name) > NAME_LENGTH_MAX or not user.name.isprintable():
             raise CommandError(
@@ -142,14 +164,11 @@ class UserTable:
             )
         if user.name not in users and len(users) >= USERS_MAX:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"this broker keeps at most {USERS_MAX} users")
-        self._change(Verb.PUT, [_user_row(user)])
 
-    def set_policies(self, name: str, policies: Policies) -> None:
-        """Say all that a user may do; nothing removes it. Raises CommandError at the limits."""
-        counted = sum(sum(map(len, each.values())) for who, each in self._view.policies.items() if who != name)
-        if counted + sum(map(len, policies.values())) > POLICIES_MAX:
+    def _check_policies(self, name: str, policies: Policies) -> None:
+        others = self._view.counted - _count(self._view.policies.get(name, {}))
+        if others + _count(policies) > POLICIES_MAX:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"this broker keeps at most {POLICIES_MAX} policies")
-        self._change(Verb.PUT, [_policies_row(name, policies)])
 
     def delete(self, name: str) -> None:
         """Remove a user, and what he may do."""
@@ -251,10 +270,15 @@ def _state(content: UsersContent) -> _State:
         for row in content.users:
             user = read_user(row)
             state.users[user.name] = user
-        state.policies.update((name, read_policies(rows)) for name, rows in content.policies.items())
+        for name, rows in content.policies.items():
+            state.say(name, read_policies(rows))
     except ValueError as error:
         raise HeaderError(f"a user or a policy cannot be read: {error}") from None
     return state
+
+
+def _count(policies: Policies) -> int:
+    return sum(map(len, policies.values()))
 
 
 def _user_row(user: User) -> list[str]:

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from auth.settings import AuthKeys, check_auth, check_members
 from broker.settings.foreign_keys import KEYS
@@ -50,6 +51,9 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys):
     adminAllowFrom: str = ""
     # Ours: a file of JSON lines about what administrators ask and who is refused; empty: only in the process's log.
     auditLogPath: str = ""
+    # At a start, users are made of the accounts of ACL 1.0's plain_acl.yml and acl/*.yml that there are none of yet.
+    migrateAuthFromV1Enabled: bool = False
+    plainAclFolder: str = ""  # ours: where those are; empty: $ROCKETMQ_HOME/conf, else the folder of broker.conf
     listenPort: int = 10911  # 0: a free one
     vipPortEnable: bool = True  # ours: also listen on listenPort-2 (never when listenPort is 0)
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
@@ -143,6 +147,11 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys):
             if self.brokerRole == SLAVE:
                 check_members(self, "a slave")
         check_auth(self)
+        if self.migrateAuthFromV1Enabled and not (self.plainAclFolder or self.brokerConfigPath):
+            raise ConfigError(
+                "migrateAuthFromV1Enabled=true takes plainAclFolder, the folder of plain_acl.yml (or ROCKETMQ_HOME, "
+                "or a configuration file beside it)"
+            )
         check_idempotent(self)
         check_tls(self)
         for key in _POSITIVE:
@@ -190,6 +199,10 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys):
         return tuple(
             filter(None, (*_names(self.httpHostNames), self.httpBindAddress, self.bindAddress, self.brokerIP1))
         )
+
+    def plain_acl_folder(self) -> Path:
+        """Return where ACL 1.0's files are looked for, when migrateAuthFromV1Enabled asks for them."""
+        return Path(self.plainAclFolder) if self.plainAclFolder else Path(self.brokerConfigPath).parent
 
     def auto_create_bounds(self) -> tuple[int, int]:
         """Return how many topics or groups a connection may have made at once, and how many more a second."""
@@ -264,6 +277,8 @@ def _with_environment(values: Mapping[str, str]) -> dict[str, str]:
     merged = dict(values)
     if not merged.get("namesrvAddr") and os.environ.get("NAMESRV_ADDR"):
         merged["namesrvAddr"] = os.environ["NAMESRV_ADDR"]
+    if merged.get("migrateAuthFromV1Enabled", "").strip().lower() == "true" and os.environ.get("ROCKETMQ_HOME"):
+        merged.setdefault("plainAclFolder", str(Path(os.environ["ROCKETMQ_HOME"]) / "conf"))
     return merged
 
 

@@ -175,8 +175,9 @@ _HARMLESS = (
 _LACKING = (
     *foreign_keys.LACKING,
     Lacking(
-        "ACL 1.0 is not available: the broker would run without it; see authenticationEnabled in docs/security.md",
-        "aclEnable=false migrateAuthFromV1Enabled=false",
+        "ACL 1.0 is not available: the broker would run without it; what plain_acl.yml says can be carried over to "
+        "authenticationEnabled (docs/security.md, Coming from ACL 1.0)",
+        "aclEnable=false",
     ),
     Lacking(
         "SQL92 filters look at each message: there are no bit maps, and no ConsumeQueueExt to keep them in",

@@ -16,6 +16,7 @@ from remoting.codes import RequestCode
 from remoting.command import Command
 from remoting.errors import HeaderError
 from remoting.headers.acl import (
+    CreateAclRequestHeader,
     CreateUserRequestHeader,
     DeleteAclRequestHeader,
     DeleteUserRequestHeader,
@@ -100,6 +101,14 @@ class UserAdmin(AdminBase):
         info = AclInfo(f"User:{user}", [PolicyInfo("Custom", [entry])])
         header = UpdateAclRequestHeader(subject=f"User:{user}")
         return await self._change_at(RequestCode.AUTH_UPDATE_ACL, header, info.encode(), cluster, address)
+
+    async def set_policies(
+        self, user: str, policies: Sequence[PolicyInfo], *, cluster: str | None = None, address: str | None = None
+    ) -> list[str]:
+        """Say several things of what a user may do in one change, custom and default ones; returns the addresses."""
+        info = AclInfo(f"User:{user}", list(policies))
+        header = CreateAclRequestHeader(subject=f"User:{user}")
+        return await self._change_at(RequestCode.AUTH_CREATE_ACL, header, info.encode(), cluster, address)
 
     async def delete_policies(
         self, user: str, resource: str = "", *, cluster: str | None = None, address: str | None = None

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from raftmq.cli import (
+    acl_migrate,
     bench,
     chaos,
     cluster,
@@ -70,6 +71,7 @@ app.add_typer(cluster.app, name="cluster")
 app.add_typer(message.app, name="message")
 app.add_typer(transaction.app, name="transaction")
 app.add_typer(user.app, name="user")
+user.acl.command("migrate")(acl_migrate.migrate)
 app.add_typer(user.acl, name="acl")
 app.command("inspect")(inspect.inspect)
 app.add_typer(bench.app, name="bench")

@@ -49,6 +49,10 @@ class RaftCluster:
         self.brokers: dict[str, Broker] = {}
         self.namesrv = ""
 
+    def have(self, values: Mapping[str, str]) -> None:
+        """Add to the configuration of whoever is started from now on."""
+        self._values.update(values)
+
     async def start(self) -> None:
         """Start everything; returns when all brokers are up, elected or not."""
         await self.name_server.start()

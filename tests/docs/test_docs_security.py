@@ -15,9 +15,9 @@ from tests.docs.documents import Block, blocks, is_shell, paragraphs
 from tests.docs.terminal import Terminal
 
 SECURITY = blocks("docs/security.md")
-FILES = [block for block in SECURITY if block.language == "properties"]
+FILES = [block for block in SECURITY if block.language in {"properties", "yaml"}]
 PROGRAMS = [block for block in SECURITY if block.language == "python"]
-SINGLE, BY_ADMIN, BY_ALICE, GROUP = (block for block in SECURITY if is_shell(block))
+SINGLE, BY_ADMIN, BY_ALICE, GROUP, MIGRATED = (block for block in SECURITY if is_shell(block))
 PORTS = ("9876", "10911", "10921", "10931", "40911", "40912", "40913")
 READY_S = 60.0
 
@@ -79,7 +79,7 @@ class Reader:
 
 
 def test_every_block_is_one_of_these() -> None:
-    assert sorted(SECURITY) == sorted([*FILES, *PROGRAMS, SINGLE, BY_ADMIN, BY_ALICE, GROUP])
+    assert sorted(SECURITY) == sorted([*FILES, *PROGRAMS, SINGLE, BY_ADMIN, BY_ALICE, GROUP, MIGRATED])
 
 
 @pytest.mark.timeout(240)
@@ -96,6 +96,12 @@ def test_from_nothing_to_users(tmp_path: Path, servers: Block) -> None:
         reader.until_registered(len(starts) - 1)
         made = reader.terminal.type_all(BY_ADMIN.text)
         assert "Topic:orders" in made[-1]
+        tried, carried, again, shown = reader.terminal.type_all(MIGRATED.text)
+        assert "would be made" in tried
+        assert "globalWhiteRemoteAddresses (10.10.103.*)" in carried
+        assert carried.splitlines()[-1] == "2 made"
+        assert again.splitlines()[-1] == "nothing was changed"
+        assert "Topic:orders" in shown
         reader.says("alice")
         _, got = reader.terminal.type_all(BY_ALICE.text)
         assert "hello" in got

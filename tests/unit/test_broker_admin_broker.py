@@ -109,6 +109,8 @@ async def test_the_black_list_can_be_longer(tmp_path: Path) -> None:
         "listenPort=10999",
         "httpBindAddress=0.0.0.0",
         "httpHostNames=evil.example",
+        "migrateAuthFromV1Enabled=true",
+        "plainAclFolder=/tmp",
         "brokerIP1=10.9.9.9",
         "haMasterAddress=10.9.9.9:10912",
         "raftSecretFile=/tmp/mine",

@@ -67,6 +67,7 @@ DOORS = {
     "toxiproxy": ("chaos/site/toxiproxy.py",),
     "typer": ("raftmq/cli/",),
     "uvloop": ("runtime/loop.py",),
+    "yaml": ("auth/plain_acl_file.py",),
     "zstandard": ("client/compression.py",),
 }
 
