@@ -22,6 +22,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic
+from typing import Protocol
 
 from broker.context import BrokerContext, Tables
 from broker.messages.commit_origins import Origins
@@ -78,6 +79,16 @@ _TEMPLATE = (
 )
 
 
+class ReadQuota(Protocol):
+    """What is counted of the bytes that pulls are answered with."""
+
+    counts_bytes: bool
+    """Whether anything is."""
+
+    def answered(self, connection: Connection, size: int) -> None:
+        """Take note of messages that a connection is answered with."""
+
+
 class PullHandlers:
     """Handlers of the pull requests, and the service that completes parked ones."""
 
@@ -91,8 +102,12 @@ class PullHandlers:
         forward: ForwardPull | None = None,
         master: MasterWatch | None = None,
         origins: Origins | None = None,
+        quota: ReadQuota | None = None,
     ) -> None:
-        """`forward` asks a group's leader; `master`: a slave's; `origins`: of offsets that pulls bring along."""
+        """`forward` asks a group's leader; `master`: a slave's; `origins`: of offsets that pulls bring along.
+
+        `quota` counts what goes out.
+        """
         self._live, self._store, self._role = context.live, context.store, context.role
         self._offsets, self._stats = tables.offsets, tables.stats
         self._threads = context.threads
@@ -100,6 +115,7 @@ class PullHandlers:
         self._master = master
         self._checks = checks
         self._origins = Origins() if origins is None else origins
+        self._quota = quota
         self._loop = loop
         self._polls = LongPollTable[PullTicket](context.live.broker.pullThreadPoolQueueCapacity)
         self._sifting = ParkedSifting(self._polls, context.store, loop, self._run_again)
@@ -255,6 +271,8 @@ class PullHandlers:
         header, request, connection = ticket.header, ticket.request, ticket.owner
         if code == _FOUND:
             self._stats.got(header.consumerGroup, ticket.topic, result.count, result.size)
+            if self._quota is not None and self._quota.counts_bytes:
+                self._quota.answered(connection, result.size)
         else:
             self._stats.missed()
         group = ticket.group

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from auth.quota_keys import QuotaKeys, check_quotas
 from auth.settings import AuthKeys, check_auth, check_members
 from broker.settings.foreign_keys import KEYS
 from broker.settings.idempotent_keys import IdempotentKeys, check_idempotent
@@ -35,7 +36,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys):
+class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, QuotaKeys):
     """Keys of RocketMQ's BrokerConfig and NettyServerConfig that are honoured; times are in milliseconds."""
 
     # Who and where.
@@ -143,6 +144,7 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys):
             if self.brokerRole == SLAVE:
                 check_members(self, "a slave")
         check_auth(self)
+        check_quotas(self, authenticated=self.authenticationEnabled)
         check_idempotent(self)
         check_tls(self)
         for key in _POSITIVE:
