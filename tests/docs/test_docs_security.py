@@ -122,7 +122,7 @@ def test_from_nothing_to_users(tmp_path: Path, servers: Block) -> None:
         reader.says("alice")
         reader.terminal.type_all(TOO_MUCH.text)
         why = reader.refused("raftmq", "send", "orders", "hello")
-        assert "user alice: 1000 bytes of sends a second are the quota (quotaUserBytesPerSecond)" in why
+        assert "user alice: 10 bytes of sends a second are the quota (quotaUserBytesPerSecond)" in why
         reader.says("admin")
         reader.terminal.type("raftmq send orders hello")
     said = (reader.terminal.folder / "servers.log").read_text()
