@@ -46,12 +46,20 @@ class RateBound(Bound):
     def __init__(self, prefix: str, quota: Quota, what: str, clock: Callable[[], float], span: float = 1.0) -> None:
         super().__init__(prefix, quota)
         self._what = what
-        self.buckets = TokenBuckets(clock, span)
+        self._buckets = TokenBuckets(clock, span)
 
     def wait(self, name: str) -> float:
         """Return in how many seconds a name may have more; 0.0: now."""
         limit = self.limit(name)
-        return self.buckets.wait(name, limit) if limit else 0.0
+        return self._buckets.wait(name, limit) if limit else 0.0
+
+    def take(self, name: str, amount: int) -> None:
+        """Take from what a name has left; nothing from one without a quota, which later has none to pay for."""
+        if self.limit(name):
+            self._buckets.take(name, amount)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
 
     def refusal(self, name: str, wait: float, what: str = "") -> str:
         """Return why a name may not have more now; `what` is said besides."""

@@ -163,6 +163,8 @@ class QuotaGuard:
         """How often something was refused: of whom, and for which quota."""
         self._tables: list[tuple[dict[int, Handler], dict[int, Handler], dict[int, Handler]]] = []
         self.on = False
+        # How many bounds of connections are in force.
+        self._places_on = 0
         self.counts_bytes = False
         """Whether what reads are answered with is counted."""
         self.take(keys)
@@ -180,6 +182,7 @@ class QuotaGuard:
         self._rates[Counts.SEND] = [bound for bound in (*self._sends, *self._sent) if bound.on]
         self._rates[Counts.READ] = [bound for bound in (*self._reads, *self._read) if bound.on]
         self.counts_bytes = any(bound.on for bound in self._read)
+        self._places_on = sum(bound.on for bound in self._places)
         self.on = any(bound.on for bound in self._bounds())
         for live, plain, limited in self._tables:
             live.update(limited if self.on else plain)
@@ -238,7 +241,7 @@ class QuotaGuard:
         def handle(connection: Connection, request: Command) -> Reply:
             caller = caller_of(connection, request, request.ext.get(ACCESS_KEY, "") if signed else "")
             if caller.counted:
-                if places and not caller.places and (why := self._placed(caller)) is not None:
+                if places and len(caller.places) < self._places_on and (why := self._placed(caller)) is not None:
                     connection.reply(request, self._refused(caller, why))
                     connection.close()
                     return None
@@ -268,8 +271,8 @@ class QuotaGuard:
 
     def _given(self, caller: Caller, size: int) -> None:
         for bound in self._read:
-            if bound.on and (name := _name(bound, caller)):
-                bound.buckets.take(name, size)
+            if (name := _name(bound, caller)):
+                bound.take(name, size)
 
     def _caller(self, connection: Connection, request: Command, user: str) -> Caller:
         """Return who asks, and note it at the connection: what is made by using it is his."""
@@ -293,7 +296,7 @@ class QuotaGuard:
     def _placed(self, caller: Caller) -> str | None:
         """Count the caller's connection in; return why not, None when it is."""
         for bound in self._places:
-            if not bound.on or not (name := _name(bound, caller)):
+            if not bound.on or not (name := _name(bound, caller)) or (bound, name) in caller.places:
                 continue
             if not bound.enter(name):
                 self.refused[bound.of, bound.quota] += 1
@@ -312,9 +315,9 @@ class QuotaGuard:
         for bound in bounds:
             if name := _name(bound, caller):
                 if bound.quota is Quota.REQUESTS:
-                    bound.buckets.take(name, 1)
+                    bound.take(name, 1)
                 elif bound in self._sent:
-                    bound.buckets.take(name, _size(request))
+                    bound.take(name, _size(request))
         return None
 
     def _made(self, caller: Caller, code: int, request: Command) -> str | None:
@@ -347,7 +350,7 @@ class QuotaGuard:
         if wait := bound.wait(name):
             self.refused[bound.of, bound.quota] += 1
             return bound.refusal(name, wait, f"{what[:100]} is not created, ")
-        bound.buckets.take(name, 1)
+        bound.take(name, 1)
         return None
 
     def _refused(self, caller: Caller, why: str) -> Command:

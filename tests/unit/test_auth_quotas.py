@@ -169,7 +169,7 @@ def test_addresses_without_end_take_a_bounded_table() -> None:
     site = Site(quotaAddressRequestsPerSecond=1)
     for number in range(NAMES_MAX + 500):
         site.ask(Peer(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"), SEND)
-    assert len(site.guard._sends[0].buckets) == NAMES_MAX
+    assert len(site.guard._sends[0]) == NAMES_MAX
 
 
 # ---- who is over it
@@ -277,6 +277,27 @@ def test_a_connection_counts_for_its_address_and_its_user_or_for_nobody() -> Non
     assert site.ask(third, SEND, "bob").code == 0, "the refused one has left its address no place the fewer"
     site.guard.closed(cast(Connection, first))
     assert site.ask(Peer(), SEND, "alice").code == 0
+
+
+def test_connections_that_are_open_when_a_quota_is_set_count_from_their_next_request() -> None:
+    site = Site(users=True, quotaAddressConnections=5)
+    first, second = Peer(), Peer()
+    assert (site.ask(first, SEND, "alice").code, site.ask(second, SEND, "alice").code) == (0, 0)
+    site.guard.take(QuotaKeys(quotaAddressConnections=5, quotaUserConnections=1))
+    assert (site.ask(first, SEND, "alice").code, site.ask(second, SEND, "alice").code) == (0, 2)
+    assert (first.closed, second.closed) == (False, True)
+
+
+def test_what_was_taken_while_there_was_no_quota_is_not_paid_for_later() -> None:
+    site = Site(quotaAddressRequestsPerSecond=5, quotaAddressBytesPerSecond=10_000)
+    peer = Peer()
+    assert site.asks(peer, SEND, 9) == 5
+    site.guard.take(QuotaKeys(quotaAddressRequestsPerSecond=10_000))
+    site.clock.now += 1.0
+    assert site.ask(peer, SEND, body=bytes(1_000_000)).code == 0
+    site.guard.take(QuotaKeys(quotaAddressRequestsPerSecond=5, quotaAddressBytesPerSecond=10_000))
+    site.clock.now += 1.0
+    assert site.asks(peer, SEND, 9) == 5
 
 
 # ---- what is made
