@@ -8,11 +8,12 @@ from auth.quota_keys import KEY_ENDS, Quota
 
 # Characters of a name that an answer shows.
 NAME_SHOWN_MAX = 100
-# Seconds that an answer tells are not less.
+# Seconds that an answer tells are not less, and from which on they are whole.
 _SOON = 0.001
+_LONG = 10.0
 
 
-class Bound:
+class QuotaBound:
     """How much each name may have. `on`: somebody has a quota."""
 
     def __init__(self, prefix: str, quota: Quota) -> None:
@@ -40,7 +41,7 @@ class Bound:
         return f"[OVERLOAD]{self.of} {who}: {self.limit(name)} {of_what} are the quota ({key}); {then}"
 
 
-class RateBound(Bound):
+class RateBound(QuotaBound):
     """So much in a span: `what` names it, as in "sends a second"."""
 
     def __init__(self, prefix: str, quota: Quota, what: str, clock: Callable[[], float], span: float = 1.0) -> None:
@@ -63,10 +64,11 @@ class RateBound(Bound):
 
     def refusal(self, name: str, wait: float, what: str = "") -> str:
         """Return why a name may not have more now; `what` is said besides."""
-        return self.words(name, self._what, f"{what}try again in {max(wait, _SOON):.3g} s")
+        told = f"{max(wait, _SOON):.3f}" if wait < _LONG else f"{wait:.0f}"
+        return self.words(name, self._what, f"{what}try again in {told} s")
 
 
-class PlaceBound(Bound):
+class PlaceBound(QuotaBound):
     """So many connections at a time."""
 
     def __init__(self, prefix: str) -> None:

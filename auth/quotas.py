@@ -16,7 +16,7 @@ from enum import Enum, auto
 from auth.directory import AccessDirectory
 from auth.model import Resource, ResourceKind
 from auth.needs import BROKER
-from auth.quota_bounds import Bound, PlaceBound, RateBound
+from auth.quota_bounds import QuotaBound, PlaceBound, RateBound
 from auth.quota_keys import ADDRESS_KEYS, USER_KEYS, AddressQuotaKeys, Quota, QuotaKeys, limits_of, others_of
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
@@ -108,7 +108,7 @@ NAMESRV_COUNTS: Mapping[int, Counts] = dict.fromkeys(
 _TAKES_PLACE = frozenset({Counts.SEND, Counts.READ, Counts.PRESENCE})
 
 
-class Caller:
+class QuotaCaller:
     """Who asks over a connection: its address, or that in whose name a member speaks, and the user who signed."""
 
     __slots__ = ("counted", "host", "places", "user")
@@ -229,7 +229,7 @@ class QuotaGuard:
 
     # ---- inside
 
-    def _bounds(self) -> Iterable[Bound]:
+    def _bounds(self) -> Iterable[QuotaBound]:
         yield from (*self._sends, *self._sent, *self._reads, *self._read)
         yield from (*self._topics, *self._groups, *self._places)
 
@@ -255,7 +255,7 @@ class QuotaGuard:
 
         return handle
 
-    def _given_by(self, caller: Caller, reply: Reply) -> Reply:
+    def _given_by(self, caller: QuotaCaller, reply: Reply) -> Reply:
         """Count the bytes of an answer to a read."""
         if isinstance(reply, Command):
             self._given(caller, reply.body_bytes)
@@ -263,29 +263,29 @@ class QuotaGuard:
             return self._given_later(caller, reply)
         return reply
 
-    async def _given_later(self, caller: Caller, reply: Awaitable[Command | None]) -> Command | None:
+    async def _given_later(self, caller: QuotaCaller, reply: Awaitable[Command | None]) -> Command | None:
         answer = await reply
         if answer is not None:
             self._given(caller, answer.body_bytes)
         return answer
 
-    def _given(self, caller: Caller, size: int) -> None:
+    def _given(self, caller: QuotaCaller, size: int) -> None:
         for bound in self._read:
-            if (name := _name(bound, caller)):
+            if name := _name(bound, caller):
                 bound.take(name, size)
 
-    def _caller(self, connection: Connection, request: Command, user: str) -> Caller:
+    def _caller(self, connection: Connection, request: Command, user: str) -> QuotaCaller:
         """Return who asks, and note it at the connection: what is made by using it is his."""
-        known: Caller | None = connection.attachments.get(_CALLER)
+        known: QuotaCaller | None = connection.attachments.get(_CALLER)
         spoken_for = self._spoken_for(connection, request)
         if spoken_for is not None:
             host, user = spoken_for
-            made = Caller(origin(host), user, counted=False)
+            made = QuotaCaller(origin(host), user, counted=False)
         elif known is not None and known.counted and known.user == user:
             return known
         else:
             inner = self._directory is not None and self._directory.is_inner(user)
-            made = Caller(origin(connection.peer[0]), "" if inner else user, counted=not inner)
+            made = QuotaCaller(origin(connection.peer[0]), "" if inner else user, counted=not inner)
             if inner:
                 made.host = ""
         if known is not None:
@@ -293,7 +293,7 @@ class QuotaGuard:
         connection.attachments[_CALLER] = made
         return made
 
-    def _placed(self, caller: Caller) -> str | None:
+    def _placed(self, caller: QuotaCaller) -> str | None:
         """Count the caller's connection in; return why not, None when it is."""
         for bound in self._places:
             if not bound.on or not (name := _name(bound, caller)) or (bound, name) in caller.places:
@@ -305,7 +305,7 @@ class QuotaGuard:
             caller.places.append((bound, name))
         return None
 
-    def _over(self, caller: Caller, bounds: list[RateBound], request: Command) -> str | None:
+    def _over(self, caller: QuotaCaller, bounds: list[RateBound], request: Command) -> str | None:
         """Return why a request is over a quota; None when it is within all, and taken from them."""
         for bound in bounds:
             name = _name(bound, caller)
@@ -320,7 +320,7 @@ class QuotaGuard:
                     bound.take(name, _size(request))
         return None
 
-    def _made(self, caller: Caller, code: int, request: Command) -> str | None:
+    def _made(self, caller: QuotaCaller, code: int, request: Command) -> str | None:
         """Return why a user may not make what he asks for; what he alters only costs him nothing."""
         directory, topics, groups, rule = self._directory, self._topics[1], self._groups[1], BROKER[code]
         if directory is None or not caller.user or directory.is_super(caller.user):
@@ -353,17 +353,17 @@ class QuotaGuard:
         bound.take(name, 1)
         return None
 
-    def _refused(self, caller: Caller, why: str) -> Command:
+    def _refused(self, caller: QuotaCaller, why: str) -> Command:
         self._quiet.warning("quota", caller.host, "refused, asked from %s: %s", caller.host, why)
         return Command.response(ResponseCode.SYSTEM_BUSY, why)
 
 
-def _name(bound: Bound, caller: Caller) -> str:
+def _name(bound: QuotaBound, caller: QuotaCaller) -> str:
     """Return under which name a caller is counted, "" for one who is not."""
     return caller.user if bound.of == "user" else caller.host
 
 
-def _leave(caller: Caller) -> None:
+def _leave(caller: QuotaCaller) -> None:
     for bound, name in caller.places:
         bound.leave(name)
     caller.places.clear()

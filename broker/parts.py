@@ -161,8 +161,7 @@ class Parts:
         )  # fmt: skip
         mode.attach(BrokerParts(self._tables, self.schedule, self._modes, self.users, self.pull.wake_all, folder))
         self._guard: AccessGuard | None = None
-        table = mode.gate(self._table(store))
-        self._unlimited, self._limited = self._guarded(table), self._guarded(self.quotas.limited(table))
+        self._unlimited, self._limited = self._limited_or_not(mode.gate(self._table(store)))
         self.handlers = self.handlers_without(frozenset())
 
     def _read_tables(self, folder: Path, exits: AsyncExitStack) -> None:
@@ -203,6 +202,9 @@ class Parts:
         if self._guard is None:
             self._guard = AccessGuard(config, self._directory, BROKER, config.brokerClusterName, SAID_BY_MEMBERS)
         return self._guard.guarded(told)
+
+    def _limited_or_not(self, table: dict[int, Handler]) -> tuple[dict[int, Handler], dict[int, Handler]]:
+        return self._guarded(table), self._guarded(self.quotas.limited(table))
 
     def _quota_guard(self) -> QuotaGuard:
         config, mode = self._live.broker, self._mode

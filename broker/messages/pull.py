@@ -22,12 +22,11 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic
-from typing import Protocol
 
 from broker.context import BrokerContext, Tables
 from broker.messages.commit_origins import Origins
 from broker.messages.longpoll import LongPollTable
-from broker.messages.pull_checks import PullChecks, PullTicket
+from broker.messages.pull_checks import PullChecks, PullTicket, ReadQuota
 from broker.messages.pull_damage import DamagedPulls
 from broker.messages.pull_sifting import ParkedSifting, read_for
 from broker.role import MasterWatch
@@ -51,7 +50,6 @@ SWEEP_SECONDS = 5.0
 COLD_READS_MAX = 1024
 # How long a leader without a lease keeps a pull that it must not judge, in milliseconds: about an election.
 UNSURE_MS_MAX = 1000
-
 
 # Passes a pull on: who asked, what, how long the leader may park it (seconds), and the answer when that fails.
 ForwardPull = Callable[[Connection, Command, float, Callable[[], Command]], None]
@@ -79,16 +77,6 @@ _TEMPLATE = (
 )
 
 
-class ReadQuota(Protocol):
-    """What is counted of the bytes that pulls are answered with."""
-
-    counts_bytes: bool
-    """Whether anything is."""
-
-    def answered(self, connection: Connection, size: int) -> None:
-        """Take note of messages that a connection is answered with."""
-
-
 class PullHandlers:
     """Handlers of the pull requests, and the service that completes parked ones."""
 
@@ -104,10 +92,7 @@ class PullHandlers:
         origins: Origins | None = None,
         quota: ReadQuota | None = None,
     ) -> None:
-        """`forward` asks a group's leader; `master`: a slave's; `origins`: of offsets that pulls bring along.
-
-        `quota` counts what goes out.
-        """
+        """`forward` asks a group's leader; `master`: a slave's; `origins`: of offsets that pulls bring; `quota`: of bytes."""
         self._live, self._store, self._role = context.live, context.store, context.role
         self._offsets, self._stats = tables.offsets, tables.stats
         self._threads = context.threads

@@ -196,7 +196,7 @@ def test_who_sends_too_much_is_refused_and_nobody_else() -> None:
     assert answer.code == 2
     assert answer.remark is not None
     assert answer.remark.startswith("[OVERLOAD]address 192.0.2.1: 10 sends a second are the quota")
-    assert "(quotaAddressRequestsPerSecond); try again in 0.1 s" in answer.remark
+    assert "(quotaAddressRequestsPerSecond); try again in 0.100 s" in answer.remark
     assert site.refused() == {("address", "requests"): 26}
     assert site.reached == 20
     site.clock.now += 1.0
