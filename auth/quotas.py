@@ -16,7 +16,7 @@ from enum import Enum, auto
 from auth.directory import AccessDirectory
 from auth.model import Resource, ResourceKind
 from auth.needs import BROKER
-from auth.quota_bounds import QuotaBound, PlaceBound, RateBound
+from auth.quota_bounds import PlaceBound, QuotaBound, RateBound
 from auth.quota_keys import ADDRESS_KEYS, USER_KEYS, AddressQuotaKeys, Quota, QuotaKeys, limits_of, others_of
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command

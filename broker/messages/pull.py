@@ -92,7 +92,7 @@ class PullHandlers:
         origins: Origins | None = None,
         quota: ReadQuota | None = None,
     ) -> None:
-        """`forward` asks a group's leader; `master`: a slave's; `origins`: of offsets that pulls bring; `quota`: of bytes."""
+        """`forward` asks a group's leader; `master`: a slave's; `origins`: of offsets; `quota`: of bytes."""
         self._live, self._store, self._role = context.live, context.store, context.role
         self._offsets, self._stats = tables.offsets, tables.stats
         self._threads = context.threads

@@ -82,8 +82,7 @@ class TopicTable:
         """Load the table and add the system's topics. Raises MetadataError when the file cannot be used.
 
         In a group the system's topics are added by the one that leads; a slave has those of its master. `on_change` is
-        called after every change that counts, in the loop. `delete_queues`: in a group; see DeleteQueues. `quota`: see
-        CreationRate.
+        called after every change that counts, in the loop. `delete_queues`: see DeleteQueues; `quota`: CreationRate.
         """
         self._config = config
         self._clock = clock
