@@ -122,6 +122,9 @@ class QuotaCaller:
         self.places: list[tuple[PlaceBound, str]] = []
 
 
+# A broker, which asks in its own name.
+_NOBODY = QuotaCaller("", "", counted=False)
+
 SpokenFor = Callable[[Connection, Command], tuple[str, str] | None]
 """Returns the address and the user in whose name another member passes a request on, None for any other request."""
 
@@ -285,9 +288,7 @@ class QuotaGuard:
             return known
         else:
             inner = self._directory is not None and self._directory.is_inner(user)
-            made = QuotaCaller(origin(connection.peer[0]), "" if inner else user, counted=not inner)
-            if inner:
-                made.host = ""
+            made = _NOBODY if inner else QuotaCaller(origin(connection.peer[0]), user, counted=True)
         if known is not None:
             _leave(known)
         connection.attachments[_CALLER] = made

@@ -279,25 +279,34 @@ def test_a_connection_counts_for_its_address_and_its_user_or_for_nobody() -> Non
     assert site.ask(Peer(), SEND, "alice").code == 0
 
 
-def test_connections_that_are_open_when_a_quota_is_set_count_from_their_next_request() -> None:
-    site = Site(users=True, quotaAddressConnections=5)
+def test_connections_that_are_open_when_a_quota_is_set_count_once_from_their_next_request() -> None:
+    site = Site(users=True, quotaAddressConnections=3)
     first, second = Peer(), Peer()
     assert (site.ask(first, SEND, "alice").code, site.ask(second, SEND, "alice").code) == (0, 0)
-    site.guard.take(QuotaKeys(quotaAddressConnections=5, quotaUserConnections=1))
+    site.guard.take(QuotaKeys(quotaAddressConnections=3, quotaUserConnections=1))
     assert (site.ask(first, SEND, "alice").code, site.ask(second, SEND, "alice").code) == (0, 2)
     assert (first.closed, second.closed) == (False, True)
+    assert site.ask(Peer(), SEND, "bob").code == 0
+    assert site.ask(Peer(), SEND, "carol").code == 0
+    assert "address 192.0.2.1: 3 connections" in str(site.ask(Peer(), SEND, "dave").remark)
 
 
 def test_what_was_taken_while_there_was_no_quota_is_not_paid_for_later() -> None:
-    site = Site(quotaAddressRequestsPerSecond=5, quotaAddressBytesPerSecond=10_000)
+    site = Site(users=True, quotaUserBytesPerSecond=10_000)
     peer = Peer()
-    assert site.asks(peer, SEND, 9) == 5
-    site.guard.take(QuotaKeys(quotaAddressRequestsPerSecond=10_000))
-    site.clock.now += 1.0
-    assert site.ask(peer, SEND, body=bytes(1_000_000)).code == 0
-    site.guard.take(QuotaKeys(quotaAddressRequestsPerSecond=5, quotaAddressBytesPerSecond=10_000))
-    site.clock.now += 1.0
-    assert site.asks(peer, SEND, 9) == 5
+    assert site.ask(peer, SEND, "alice").code == 0
+    site.guard.take(QuotaKeys(quotaUserBytesPerSecond=10_000, quotaUsers="alice bytes=0"))
+    assert site.ask(peer, SEND, "alice", body=bytes(1_000_000)).code == 0
+    site.guard.take(QuotaKeys(quotaUserBytesPerSecond=10_000))
+    assert site.ask(peer, SEND, "alice").code == 0
+
+
+def test_what_a_broker_asks_in_its_own_name_makes_what_it_must() -> None:
+    site = Site(users=True, quotaAddressTopicsPerHour=1, quotaUserConnections=1)
+    for peer in (Peer(), Peer(), Peer()):
+        assert site.ask(peer, SEND, "inner").code == 0
+        site.guard.creates_topic(peer, "t")
+    assert site.refused() == {}
 
 
 # ---- what is made
