@@ -111,6 +111,18 @@ def is_undecided(request: Command) -> bool:
     return request.code == RequestCode.END_TRANSACTION and request.ext.get("commitOrRollback") not in {"8", "12"}
 
 
+def in_whose_name(request: Command) -> tuple[str, str] | None:
+    """Return the address and the user for whom a member that sends this speaks; None for one that is its own."""
+    if not request.flag & HOP_FLAG or HOP not in request.ext:
+        return None
+    ext = request.ext
+    try:
+        host = parse_address(ext[CLIENT_HOST])[0] if CLIENT_HOST in ext else ""
+    except ValueError:
+        host = ""
+    return host, ext.get(ASKED_BY, "")
+
+
 FromMember = Callable[[Connection], bool]
 """Tells whether a connection is another member's: only those speak for somebody else."""
 

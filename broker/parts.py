@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from auth.guard import AccessGuard
+from auth.model import Resource, ResourceKind
 from auth.needs import BROKER
-from auth.settings import check_users, directory_of
+from auth.quota_keys import QUOTA_KEYS
+from auth.quotas import BROKER_COUNTS, QuotaGuard
+from auth.settings import check_users, directory_of, white_list
 from broker.admin.broker import AdminBroker
 from broker.admin.client_handlers import ClientHandlers
 from broker.admin.clients import AdminClients
@@ -32,7 +35,7 @@ from broker.clients import ClientTable
 from broker.context import BrokerContext, Tables
 from broker.delay.service import TimerParts
 from broker.housekeeping import Upkeep
-from broker.leader_only import SAID_BY_MEMBERS
+from broker.leader_only import SAID_BY_MEMBERS, in_whose_name
 from broker.messages.commit_origins import Origins
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.idempotent import IdempotentSends
@@ -104,6 +107,7 @@ class Parts:
         self._directory = directory_of(config)
         self._gaps = LoopGaps(clock)
         exits.callback(self._gaps.close)
+        self.quotas = self._quota_guard()
         self._read_tables(folder, exits)
         self.stats = BrokerStats(clock, config.brokerClusterName, config.name(), sends=replication.times.send)
         self.clients = ClientTable(
@@ -148,7 +152,7 @@ class Parts:
         )
         self.pull = PullHandlers(
             context, self._tables, pull_checks, loop, forward=mode.forward_pull, master=mode.master,
-            origins=self._origins,
+            origins=self._origins, quota=self.quotas,
         )  # fmt: skip
         self.pop = PopService(context, self._tables, replication, mode.elsewhere, mends=meta.shared)
         exits.push_async_callback(self.pop.close)
@@ -158,7 +162,8 @@ class Parts:
         )  # fmt: skip
         mode.attach(BrokerParts(self._tables, self.schedule, self._modes, self.users, self.pull.wake_all, folder))
         self._guard: AccessGuard | None = None
-        self.handlers = self._guarded(mode.gate(self._table(store)))
+        self._unlimited, self._limited = self._limited_or_not(mode.gate(self._table(store)))
+        self.handlers = self.handlers_without(frozenset())
 
     def _read_tables(self, folder: Path, exits: AsyncExitStack) -> None:
         """Read what is kept in files; raises MetadataError, ConfigError, OSError."""
@@ -170,9 +175,12 @@ class Parts:
             mode.meta,
             on_change=late(lambda: self.registration.changed),
             delete_queues=mode.delete_queues,
+            quota=self.quotas.creates_topic,
         )
         exits.push_async_callback(self.topics.close)
-        self.groups = GroupTable(folder / "subscriptionGroup.json", live, clock, mode.meta)
+        self.groups = GroupTable(
+            folder / "subscriptionGroup.json", live, clock, mode.meta, quota=self.quotas.creates_group
+        )
         exits.push_async_callback(self.groups.close)
         self.offsets = OffsetTable.load(folder / "consumerOffset.json", clock, mode.meta)
         exits.push_async_callback(self.offsets.file.at_stop, self.offsets.persist)
@@ -195,8 +203,37 @@ class Parts:
         told = audited(table, Admission(config.adminAllowFrom, self._mode.members_hosts))
         if not config.authenticationEnabled:
             return told
-        self._guard = AccessGuard(config, self._directory, BROKER, config.brokerClusterName, SAID_BY_MEMBERS)
+        if self._guard is None:
+            self._guard = AccessGuard(config, self._directory, BROKER, config.brokerClusterName, SAID_BY_MEMBERS)
         return self._guard.guarded(told)
+
+    def _limited_or_not(self, table: dict[int, Handler]) -> tuple[dict[int, Handler], dict[int, Handler]]:
+        return self._guarded(table), self._guarded(self.quotas.limited(table))
+
+    def _quota_guard(self) -> QuotaGuard:
+        config, mode = self._live.broker, self._mode
+
+        def spoken_for(connection: Connection, request: Command) -> tuple[str, str] | None:
+            found = in_whose_name(request)
+            return found if found is not None and mode.from_member(connection) else None
+
+        def exists(resource: Resource) -> bool:
+            table = self.topics if resource.kind is ResourceKind.TOPIC else self.groups
+            return table.get(resource.name) is not None
+
+        return QuotaGuard(
+            config, BROKER_COUNTS, self._around.context.clock.monotonic,
+            self._directory if config.authenticationEnabled else None,
+            white_list("authenticationWhitelist", config.authenticationWhitelist), spoken_for, exists,
+        )  # fmt: skip
+
+    def handlers_without(self, codes: frozenset[int]) -> dict[int, Handler]:
+        """Return the table request code → handler of a port that does not serve these; it changes with the quotas."""
+        unlimited, limited = (
+            {code: handler for code, handler in table.items() if code not in codes}
+            for table in (self._unlimited, self._limited)
+        )
+        return self.quotas.served(unlimited, limited)
 
     def dispatched(self, batch: Sequence[Dispatched]) -> None:
         """Take note of what has come into the queues."""
@@ -213,6 +250,7 @@ class Parts:
         self.pull.on_close(connection)
         self.pop.on_close(connection)
         self.clients.on_close(connection)
+        self.quotas.closed(connection)
 
     def unserved(self, connection: Connection, request: Command) -> Command | None:
         """Take note of a request that has no handler; returns its answer when that is not the usual one."""
@@ -239,7 +277,12 @@ class Parts:
             self.timers.told.measures,
         )
         figures, metrics = BrokerFigures(context, tables, mode, counted), Metrics()
-        metrics.show(lambda: (*figures.figures(), *self.idempotent.measures(), *self.pop.figures()), figures.common)
+        metrics.show(
+            lambda: (
+                *figures.figures(), *self.idempotent.measures(), *self.pop.figures(), *self.quotas.figures(),
+            ),
+            figures.common,
+        )  # fmt: skip
         self.http = BrokerHttp(context, tables, mode, self.backlog, around.ready, around.addresses, self._gaps, metrics)
         return merged(
             self._send.table(),
@@ -285,6 +328,8 @@ class Parts:
     def config_changed(self, keys: frozenset[str]) -> None:
         """Take note of keys that an administrator has changed."""
         self._store.reconfigure(self._live.store)
+        if keys & QUOTA_KEYS:
+            self.quotas.take(self._live.broker)
         if keys & _REGISTERED_KEYS:
             # A new version of the unchanged table: NameServers take the permission from it.
             self.topics.update()

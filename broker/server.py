@@ -217,7 +217,7 @@ class Broker:
         with named_address("listenPort", config.bindAddress, self.port):
             await self._serve("broker", self._parts.handlers, limits, config.bindAddress, self.port)
         if vip:
-            table = {code: handler for code, handler in self._parts.handlers.items() if code not in _PULLS}
+            table = self._parts.handlers_without(_PULLS)
             port = config.listenPort + VIP_OFFSET
             try:
                 await self._serve("broker (VIP)", table, limits, config.bindAddress, port)

@@ -4,10 +4,11 @@
 namesrv/foreign_keys.py: they are accepted without effect, or refused at start where they ask for what is not available.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from auth.quota_keys import AddressQuotaKeys, check_quotas
 from auth.settings import AUTH_KEYS_BY_HAND, AuthKeys, check_auth, check_users, directory_of, shown_config
 from namesrv.foreign_keys import KEYS
 from remoting.admission import check_networks
@@ -44,7 +45,7 @@ HTTP_PORT_DISTANCE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class NamesrvConfig(TlsKeys, AuthKeys):
+class NamesrvConfig(TlsKeys, AuthKeys, AddressQuotaKeys):
     """Keys of RocketMQ's NamesrvConfig and NettyServerConfig that are honoured."""
 
     # Where.
@@ -112,6 +113,7 @@ class NamesrvConfig(TlsKeys, AuthKeys):
         except ValueError as error:
             raise ConfigError(str(error)) from None
         check_auth(self)
+        check_quotas(self, authenticated=False)
         check_users(self, directory_of(self))
         if self.epochs_max() <= self.brokersMax:
             raise ConfigError(
@@ -168,8 +170,10 @@ class LiveNamesrvConfig:
     What is read once at the start (addresses, ports, paths, limits, intervals) changes with the next start only.
     """
 
-    def __init__(self, config: NamesrvConfig) -> None:
+    def __init__(self, config: NamesrvConfig, on_change: Callable[[NamesrvConfig], None] = lambda _now: None) -> None:
+        """`on_change` is called after each change, with what is in force."""
         self.now = config
+        self._on_change = on_change
 
     def text(self) -> str:
         """Return every key with its value, as key=value lines."""
@@ -189,4 +193,5 @@ class LiveNamesrvConfig:
         kept.update({key: text for key, text in values.items() if key not in unknown})
         replace_file(path, format_properties(kept).encode())
         self.now = changed
+        self._on_change(changed)
         return unknown

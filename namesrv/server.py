@@ -6,6 +6,7 @@ from pathlib import Path
 
 from auth.guard import AccessGuard
 from auth.needs import NAMESRV
+from auth.quotas import NAMESRV_COUNTS, QuotaGuard
 from auth.settings import directory_of, told
 from namesrv.config import LiveNamesrvConfig, NamesrvConfig
 from namesrv.handlers import RouteHandlers
@@ -35,7 +36,8 @@ class NameServer:
     def __init__(self, config: NamesrvConfig, clock: Clock | None = None) -> None:
         """Read the KV configuration; raises ConfigError when its file cannot be read."""
         clock = SystemClock() if clock is None else clock
-        self._config = LiveNamesrvConfig(config)
+        self._quotas = QuotaGuard(config, NAMESRV_COUNTS, clock.monotonic)
+        self._config = LiveNamesrvConfig(config, self._quotas.take)
         self._kv = KVConfig(
             config.kv_config_path(), entries_max=config.kvEntriesMax, characters_max=config.kvCharactersMax
         )
@@ -50,7 +52,7 @@ class NameServer:
         self._route_handlers = RouteHandlers(self.routes, self._kv, self._config, clock)
         topic_handlers = TopicHandlers(self.routes, self._config)
         config_handlers = ConfigHandlers(self._kv, self._config)
-        self._handlers = audited(
+        table = audited(
             {
                 **self._route_handlers.table(),
                 **topic_handlers.table(),
@@ -60,14 +62,16 @@ class NameServer:
             Admission(config.adminAllowFrom),
         )
         self._guard: AccessGuard | None = None
+        limited = self._quotas.limited(table)
         if config.authenticationEnabled:
             self._guard = AccessGuard(config, directory_of(config), NAMESRV, "")
-            self._handlers = self._guard.guarded(self._handlers)
+            table, limited = self._guard.guarded(table), self._guard.guarded(limited)
+        self._handlers = self._quotas.served(table, limited)
         self._metrics = Metrics()
         self._pages = StatusPages(
             self.routes, self._kv, self._config, clock, lambda: [] if self._server is None else [self._server]
         )
-        self._metrics.show(self._pages.figures)
+        self._metrics.show(lambda: [*self._pages.figures(), *self._quotas.figures()])
         self._tasks = Tasks("namesrv")
         self._server: RemotingServer | None = None
         self._http: HttpFace | None = None
@@ -135,6 +139,7 @@ class NameServer:
         return self._route_handlers.not_ready()
 
     def _closed(self, connection: Connection) -> None:
+        self._quotas.closed(connection)
         gone: list[Address] = self.routes.disconnect(connection)
         if self._server is None:
             return  # our own stop closes every connection: nobody is lost

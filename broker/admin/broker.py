@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
+from auth.quota_keys import QUOTA_KEYS
 from auth.settings import AUTH_KEYS_BY_HAND, shown_config
 from broker.admin.runtime_info import RuntimeInfo
 from broker.reply import ok
@@ -71,7 +72,7 @@ _BY_HAND = (
     )
 )
 # Keys that take effect while the broker runs. All others are written to the configuration file for the next start.
-_AT_RUN_TIME = frozenset(
+_AT_RUN_TIME = QUOTA_KEYS | frozenset(
     {
         "allowRecallWhenBrokerNotWriteable",
         "autoCreateBurst",

@@ -26,7 +26,7 @@ from time import monotonic
 from broker.context import BrokerContext, Tables
 from broker.messages.commit_origins import Origins
 from broker.messages.longpoll import LongPollTable
-from broker.messages.pull_checks import PullChecks, PullTicket
+from broker.messages.pull_checks import PullChecks, PullTicket, ReadQuota
 from broker.messages.pull_damage import DamagedPulls
 from broker.messages.pull_sifting import ParkedSifting, read_for
 from broker.role import MasterWatch
@@ -50,7 +50,6 @@ SWEEP_SECONDS = 5.0
 COLD_READS_MAX = 1024
 # How long a leader without a lease keeps a pull that it must not judge, in milliseconds: about an election.
 UNSURE_MS_MAX = 1000
-
 
 # Passes a pull on: who asked, what, how long the leader may park it (seconds), and the answer when that fails.
 ForwardPull = Callable[[Connection, Command, float, Callable[[], Command]], None]
@@ -91,8 +90,9 @@ class PullHandlers:
         forward: ForwardPull | None = None,
         master: MasterWatch | None = None,
         origins: Origins | None = None,
+        quota: ReadQuota | None = None,
     ) -> None:
-        """`forward` asks a group's leader; `master`: a slave's; `origins`: of offsets that pulls bring along."""
+        """`forward` asks a group's leader; `master`: a slave's; `origins`: of offsets; `quota`: of bytes."""
         self._live, self._store, self._role = context.live, context.store, context.role
         self._offsets, self._stats = tables.offsets, tables.stats
         self._threads = context.threads
@@ -100,6 +100,7 @@ class PullHandlers:
         self._master = master
         self._checks = checks
         self._origins = Origins() if origins is None else origins
+        self._quota = quota
         self._loop = loop
         self._polls = LongPollTable[PullTicket](context.live.broker.pullThreadPoolQueueCapacity)
         self._sifting = ParkedSifting(self._polls, context.store, loop, self._run_again)
@@ -255,6 +256,8 @@ class PullHandlers:
         header, request, connection = ticket.header, ticket.request, ticket.owner
         if code == _FOUND:
             self._stats.got(header.consumerGroup, ticket.topic, result.count, result.size)
+            if self._quota is not None and self._quota.counts_bytes:
+                self._quota.answered(connection, result.size)
         else:
             self._stats.missed()
         group = ticket.group

@@ -1,5 +1,7 @@
 """Who may pull what, and with which filter: the checks of codes 11 and 361 in RocketMQ's order, each with its code."""
 
+from typing import Protocol
+
 from broker.clients import ClientTable
 from broker.filters.sql import SQL92, SqlFilter, sql_filter
 from broker.filters.tokens import SqlError
@@ -62,6 +64,16 @@ class PullTicket:
         self.seen = header.queueOffset
         # Until when it waits for a damaged record, by the loop's clock; None when it met none.
         self.mend_until: float | None = None
+
+
+class ReadQuota(Protocol):
+    """What is counted of the bytes that pulls are answered with."""
+
+    counts_bytes: bool
+    """Whether anything is."""
+
+    def answered(self, connection: Connection, size: int) -> None:
+        """Take note of messages that a connection is answered with."""
 
 
 class PullChecks:

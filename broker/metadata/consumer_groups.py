@@ -101,16 +101,24 @@ class GroupTable:
 
     routes: tuple[Table, ...] = (Table.GROUPS,)
 
-    def __init__(self, path: Path, config: LiveConfig, clock: Clock, meta: MetaLog | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: LiveConfig,
+        clock: Clock,
+        meta: MetaLog | None = None,
+        quota: Callable[[object, str], None] = lambda _creator, _group: None,
+    ) -> None:
         """Load the table and add the system's groups. Raises MetadataError when the file cannot be used.
 
         In a group of brokers the system's groups are added by the one that leads; a slave has those of its master.
+        `quota`: see CreationRate.
         """
         self._config = config
         self._clock = clock
         self._meta: MetaLog = LocalMeta() if meta is None else meta
         self._applied = GroupState(DataVersion(0, 0, clock.now_ms()))
-        self._rate = CreationRate("group", config, clock.monotonic)
+        self._rate = CreationRate("group", config, clock.monotonic, quota)
         # Groups that were made here by being used, and since when nobody is known to have used them.
         self._made: dict[str, float] = {}
         self._file = ConfigFile(path, self._snapshot)

@@ -22,18 +22,33 @@ class _Bucket:
 class CreationRate:
     """The buckets of all connections; each goes with its connection."""
 
-    def __init__(self, what: str, live: LiveConfig, now: Callable[[], float]) -> None:
-        """Bound what is called `what`, by the configuration in force; `now` gives seconds that only grow."""
+    def __init__(
+        self,
+        what: str,
+        live: LiveConfig,
+        now: Callable[[], float],
+        quota: Callable[[object, str], None] = lambda _creator, _name: None,
+    ) -> None:
+        """Bound what is called `what`, by the configuration in force; `now` gives seconds that only grow.
+
+        `quota` counts what a connection makes by name, and may raise CommandError too.
+        """
         self._what = what
         self._live = live
         self._now = now
+        self._quota = quota
         self._buckets: WeakKeyDictionary[object, _Bucket] = WeakKeyDictionary()
 
     def take(self, creator: object | None, name: str) -> None:
         """Let a connection make one; None: the broker itself. Raises CommandError (SYSTEM_BUSY) when it is too fast."""
-        burst, per_second = self._live.broker.auto_create_bounds()
-        if creator is None or not per_second:
+        if creator is None:
             return
+        burst, per_second = self._live.broker.auto_create_bounds()
+        if per_second:
+            self._take(creator, name, burst, per_second)
+        self._quota(creator, name)
+
+    def _take(self, creator: object, name: str, burst: int, per_second: int) -> None:
         now = self._now()
         bucket = self._buckets.get(creator)
         if bucket is None:

@@ -77,17 +77,18 @@ class TopicTable:
         *,
         on_change: Callable[[], None] = lambda: None,
         delete_queues: DeleteQueues | None = None,
+        quota: Callable[[object, str], None] = lambda _creator, _topic: None,
     ) -> None:
         """Load the table and add the system's topics. Raises MetadataError when the file cannot be used.
 
         In a group the system's topics are added by the one that leads; a slave has those of its master. `on_change` is
-        called after every change that counts, in the loop. `delete_queues`: in a group; see DeleteQueues.
+        called after every change that counts, in the loop. `delete_queues`: see DeleteQueues; `quota`: CreationRate.
         """
         self._config = config
         self._clock = clock
         self._meta: MetaLog = LocalMeta() if meta is None else meta
         self._applied = TopicState(DataVersion(0, 0, clock.now_ms()))
-        self._rate = CreationRate("topic", config, clock.monotonic)
+        self._rate = CreationRate("topic", config, clock.monotonic, quota)
         self._on_change = on_change
         # Of what is shown, for whoever tells the NameServers.
         self.changes = TopicChanges()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from auth.quota_keys import QuotaKeys, check_quotas
 from auth.settings import AuthKeys, check_auth, check_members
 from broker.settings.foreign_keys import KEYS
 from broker.settings.idempotent_keys import IdempotentKeys, check_idempotent
@@ -36,7 +37,7 @@ def _host_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys):
+class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, QuotaKeys):
     """Keys of RocketMQ's BrokerConfig and NettyServerConfig that are honoured; times are in milliseconds."""
 
     # Who and where.
@@ -152,6 +153,7 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys):
                 "migrateAuthFromV1Enabled=true takes plainAclFolder, the folder of plain_acl.yml (or ROCKETMQ_HOME, "
                 "or a configuration file beside it)"
             )
+        check_quotas(self, authenticated=self.authenticationEnabled)
         check_idempotent(self)
         check_tls(self)
         for key in _POSITIVE:

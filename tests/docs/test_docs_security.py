@@ -17,7 +17,7 @@ from tests.docs.terminal import Terminal
 SECURITY = blocks("docs/security.md")
 FILES = [block for block in SECURITY if block.language in {"properties", "yaml"}]
 PROGRAMS = [block for block in SECURITY if block.language == "python"]
-SINGLE, BY_ADMIN, BY_ALICE, GROUP, MIGRATED = (block for block in SECURITY if is_shell(block))
+SINGLE, BY_ADMIN, BY_ALICE, GROUP, MIGRATED, QUOTA, TOO_MUCH = (block for block in SECURITY if is_shell(block))
 PORTS = ("9876", "10911", "10921", "10931", "40911", "40912", "40913")
 READY_S = 60.0
 
@@ -60,6 +60,19 @@ class Reader:
     def says(self, who: str) -> None:
         self.terminal.environment["RAFTMQ_CREDENTIALS"] = f"{who}.credentials"
 
+    def refused(self, *command: str) -> str:
+        """Run a command that ends with 1; returns what it says."""
+        done = subprocess.run(
+            command,
+            cwd=self.terminal.folder,
+            env=self.terminal.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        return done.stderr
+
     def until_registered(self, brokers: int) -> None:
         deadline = time.monotonic() + READY_S
         while True:
@@ -79,7 +92,7 @@ class Reader:
 
 
 def test_every_block_is_one_of_these() -> None:
-    assert sorted(SECURITY) == sorted([*FILES, *PROGRAMS, SINGLE, BY_ADMIN, BY_ALICE, GROUP, MIGRATED])
+    assert sorted(SECURITY) == sorted([*FILES, *PROGRAMS, SINGLE, BY_ADMIN, BY_ALICE, GROUP, MIGRATED, QUOTA, TOO_MUCH])
 
 
 @pytest.mark.timeout(240)
@@ -109,15 +122,14 @@ def test_from_nothing_to_users(tmp_path: Path, servers: Block) -> None:
         path = reader.terminal.folder / "program.py"
         path.write_text(reader.here(program.text))
         reader.terminal.run("python", str(path))
-        refused = subprocess.run(
-            ["raftmq", "send", "other", "hello"],
-            cwd=reader.terminal.folder,
-            env=reader.terminal.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert refused.returncode == 1
-        assert "no permission to access Topic:other" in refused.stderr
+        assert "no permission to access Topic:other" in reader.refused("raftmq", "send", "other", "hello")
+        reader.says("admin")
+        reader.terminal.type_all(QUOTA.text)
+        reader.says("alice")
+        reader.terminal.type_all(TOO_MUCH.text)
+        why = reader.refused("raftmq", "send", "orders", "hello")
+        assert "user alice: 10 bytes of sends a second are the quota (quotaUserBytesPerSecond)" in why
+        reader.says("admin")
+        reader.terminal.type("raftmq send orders hello")
     said = (reader.terminal.folder / "servers.log").read_text()
     assert "a-secret-of" not in said
