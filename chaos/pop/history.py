@@ -31,7 +31,7 @@ class Settlement:
 
 
 @dataclass(slots=True)
-class Hold:
+class PopHold:
     """A message in a consumer's hands; `record` is where it is stored: topic's kind, broker, queue and offset."""
 
     id: str
@@ -55,7 +55,7 @@ class PopHistory:
 
     plan: PopPlan
     processes: AppHistory
-    holds: list[Hold] = field(default_factory=list)
+    holds: list[PopHold] = field(default_factory=list)
     leads: list[tuple[float, int]] = field(default_factory=list)
     """(when a term was seen first, the term)."""
     clocks: list[tuple[float, int]] = field(default_factory=list)
@@ -94,7 +94,7 @@ class _PoppingFile:
     def __init__(self, app: str, history: PopHistory) -> None:
         self._app = app
         self._history = history
-        self._holds: dict[int, Hold] = {}
+        self._holds: dict[int, PopHold] = {}
         self._asked: dict[int, Line] = {}
 
     def take(self, lines: Iterable[Line]) -> None:
@@ -116,7 +116,7 @@ class _PoppingFile:
         for place, (one, handle) in enumerate(zip(line["ids"], line["handles"], strict=True)):
             _start, pop_ms, invisible_ms, _revive, kind, broker, queue, offset = handle.split(" ")
             record = f"{kind} {broker} {queue} {offset}"
-            hold = Hold(
+            hold = PopHold(
                 one, self._app, line["ms"], int(pop_ms), int(invisible_ms), record, line["again"][place]
             )  # fmt: skip
             self._holds[line["n"] + place] = hold

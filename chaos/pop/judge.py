@@ -14,7 +14,7 @@ from typing import Any
 from chaos.apps.findings import judged
 from chaos.apps.producing import ACKED, FAILED
 from chaos.pop.consuming import ACK
-from chaos.pop.history import Hold, PopHistory, Settlement
+from chaos.pop.history import PopHold, PopHistory, Settlement
 from pipeline.history.results import Finding
 
 ALLOWANCE_MS = 50
@@ -30,23 +30,23 @@ class Holds:
 
     def __init__(self, history: PopHistory) -> None:
         self._terms = sorted(at for at, _term in history.leads)
-        found: dict[str, list[Hold]] = defaultdict(list)
+        found: dict[str, list[PopHold]] = defaultdict(list)
         for hold in history.holds:
             found[hold.id].append(hold)
         for holds in found.values():
             holds.sort(key=lambda hold: (hold.pop_ms, hold.got_ms))
-        self.by_id: Mapping[str, list[Hold]] = found
+        self.by_id: Mapping[str, list[PopHold]] = found
         self.count = len(history.holds)
 
-    def ends_ms(self, hold: Hold) -> int:
+    def ends_ms(self, hold: PopHold) -> int:
         """Return the first moment at which somebody else may be given what is held."""
         return self._walk(hold)[0]
 
-    def firm_ms(self, hold: Hold) -> int | None:
+    def firm_ms(self, hold: PopHold) -> int | None:
         """Return when its holder was told that it is acknowledged, well within its time; None: it was not."""
         return self._walk(hold)[1]
 
-    def _walk(self, hold: Hold) -> tuple[int, int | None]:
+    def _walk(self, hold: PopHold) -> tuple[int, int | None]:
         """Go through what was asked of it in order."""
         end, certain = hold.pop_ms + hold.invisible_ms, True
         for one in hold.settlements:
@@ -124,7 +124,7 @@ def records(holds: Holds) -> Finding:
     """Check that no stored record was taken twice: what comes again is stored anew, and counted once more."""
     bad: list[Witness] = []
     for those in holds.by_id.values():
-        seen: dict[str, Hold] = {}
+        seen: dict[str, PopHold] = {}
         for hold in those:
             known = seen.setdefault(hold.record, hold)
             if known is not hold:
@@ -165,7 +165,7 @@ def _sent(history: PopHistory, fate: str) -> set[str]:
     return {one for send in history.sends if send.fate == fate for one in send.ids}
 
 
-def _shown(hold: Hold) -> Witness:
+def _shown(hold: PopHold) -> Witness:
     return {
         "id": hold.id,
         "app": hold.app,

@@ -5,7 +5,7 @@ from chaos.apps.history import AppEvent, AppHistory, Ending, Send
 from chaos.apps.plan import CLOSED, KILLED, AppPlan, PlannedAct, PlannedFault, Slot
 from chaos.apps.producing import ACKED, UNKNOWN
 from chaos.pop.consuming import ACK, NAK, PUT_OFF
-from chaos.pop.history import Hold, PopHistory, Settlement
+from chaos.pop.history import PopHold, PopHistory, Settlement
 from chaos.pop.plan import CONSUMER, GROUP, PRODUCER, TOPIC, PopPlan
 
 SLOTS = (Slot("send", PRODUCER), Slot("pop0", CONSUMER, GROUP), Slot("pop1", CONSUMER, GROUP))
@@ -19,10 +19,10 @@ INVISIBLE_MS = 1000
 EPOCH_MS = 1_700_000_000_000
 
 
-def hold(one: str, app: str, at_ms: int, *, offset: int, again: int = 0) -> Hold:
+def hold(one: str, app: str, at_ms: int, *, offset: int, again: int = 0) -> PopHold:
     """Make one that was given so long after the epoch."""
     pop_ms = EPOCH_MS + at_ms
-    return Hold(one, app, pop_ms + 3, pop_ms, INVISIBLE_MS, f"{min(again, 1) * 2} broker-a 0 {offset}", again)
+    return PopHold(one, app, pop_ms + 3, pop_ms, INVISIBLE_MS, f"{min(again, 1) * 2} broker-a 0 {offset}", again)
 
 
 def asked(what: str, at_ms: int, told_ms: int | None, *, ok: bool = True, delay_ms: int = 0) -> Settlement:
@@ -71,6 +71,6 @@ def good() -> PopHistory:
     return history
 
 
-def of(history: PopHistory, one: str) -> list[Hold]:
+def of(history: PopHistory, one: str) -> list[PopHold]:
     """Return the holds of a message."""
     return [hold for hold in history.holds if hold.id == one]
