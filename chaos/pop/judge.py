@@ -78,17 +78,12 @@ def lost(history: PopHistory, holds: Holds) -> Finding:
 
 
 def unsettled(holds: Holds) -> Finding:
-    """Check that in the end somebody acknowledged every message that came.
+    """Check that whoever had a message last acknowledged it.
 
-    One that was asked for and not answered is none that is missing when the message did not come again: it was stored.
+    One that was asked for and not answered is none that is missing: it did not come again, so that it was stored.
     """
-    bad = [
-        _shown(those[-1]) | {"times": len(those)}
-        for those in holds.by_id.values()
-        if not any(one.what == ACK and one.ok for hold in those for one in hold.settlements)
-        and not those[-1].tried_to_ack()
-    ]
-    return judged("I-open", "taken, never acknowledged, and never given again", len(holds.by_id), bad)
+    bad = [_shown(those[-1]) | {"times": len(those)} for those in holds.by_id.values() if not those[-1].tried_to_ack()]
+    return judged("I-open", "taken, not acknowledged, and never given again", len(holds.by_id), bad)
 
 
 def again(holds: Holds) -> Finding:

@@ -38,6 +38,10 @@ def one_is_given_back_and_gone(history: PopHistory) -> None:
     history.holds.remove(of(history, "m5")[1])
 
 
+def one_comes_after_a_late_acknowledgement_and_is_gone(history: PopHistory) -> None:
+    of(history, "m6")[1].settlements.clear()
+
+
 def one_comes_after_its_acknowledgement(history: PopHistory) -> None:
     history.holds.append(hold("m1", "pop0-2", 1300, offset=11, again=1))
     of(history, "m1")[1].settlements.append(asked(ACK, 1310, 1320))
@@ -87,7 +91,11 @@ def a_connection_is_left(history: PopHistory) -> None:
 
 SPOILT: dict[str, tuple[Callable[[PopHistory], None], ...]] = {
     "I-lost": (one_comes_to_nobody,),
-    "I-open": (one_is_never_given_again, one_is_given_back_and_gone),
+    "I-open": (
+        one_is_never_given_again,
+        one_is_given_back_and_gone,
+        one_comes_after_a_late_acknowledgement_and_is_gone,
+    ),
     "I-again": (one_comes_after_its_acknowledgement, one_comes_after_it_was_put_off_and_acknowledged),
     "I-together": (
         one_is_in_two_hands,
