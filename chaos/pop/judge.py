@@ -14,7 +14,7 @@ from typing import Any
 from chaos.apps.findings import judged
 from chaos.apps.producing import ACKED, FAILED
 from chaos.pop.consuming import ACK
-from chaos.pop.history import PopHold, PopHistory, Settlement
+from chaos.pop.history import PopHistory, PopHold, Settlement
 from pipeline.history.results import Finding
 
 ALLOWANCE_MS = 50

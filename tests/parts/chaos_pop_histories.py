@@ -5,7 +5,7 @@ from chaos.apps.history import AppEvent, AppHistory, Ending, Send
 from chaos.apps.plan import CLOSED, KILLED, AppPlan, PlannedAct, PlannedFault, Slot
 from chaos.apps.producing import ACKED, UNKNOWN
 from chaos.pop.consuming import ACK, NAK, PUT_OFF
-from chaos.pop.history import PopHold, PopHistory, Settlement
+from chaos.pop.history import PopHistory, PopHold, Settlement
 from chaos.pop.plan import CONSUMER, GROUP, PRODUCER, TOPIC, PopPlan
 
 SLOTS = (Slot("send", PRODUCER), Slot("pop0", CONSUMER, GROUP), Slot("pop1", CONSUMER, GROUP))

@@ -49,6 +49,7 @@ def one_comes_after_its_acknowledgement(history: PopHistory) -> None:
 
 def one_comes_after_it_was_put_off_and_acknowledged(history: PopHistory) -> None:
     history.holds.append(hold("m4", "pop0-2", 2400, offset=11, again=1))
+    of(history, "m4")[1].settlements.append(asked(ACK, 2410, 2420))
 
 
 def one_is_in_two_hands(history: PopHistory) -> None:
@@ -58,6 +59,7 @@ def one_is_in_two_hands(history: PopHistory) -> None:
 def one_is_in_two_hands_while_put_off(history: PopHistory) -> None:
     """Before it was acknowledged, and after its first time."""
     history.holds.append(hold("m4", "pop0-2", 1300, offset=11, again=1))
+    of(history, "m4")[1].settlements.append(asked(ACK, 1310, 1320))
 
 
 def one_that_was_given_back_comes_too_soon(history: PopHistory) -> None:
