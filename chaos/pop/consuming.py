@@ -23,7 +23,7 @@ ACK_S = 3.0
 # Messages that one consumer holds at a time.
 IN_HAND_MAX = 512
 LOOK_S = 0.02
-HOLDS_S = (0.0, 0.1)
+HOLDS_S = (0.0, 0.5)
 PUT_OFF_AFTER_S = (0.0, 0.3)
 # Of the invisible time: some of these acknowledgements come too late.
 SLOW_PART = (0.6, 1.2)
@@ -132,8 +132,8 @@ class Popping(App):
             what=what,
             ok=ok,
             ms=wall_ms(),
-            # A put-off message has another handle from then on.
-            handle=message.handle.text if what == PUT_OFF else "",
+            # A message that was put off or given back has another handle from then on.
+            handle=message.handle.text if ok and what != ACK else "",
             began=began,
             took=time.monotonic() - began,
             deadline=ACK_S,

@@ -2,25 +2,30 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from chaos.apps.journal import AppJournal, Line, Tail
 from chaos.apps.producing import ACKED
+from chaos.apps.site import SiteError
 from chaos.apps.slots import Seat
 from chaos.host.processes import ServerProcess
-from chaos.pop.consuming import ACK, PUT_OFF_AFTER_S
+from chaos.pop.consuming import ACK, HOLDS_S
 from chaos.pop.faults import KINDS, POP_FAULTS
-from chaos.pop.plan import PRODUCER, PopPlan
+from chaos.pop.plan import CONSUMER, PRODUCER, PopPlan
 from chaos.pop.site import PopSite
 
 Progress = Callable[[str, float, int], None]
 """Is told what goes on, how much of the plan is over (0 to 1), and how many messages were sent."""
 
 EVENTS, APPS = "events.jsonl", "apps"
-LOOK_S = 0.5
+LOOK_S = 0.1
 TERM_S = 0.3
-ACT_WAIT_S = 2.0
+# How long an act waits for its consumer to hold something: to have popped so shortly before.
+ACT_WAIT_S, FRESH_S = 4.0, 0.3
+# A cluster that takes nothing for so long, or consumers that do not start, end a run without a verdict.
+STUCK_S = 120.0
 # Between the end of a fault and the next one, however late.
 REST_S = 3.0
 # What is taken last can come again so long after its invisible time, as whoever leads gets to it.
@@ -35,31 +40,43 @@ class Outstanding:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._tails: dict[Path, Tail] = {}
-        self._sent: set[str] = set()
+        self._missing: set[str] = set()
         self._tried: set[str] = set()
+        self._started: set[str] = set()
+        self._newest: dict[str, float] = {}
         self.popped = 0
+        self.acknowledged = 0
+        """Sends that were."""
         self.all_sent = False
-
-    @property
-    def acknowledged(self) -> int:
-        """How many sends were acknowledged."""
-        return len(self._sent)
 
     def look(self) -> int:
         """Read on; returns how many are outstanding."""
         for path in sorted(self._folder.glob("*.jsonl")):
             for line in self._tails.setdefault(path, Tail(path)).lines():
-                self._take(line)
-        return len(self._sent - self._tried)
+                self._take(path.stem, line)
+        return len(self._missing)
 
-    def _take(self, line: Line) -> None:
+    def started(self) -> set[str]:
+        """Return the processes whose client was started."""
+        return self._started
+
+    def holds(self, app: str, now: float) -> bool:
+        """Tell whether a process has popped something just now."""
+        return now - self._newest.get(app, 0.0) < FRESH_S
+
+    def _take(self, app: str, line: Line) -> None:
         match line["e"]:
+            case "started":
+                self._started.add(app)
             case "popped":
                 self.popped += len(line["ids"])
+                self._newest[app] = line["at"]
             case "settling" if line["what"] == ACK:
                 self._tried.add(line["id"])
+                self._missing.discard(line["id"])
             case "sent" if line["fate"] == ACKED:
-                self._sent.update(line["ids"])
+                self.acknowledged += len(line["ids"])
+                self._missing.update(one for one in line["ids"] if one not in self._tried)
             case "all-sent":
                 self.all_sent = True
 
@@ -80,6 +97,7 @@ class PopDriver:
         }
         self._outstanding = Outstanding(folder / APPS)
         self._term = 0
+        self._doing = "starting"
 
     async def run(self) -> None:
         """Make the run; whatever ends it, no process is left."""
@@ -87,10 +105,10 @@ class PopDriver:
             self._progress("starting", 0.0, 0)
             await self._site.open()
             watching = [asyncio.create_task(self._watch(broker)) for broker in self._site.brokers]
+            watching.append(asyncio.create_task(self._look()))
             try:
                 async with asyncio.TaskGroup() as keeping:
-                    for name, seat in self._seats.items():
-                        keeping.create_task(seat.keep(), name=name)
+                    await self._take_seats(keeping)
                     await self._under_faults()
                     await self._drain()
                     self._progress("closing", 1.0, self._outstanding.acknowledged)
@@ -103,6 +121,28 @@ class PopDriver:
             await self._site.close()
             self._journal.close()
 
+    async def _take_seats(self, keeping: asyncio.TaskGroup) -> None:
+        """Start the consumers, and when they are there the producer: on any machine there is somebody to be killed."""
+        consumers = [seat for seat in self._seats.values() if seat.slot.kind == CONSUMER]
+        for seat in consumers:
+            keeping.create_task(seat.keep(), name=seat.slot.name)
+        deadline = time.monotonic() + STUCK_S
+        while not {seat.name for seat in consumers} <= self._outstanding.started():
+            if time.monotonic() > deadline:
+                raise SiteError(f"the consumers did not all start within {STUCK_S:g} s")
+            await asyncio.sleep(LOOK_S)
+        for seat in self._seats.values():
+            if seat not in consumers:
+                keeping.create_task(seat.keep(), name=seat.slot.name)
+
+    async def _look(self) -> None:
+        """Keep up with what the processes write, and show it."""
+        while True:
+            self._outstanding.look()
+            sent = self._outstanding.acknowledged
+            self._progress(self._doing, min(1.0, sent / self._plan.messages), sent)
+            await asyncio.sleep(LOOK_S)
+
     async def _watch(self, broker: ServerProcess) -> None:
         """Write down each new term, for what is asked while the lead moves may be done twice."""
         while True:
@@ -113,36 +153,44 @@ class PopDriver:
             await asyncio.sleep(TERM_S)
 
     async def _under_faults(self) -> None:
-        """Have happen what was planned."""
-        began = asyncio.get_running_loop().time()
-        showing = asyncio.create_task(self._show(began))
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._inflict(began))
-                group.create_task(self._act(began))
-                group.create_task(_sleep_until(began + self._plan.apps.seconds))
-        finally:
-            showing.cancel()
+        """Have happen what was planned, while messages are sent."""
+        self._doing = "under faults"
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._inflict())
+            group.create_task(self._act())
+            group.create_task(self._come_to(self._plan.apps.seconds))
 
-    async def _inflict(self, began: float) -> None:
+    async def _come_to(self, at: float) -> None:
+        """Wait until as much is sent as the plan's rate makes of so many seconds: a slow machine takes longer."""
+        outstanding, changed = self._outstanding, time.monotonic()
+        sent = outstanding.acknowledged
+        while sent < min(at * self._plan.rate, self._plan.messages):
+            await asyncio.sleep(LOOK_S)
+            if outstanding.acknowledged != sent:
+                sent, changed = outstanding.acknowledged, time.monotonic()
+            elif time.monotonic() - changed > STUCK_S:
+                raise SiteError(f"no message was taken for {STUCK_S:g} s")
+
+    async def _inflict(self) -> None:
         """Have the faults come one after the other."""
         for planned in self._plan.apps.faults:
-            await _sleep_until(began + planned.at)
+            await self._come_to(planned.at)
             self._journal.note("planned", fault=planned.fault)
             rng = random.Random(planned.seed)
             await POP_FAULTS[planned.fault](self._site, rng, planned.lasts_s, self._tell)
             self._journal.note("healed", fault=planned.fault, kind=KINDS[planned.fault])
             await asyncio.sleep(REST_S)
 
-    async def _act(self, began: float) -> None:
-        """Do to consumers what was planned."""
+    async def _act(self) -> None:
+        """Do to consumers what was planned, as soon as they hold something."""
         for planned in self._plan.apps.acts:
-            await _sleep_until(began + planned.at)
-            deadline = asyncio.get_running_loop().time() + ACT_WAIT_S
-            while not await self._seats[planned.slot].act(planned):
-                if asyncio.get_running_loop().time() > deadline:
+            await self._come_to(planned.at)
+            seat, until = self._seats[planned.slot], time.monotonic() + ACT_WAIT_S
+            while not self._outstanding.holds(seat.name, time.monotonic()):
+                if time.monotonic() > until:
                     break
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(LOOK_S)
+            await seat.act(planned)
 
     async def _drain(self) -> None:
         """Wait until all is sent, and acknowledged, and nothing has come for as long as anything can be invisible.
@@ -150,8 +198,9 @@ class PopDriver:
         What does not come within `still_s` never does; the judge says so.
         """
         self._journal.note("drain")
+        self._doing = "waiting for what may come again"
         loop, plan = asyncio.get_running_loop(), self._plan
-        quiet_s = PUT_OFF_AFTER_S[1] + plan.invisible_s[1] + REVIVAL_S
+        quiet_s = HOLDS_S[1] + plan.invisible_s[1] + REVIVAL_S
         missing = self._outstanding.look()
         before, since = (self._outstanding.popped, missing), loop.time()
         until = loop.time() + DRAIN_S_MAX
@@ -159,7 +208,6 @@ class PopDriver:
             done = not missing and self._outstanding.all_sent
             if loop.time() - since > (quiet_s if done else max(plan.still_s, quiet_s)):
                 break
-            self._progress("waiting for what may come again", 1.0, self._outstanding.acknowledged)
             await asyncio.sleep(LOOK_S)
             missing = self._outstanding.look()
             now = (self._outstanding.popped, missing)
@@ -168,19 +216,8 @@ class PopDriver:
         self._journal.note("drained", missing=missing)
         await asyncio.gather(*(seat.finish() for seat in self._seats.values() if seat.slot.kind == PRODUCER))
 
-    async def _show(self, began: float) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            self._outstanding.look()
-            part = (asyncio.get_running_loop().time() - began) / self._plan.apps.seconds
-            self._progress("under faults", min(part, 1.0), self._outstanding.acknowledged)
-
     def _tell(self, kind: str, effect: str) -> None:
         self._journal.note("fault", kind=kind, effect=effect)
-
-
-async def _sleep_until(time: float) -> None:
-    await asyncio.sleep(max(0.0, time - asyncio.get_running_loop().time()))
 
 
 async def pop_torture(plan: PopPlan, folder: Path, progress: Progress | None = None) -> None:

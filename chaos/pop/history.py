@@ -26,7 +26,7 @@ class Settlement:
     told_ms: int | None = None
     ok: bool = False
     pop_ms: int = 0
-    """Of the handle that a message has since it was put off, with the next one."""
+    """Of the handle that a message has since it was put off or given back, with the next one."""
     invisible_ms: int = 0
 
 
@@ -123,6 +123,7 @@ class _PoppingFile:
             self._history.holds.append(hold)
 
     def _settled(self, asked: Line, told: Line) -> None:
+        assert told["handle"] or told["what"] == ACK or not told["ok"], "what was put off has a handle"
         pop_ms, invisible_ms = map(int, told["handle"].split(" ")[1:3]) if told["handle"] else (0, 0)
         self._holds[told["n"]].settlements.append(
             Settlement(

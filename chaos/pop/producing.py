@@ -37,10 +37,10 @@ class CountedSender(Sending):
         while self._left > 0 and not self.stop.is_set():
             self._left -= 1
             self._number += 1
+            text = message_id(self.setting.name, self._number)
             due = self._began + self._number / self._rate
             if not await until(self.stop, max(0.0, due - asyncio.get_running_loop().time())):
                 return
-            text = message_id(self.setting.name, self._number)
             message = Message(self.topic, text.encode())
             if await self.told([message], self.producer.send(message)) != ACKED:
                 # Another one is sent in its place.

@@ -12,13 +12,13 @@ from pipeline.history.results import Results
 
 MESSAGES, RATE = 900, 110.0
 ACTS = (
-    PlannedAct(1.5, "pop0", KILLED),
-    PlannedAct(2.6, "pop1", KILLED),
-    PlannedAct(4.0, "pop2", CLOSED),
-    PlannedAct(5.0, "pop0", KILLED),
+    PlannedAct(3.0, "pop0", KILLED),
+    PlannedAct(4.0, "pop1", KILLED),
+    PlannedAct(5.0, "pop2", CLOSED),
+    PlannedAct(7.0, "pop3", KILLED),
 )
 # Consumers have much in hand when it dies.
-KILL = PlannedFault(3.0, "kill-leader", 0.5, 1)
+KILL = PlannedFault(3.6, "kill-leader", 0.5, 1)
 
 
 class PopTrial(NamedTuple):
