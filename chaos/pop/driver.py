@@ -111,7 +111,7 @@ class PopDriver:
                     await self._take_seats(keeping)
                     await self._under_faults()
                     await self._drain()
-                    self._progress("closing", 1.0, self._outstanding.acknowledged)
+                    self._doing = "closing"
                     await asyncio.gather(*(seat.finish() for seat in self._seats.values()))
                 self._journal.note("over")
             finally:
