@@ -19,7 +19,8 @@ QUEUES = 8
 # Sends per second that are asked of the producer: consumers keep up with it on two cores, faults included.
 RATE = 400.0
 INVISIBLE_S = (3.0, 6.0)
-# A consumer is killed, closed or cancelled once in so many seconds, and something befalls the leader.
+# A consumer is killed, closed or cancelled once in so many seconds, and something befalls the leader. Seconds are of
+# sending at the plan's rate: what happens comes by how much was sent, on a slow machine later.
 ACT_PERIOD_S, FAULT_PERIOD_S = 2.5, 10.0
 FAULT_LASTS_S = (0.5, 4.0)
 # Kills are what this is about.

@@ -15,7 +15,7 @@ from tests.chaos.test_chaos_apps import processes_of
 SEED = 1
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 async def test_consumers_and_the_leader_are_killed_and_each_message_is_acknowledged_once(tmp_path: Path) -> None:
     results = await POP_TRIAL.run("", SEED, tmp_path)
     assert results.verdict is Verdict.VALID, [
@@ -34,7 +34,7 @@ async def test_consumers_and_the_leader_are_killed_and_each_message_is_acknowled
     assert "I-open" in [one.check for one in judge_pop_folder(tmp_path).findings if one.verdict is Verdict.INVALID]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 async def test_a_broker_that_forgets_an_acknowledgement_is_found(tmp_path: Path) -> None:
     bug = BUGS["pop-ack-not-stored"]
     results = await POP_TRIAL.run(bug.plant, SEED, tmp_path)
