@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ ACT_PERIOD_S, FAULT_PERIOD_S = 2.5, 10.0
 FAULT_LASTS_S = (0.5, 4.0)
 # Kills are what this is about.
 ACTS = (KILLED, KILLED, KILLED, CLOSED, CANCELLED)
+FIRST = "kill-leader"
 # Nothing new for so long while something is missing: it does not come any more.
 STILL_S = 60.0
 SLOTS = (Slot("send", PRODUCER), *(Slot(f"pop{number}", CONSUMER, GROUP) for number in range(CONSUMERS)))
@@ -64,12 +66,15 @@ def read_pop_plan(folder: Path) -> PopPlan:
 
 
 def make_pop_plan(seed: int, messages: int, rate: float = RATE, faults: Sequence[str] = tuple(KINDS)) -> PopPlan:
-    """Draw a plan that lasts as long as sending does: everything that can happen happens once before it does again."""
+    """Draw a plan that lasts as long as sending does: everything that can happen happens once before it does again.
+
+    A kill of the leader comes first, without which nothing is proved: so short runs have it too.
+    """
     rng, seconds = random.Random(seed), messages / rate
     consumers = [slot.name for slot in SLOTS if slot.kind == CONSUMER]
     hits = bag_of(rng, [(name, act) for name in consumers for act in ACTS])
     acts = tuple(PlannedAct(at, *next(hits)) for at in times_of(rng, seconds, ACT_PERIOD_S))
-    named = bag_of(rng, list(faults))
+    named = chain([FIRST], bag_of(random.Random(seed), list(faults)))
     planned = tuple(
         PlannedFault(at, next(named), rng.uniform(*FAULT_LASTS_S), rng.randrange(2**31))
         for at in times_of(rng, seconds, FAULT_PERIOD_S)

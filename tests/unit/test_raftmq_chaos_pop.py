@@ -49,5 +49,6 @@ def test_a_plan_comes_from_its_seed_and_holds_all_that_can_happen(tmp_path: Path
     assert {one.fault for one in plan.apps.faults} == KINDS.keys()
     assert {one.slot for one in plan.apps.acts} == {slot.name for slot in SLOTS if slot.group}
     assert 200 < plan.apps.seconds < 300
+    assert make_pop_plan(7, 8000, RATE).apps.faults[0].fault == plan.apps.faults[0].fault == "kill-leader"
     plan.save(tmp_path)
     assert read_pop_plan(tmp_path) == plan
