@@ -12,7 +12,7 @@ SOURCES := runtime remoting auth raft store namesrv broker client pipeline chaos
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-spark test-all check fmt bench bench-pipeline kill-test fuzz soak soak-delay soak-pending simulate torture app-torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
+.PHONY: help venv demo test test-spark test-all check fmt bench bench-pipeline kill-test fuzz soak soak-delay soak-pending simulate torture app-torture pop-torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -47,7 +47,7 @@ test-spark: $(READY) $(TOOLS) ## slow: every check in Spark against its plain tw
 	@$(PYTEST) -q -n 2 --no-loadscope-reorder -m long tests/spark tests/chaos tests/docs tests/cluster/test_raftmq_absurd.py
 
 # In this order: what fails soonest comes first.
-ALL := test test-spark kill-test fuzz soak soak-delay soak-pending chaos-self simulate app-torture torture interop-java
+ALL := test test-spark kill-test fuzz soak soak-delay soak-pending chaos-self simulate app-torture pop-torture torture interop-java
 test-all: ## hours: everything there is, each slow kind too; goes on after a failure and names all that failed
 	@failed=; for kind in $(ALL); do echo "== make $$kind"; $(MAKE) --no-print-directory $$kind || failed="$$failed $$kind"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi; echo "all passed: $(ALL)"
@@ -96,6 +96,10 @@ torture: $(READY) ## slow: three real processes under load, kill -9, pauses, cut
 app-torture: MINUTES := 10
 app-torture: $(READY) ## slow: applications of all kinds come, go and die while the cluster does; MINUTES=10 SEED=1
 	@$(PYTHON) -m raftmq.cli.main chaos apps --minutes $(MINUTES) --seed $(SEED)
+
+pop-torture: MESSAGES := 100000
+pop-torture: $(READY) ## slow: consumers that hold popped messages are killed, and their leader is; MESSAGES=100000 SEED=1
+	@$(PYTHON) -m raftmq.cli.main chaos pop --messages $(MESSAGES) --seed $(SEED)
 
 chaos-self: $(READY) ## slow: planted bugs in real clusters and forged anomalies: each must be found; SEED=1
 	@$(PYTHON) -m tests.chaos.selftest --seed $(SEED)

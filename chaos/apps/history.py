@@ -110,14 +110,15 @@ def read_history(folder: Path) -> AppHistory:
     """Read a run's folder."""
     history = AppHistory(AppPlan.from_dict(orjson.loads((folder / PLAN).read_bytes())), over=False)
     for line in Tail(folder / EVENTS).lines():
-        _take_event(history, line)
+        take_event(history, line)
     for path in sorted((folder / APPS).glob("*.jsonl")):
-        _Process(path.stem, history).take(Tail(path).lines())
+        ProcessFile(path.stem, history).take(Tail(path).lines())
     history.deliveries.sort(key=lambda delivery: delivery.at)
     return history
 
 
-def _take_event(history: AppHistory, line: Line) -> None:
+def take_event(history: AppHistory, line: Line) -> None:
+    """Add to the history what the run's own file says, but for what is for people."""
     match line["e"]:
         case "over":
             history.over = True
@@ -130,7 +131,7 @@ def _take_event(history: AppHistory, line: Line) -> None:
             history.events.append(AppEvent(line["at"], kind, app_kind=line["kind"], **fields))
 
 
-class _Process:
+class ProcessFile:
     """The file of one process, line after line."""
 
     def __init__(self, app: str, history: AppHistory) -> None:

@@ -115,20 +115,20 @@ def make_plan(
     """Draw a plan: everything that can happen happens once before anything happens again."""
     rng = random.Random(seed)
     chances = [(slot, act) for slot in slots for act in ACTS if act != CANCELLED or not slot.blocking]
-    hits = _bag(rng, chances)
+    hits = bag_of(rng, chances)
     acts = []
-    for at in _times(rng, seconds, act_period_s):
+    for at in times_of(rng, seconds, act_period_s):
         slot, act = next(hits)
         acts.append(PlannedAct(at, slot.name, act, twice=act == CANCELLED and rng.random() < 0.3))
-    named = _bag(rng, list(faults))
+    named = bag_of(rng, list(faults))
     planned = [
         PlannedFault(at, next(named), rng.uniform(*FAULT_LASTS_S), rng.randrange(2**31))
-        for at in _times(rng, seconds, fault_period_s)
+        for at in times_of(rng, seconds, fault_period_s)
     ]
     return AppPlan(seed, seconds, tuple(slots), tuple(acts), tuple(planned))
 
 
-def _times(rng: random.Random, seconds: float, period_s: float) -> Iterator[float]:
+def times_of(rng: random.Random, seconds: float, period_s: float) -> Iterator[float]:
     """Return when things happen: once in each period, anywhere in its first half."""
     at = QUIET_S
     while at + period_s <= seconds - QUIET_S:
@@ -136,7 +136,7 @@ def _times(rng: random.Random, seconds: float, period_s: float) -> Iterator[floa
         at += period_s
 
 
-def _bag(rng: random.Random, things: list[T]) -> Iterator[T]:
+def bag_of(rng: random.Random, things: list[T]) -> Iterator[T]:
     """Return all things in a random order, again and again."""
     while things:
         yield from rng.sample(things, len(things))

@@ -22,8 +22,12 @@ TWICE_S = 0.02
 class Seat:
     """A slot of a run and who has it now."""
 
-    def __init__(self, slot: Slot, folder: Path, namesrv: str, seed: int, journal: AppJournal) -> None:
+    def __init__(
+        self, slot: Slot, folder: Path, namesrv: str, seed: int, journal: AppJournal, module: str = "chaos.apps"
+    ) -> None:
+        """Make the place; `module` is what is run there, unless the application has no asyncio."""
         self.slot = slot
+        self._module = module
         self._folder = folder
         self._namesrv = namesrv
         self._seed = seed
@@ -85,7 +89,7 @@ class Seat:
         self._ordered = ""
         log = self._folder / "apps" / f"{self.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        module = "raftmq.blockingapps" if self.slot.blocking else "chaos.apps"
+        module = "raftmq.blockingapps" if self.slot.blocking else self._module
         arguments = {
             "name": self.name,
             "slot": self.slot.name,

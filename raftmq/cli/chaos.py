@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from raftmq.cli.chaos_apps import apps
+from raftmq.cli.chaos_pop import pop
 from raftmq.cli.options import Json
 from raftmq.cli.output import INTERRUPTED, emit, fail, print_json
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from chaos.runs.scenario import Scenario
 
 USAGE, CRASH = 254, 255
+OWN_COMMANDS = [
+    ("raftmq chaos apps", "applications of all kinds come, go and die while the cluster does"),
+    ("raftmq chaos pop", "consumers pop, hold and acknowledge, and are killed while they hold; their leader falls"),
+]
 FOLDER = Path("chaos-runs")
 RunFolderArgument = Annotated[
     Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Folder of a run, or of several.")
@@ -71,6 +76,8 @@ def list_(as_json: Json = False) -> None:
     if not as_json:
         typer.echo("")
         emit(False, None, ("suite", "scenarios"), [(name, ", ".join(names)) for name, names in SUITES.items()])
+        typer.echo("")
+        emit(False, None, ("command of its own", "what"), OWN_COMMANDS)
 
 
 @app.command()
@@ -160,6 +167,7 @@ def report(folder: RunFolderArgument, as_json: Json = False) -> None:
 
 
 app.command()(apps)
+app.command()(pop)
 
 
 class _NotPossible(Exception):

@@ -49,12 +49,12 @@ def apps(
         if into.exists() and any(into.iterdir()):
             raise typer.BadParameter(f"{into} is not empty: a run needs a folder of its own", param_hint="--dir")
         try:
-            with _progress() as say:
-                run(_until_ended(torture(make_plan(drawn, minutes * 60), into, say)))
+            with progress() as say:
+                run(until_ended(torture(make_plan(drawn, minutes * 60), into, say)))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
         except (SiteError, ProcessError, ExceptionGroup) as error:
-            fail(f"the run broke down, which is no verdict; its files are in {into}: {_text(error)}", CRASH)
+            fail(f"the run broke down, which is no verdict; its files are in {into}: {text_of(error)}", CRASH)
     elif not (into / "plan.json").exists():
         raise typer.BadParameter(f"{into} holds no run of applications", param_hint="--dir")
     results = judge_folder(into)
@@ -65,7 +65,7 @@ def apps(
     raise typer.Exit(EXIT_CODES[results.verdict])
 
 
-async def _until_ended(work: Coroutine[Any, Any, None]) -> None:
+async def until_ended(work: Coroutine[Any, Any, None]) -> None:
     """Do it; SIGTERM, by which CI ends a job, ends it as Ctrl-C does, in a shell's background too."""
     task = asyncio.current_task()
     assert task is not None
@@ -99,14 +99,15 @@ def _table_of(title: str, key: str, rows: list[dict[str, Any]]) -> None:
     print_table((title, *columns), [(row[key], *(row[name] for name in columns)) for row in rows])
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """Return what an error says, the first one of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, float, int], None]]:
+def progress() -> Iterator[Callable[[str, float, int], None]]:
     """Show how much of the plan is over on standard error: a bar at a terminal, a line now and then in a log."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

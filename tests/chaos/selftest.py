@@ -21,8 +21,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from chaos.apps.site import SiteError
 from chaos.faults import whole
 from chaos.host.processes import ProcessError
+from chaos.pop.verdict import judge_pop_folder
 from chaos.runs import closing, restart
 from chaos.runs.run import RunError, recheck, run
 from pipeline.history.parquet import HistoryError
@@ -32,6 +34,7 @@ from runtime.loop import run as run_loop
 from tests.chaos.planted.anomalies import Forged, forged
 from tests.chaos.planted.bugs import BUGS, PlantedBug
 from tests.chaos.planted.grafts import graft
+from tests.chaos.planted.poptrial import PopTrial
 from tests.chaos.planted.trials import TRIALS, Trial
 
 # What is broken for good settles never and answers no scan: no closing waits longer than this for it.
@@ -163,18 +166,21 @@ class Session:
         return outcome._replace(by=by, good=good, seconds=seconds, why=why)
 
     def _once(
-        self, folder: Path, name: str, trial_name: str, trial: Trial, plant: str, seed: int
+        self, folder: Path, name: str, trial_name: str, trial: Trial | PopTrial, plant: str, seed: int
     ) -> tuple[Outcome, Results | None]:
         where = folder / f"{trial_name}-{name if plant else 'control'}-{seed}"
         began = time.monotonic()
         results, why = None, ""
         self._say(f"{trial_name}: {name}, seed {seed} …")
         try:
-            made = run(trial.planted(plant), seed, where, trial.schedule(seed))
+            if isinstance(trial, PopTrial):
+                made = trial.run(plant, seed, where)
+            else:
+                made = run(trial.planted(plant), seed, where, trial.schedule(seed))
             results = run_loop(asyncio.wait_for(made, RUN_S_MAX))
-        except (RunError, ProcessError, TimeoutError) as error:
+        except (RunError, ProcessError, SiteError, ExceptionGroup, TimeoutError) as error:
             why = f"{type(error).__name__}: {error}"
-            results = _rejudged(where)
+            results = _rejudged(where, judge_pop_folder if isinstance(trial, PopTrial) else recheck)
         invalid = tuple(one.check for one in results.findings if one.verdict == Verdict.INVALID) if results else ()
         verdict = str(results.verdict) if results is not None else "none"
         if self._runs is None:
@@ -200,10 +206,10 @@ class Session:
         }
 
 
-def _rejudged(folder: Path) -> Results | None:
+def _rejudged(folder: Path, judge: Callable[[Path], Results]) -> Results | None:
     """Judge what a run left that broke down; None when that is nothing."""
     try:
-        return recheck(folder)
+        return judge(folder)
     except (HistoryError, OSError, ValueError):
         return None
 
@@ -212,7 +218,7 @@ def rows_of(facts: dict[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
     """Return the rows of both tables: runs, and forged anomalies."""
     runs = []
     for one in [*facts["controls"], *facts["runs"]]:
-        text = BUGS[one["name"]].text if one["name"] in BUGS else TRIALS[one["trial"]].scenario.text
+        text = BUGS[one["name"]].text if one["name"] in BUGS else TRIALS[one["trial"]].text
         by = ", ".join(one["by"]) or ("" if one["name"] == CONTROL else "nothing")
         good = "yes" if one["good"] else f"NO: {one['why']}"
         runs.append([one["name"], text, one["trial"], one["verdict"], by, f"{one['seconds']:.0f}", good])

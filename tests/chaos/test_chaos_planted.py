@@ -13,7 +13,7 @@ from pipeline.history.results import Finding, Results, Verdict
 from tests.chaos import selftest
 from tests.chaos.planted.bugs import BUGS, PlantedBug
 from tests.chaos.planted.grafts import NothingToPlantInto, graft, once_in
-from tests.chaos.planted.trials import TRIALS
+from tests.chaos.planted.trials import TRIALS, Trial
 from tests.chaos.selftest import CONTROL, Outcome, Session, markdown, summary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ def test_every_bug_is_one_function_and_has_a_trial() -> None:
 def test_the_document_names_every_bug_and_trial() -> None:
     text = (ROOT / "docs" / "mutation.md").read_text(encoding="utf-8")
     rows = [f"| `{bug.name}` | {bug.text} | {bug.trial} |" for bug in BUGS.values()]
-    rows += [f"| {name} | {trial.scenario.text} |" for name, trial in TRIALS.items()]
+    rows += [f"| {name} | {trial.text} |" for name, trial in TRIALS.items()]
     assert [row for row in rows if row not in text] == []
 
 
@@ -137,6 +137,7 @@ def test_a_control_that_is_not_valid_breaks_the_proof(monkeypatch: pytest.Monkey
 async def test_a_planted_bug_is_caught(name: str, tmp_path: Path) -> None:
     bug: PlantedBug = BUGS[name]
     trial = TRIALS[bug.trial]
+    assert isinstance(trial, Trial)
     results = await run(trial.planted(bug.plant), SEED, tmp_path, trial.schedule(SEED))
     assert results.verdict is Verdict.INVALID
     invalid: dict[str, Finding] = {one.check: one for one in results.findings if one.verdict is Verdict.INVALID}

@@ -3,8 +3,8 @@
     python -m chaos.site.member … --planted tests.chaos.planted.storing:assign_offsets_twice broker -c …
 
 * grafts: how one part of the product is replaced; a part that is not there any more is an error, and never no bug
-* replication, storing, answering, tables, pairs: the bugs, by what they touch; each is a function that plants it
+* replication, storing, answering, tables, popping, pairs: the bugs, by what they touch; each a function that plants it
 * rollback: takes guards off that would end a broken broker before anybody sees what it did
-* trials: the clusters, loads and faults that they are put through; bugs: the table of all of them
+* trials, poptrial: the clusters, loads and faults that they are put through; bugs: the table of all of them
 * anomalies: the other half, where histories and store folders are forged, and the checks must find it
 """

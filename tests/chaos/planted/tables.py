@@ -20,7 +20,7 @@ def keep_offsets_to_oneself() -> None:
     """Store a commit in the leader's own table, and tell no other member."""
 
     def make(_honest: Any) -> Any:
-        def gather(self: OffsetTable, _cycle: Any, place: tuple[str, int], offset: int, end: int, _client: Any) -> bool:
+        def gather(self: OffsetTable, _cycle: Any, place: tuple[str, int], offset: int, end: int, *_who: Any) -> bool:
             if offset >= 0:
                 self._table.setdefault(place[0], {})[place[1]] = min(offset, end)
                 self._touch()
@@ -35,8 +35,8 @@ def store_offsets_beyond_the_end() -> None:
     """Store what a client commits plus something, wherever the queue ends."""
 
     def make(honest: Any) -> Any:
-        def gather(self: OffsetTable, cycle: Any, place: Any, offset: int, end: int, client: Any) -> bool:
-            stored: bool = honest(self, cycle, place, offset + FAR, end + FAR, client)
+        def gather(self: OffsetTable, cycle: Any, place: Any, offset: int, end: int, *who: Any) -> bool:
+            stored: bool = honest(self, cycle, place, offset + FAR, end + FAR, *who)
             return stored
 
         return gather

@@ -17,6 +17,7 @@ from chaos.workloads.groups import GROUP as WORKERS
 from chaos.workloads.once import OnceWorkload
 from chaos.workloads.orderly import GROUP as ORDERLY
 from pipeline.history.rows import Act
+from tests.chaos.planted.poptrial import POP_TRIAL, PopTrial
 
 RATE = 900.0
 ACKNOWLEDGED_MIN = 1000
@@ -55,6 +56,11 @@ class Trial(NamedTuple):
 
     scenario: Scenario
     faults: tuple[tuple[str, int, int], ...]
+
+    @property
+    def text(self) -> str:
+        """What is done to the cluster."""
+        return self.scenario.text
 
     def schedule(self, seed: int) -> Schedule:
         """Return the schedule; the seed is for whom the faults hit."""
@@ -102,7 +108,7 @@ def _trial(
 
 
 _SYNC = {"flushDiskType": "SYNC_FLUSH"}
-TRIALS: Mapping[str, Trial] = {
+_TRIALS: Mapping[str, Trial] = {
     trial.scenario.name.removeprefix("trial-"): trial
     for trial in (
         _trial(
@@ -188,3 +194,4 @@ TRIALS: Mapping[str, Trial] = {
         ),
     )
 }
+TRIALS: Mapping[str, Trial | PopTrial] = {**_TRIALS, "pop": POP_TRIAL}
