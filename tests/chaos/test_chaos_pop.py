@@ -34,6 +34,7 @@ async def test_consumers_and_the_leader_are_killed_and_each_message_is_acknowled
     assert "I-open" in [one.check for one in judge_pop_folder(tmp_path).findings if one.verdict is Verdict.INVALID]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 async def test_a_broker_that_forgets_an_acknowledgement_is_found(tmp_path: Path) -> None:
     bug = BUGS["pop-ack-not-stored"]
