@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.pop.check_points import CheckPoint, CheckPointTable
+from broker.pop.check_points import CheckPoint, CheckPointTable, PutOff
 from broker.pop.records import read_record
 from remoting.record import RecordError
 from store.errors import RecordDamaged
@@ -97,6 +97,8 @@ class ReviveFeed:
             if key.pop_ms >= self._ends_since_ms:
                 place = (key.group, key.topic, key.queue_id)
                 self.ends[place] = max(self.ends.get(place, 0), found.offsets[-1] + 1)
+        elif isinstance(found, PutOff):
+            self.table.put_off(found)
         else:
             self.table.acknowledge(found.key, found.offsets)
 

@@ -241,11 +241,11 @@ async def test_a_peek_leaves_queues_to_the_pop_that_has_them(tmp_path: Path) -> 
         one = PopRun(parts, random.Random(1))
         await one.begin()
         taken = {("G", "T", queue) for queue in range(QUEUES)}
-        one.service.taking._busy.update(taken)
+        one.service.taking.reader.busy.update(taken)
         seen = await one.ask(
             RequestCode.PEEK_MESSAGE, {"consumerGroup": "G", "topic": "T", "queueId": -1, "maxMsgNums": 1}
         )
-        assert (seen.code, one.service.taking._busy) == (19, taken)
+        assert (seen.code, one.service.taking.reader.busy) == (19, taken)
         await one.service.close()
 
 
