@@ -199,7 +199,7 @@ class AckHandlers:
             return None
         then = [point for point in table.in_order(*key[:3]) if point.key.pop_ms == key.pop_ms]
         found = next((point for point in then if offset in point.offsets), None)
-        if found is None and then:
+        if then and all(offset > point.offsets[-1] for point in then):
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"offset is illegal, key:{key.topic}@{key.queue_id}, {offset} was not taken at {key.pop_ms}",

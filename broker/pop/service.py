@@ -269,8 +269,8 @@ class PopService:
         if self._tables.topics.get(key.topic) is not None and due.order is not None:
             times = dict(zip(due.offsets, due.order.times, strict=True))
             order = due.order._replace(times=tuple(times[offset] for offset in left))
-            (fresh,) = table.fresh([key._replace(start=left[0], pop_ms=now_ms - due.invisible_ms)])
-            made = CheckPoint(fresh, due.invisible_ms, due.broker, due.revive_queue, tuple(left), order=order)
+            (fresh,) = table.fresh([key._replace(start=left[0], pop_ms=now_ms)])
+            made = CheckPoint(fresh, 0, due.broker, due.revive_queue, tuple(left), order=order)
             records.insert(0, check_point_record(topic, made, host))
         with self._acks.settling([due]):
             if not await self._append(records):
