@@ -182,7 +182,7 @@ async def test_a_reset_is_followed(cluster: Cluster, popper: Popper) -> None:
         ({"queueId": 2}, 29),
         ({"topic": "NoSuch"}, 17),
         ({"bornTime": 5}, 210),
-        ({"order": True}, 29),
+        ({"order": True, "attemptId": "a" * 256}, 29),
         ({"invisibleTime": -1}, 29),
         ({"invisibleTime": 2**62}, 29),
         ({"expType": "SQL92", "exp": "a >"}, 23),
