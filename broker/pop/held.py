@@ -8,7 +8,7 @@ Ended = tuple[CheckPoint, list[int]]
 """A check point, and which of its messages are its own no more."""
 
 
-class Held:
+class HeldQueue:
     """The open check points of one queue, as seen by a group that goes on at `offset`. False when nothing is held.
 
     What they have from `offset` on is moot: the queue gives it, for the offset was set back, or the pop that took it

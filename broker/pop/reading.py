@@ -12,7 +12,7 @@ from broker.context import BrokerContext, Tables
 from broker.filters.sql import SqlFilter
 from broker.pop.asking import PopChecks, PopQuestion
 from broker.pop.check_points import CheckPointTable
-from broker.pop.held import Ended, Held
+from broker.pop.held import Ended, HeldQueue
 from remoting.topics import is_retry_topic
 from store.types import GetResult, GetStatus
 
@@ -156,12 +156,12 @@ class PopReader:
             self._store.verify_cold(result)
         return result
 
-    def _held(self, place: Place, offset: int) -> Held:
+    def _held(self, place: Place, offset: int) -> HeldQueue:
         table = self._open()
         group, topic, queue = place
-        return Held([] if table is None else table.in_order(topic, group, queue), offset)
+        return HeldQueue([] if table is None else table.in_order(topic, group, queue), offset)
 
-    async def _read_again(self, asked: PopQuestion, kind: str, place: Place, held: Held, room: int) -> Part | None:
+    async def _read_again(self, asked: PopQuestion, kind: str, place: Place, held: HeldQueue, room: int) -> Part | None:
         """Read what was taken in order before and is open, one by one: other messages may lie between."""
         _group, topic, queue = place
         whole = GetResult(GetStatus.FOUND, held.offset, 0, self._store.max_offset(topic, queue))

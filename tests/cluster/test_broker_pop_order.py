@@ -1,6 +1,7 @@
 """POP in order against brokers: a queue waits for what was taken of it, over kill -9 and a change of the lead."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chaos.host.processes import ServerProcess, broker_process, namesrv_process
-from raftmq import AdminClient, Message, Producer
+from raftmq import AdminClient, ConsumeFrom, Message, Producer, SimpleConsumer
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.headers.registry import NotificationRequestHeader
@@ -146,6 +147,48 @@ async def test_what_was_taken_out_of_order_comes_to_those_in_order_too(cluster: 
             found = await popper.take(pollTime=500, invisibleTime=300)
             seen.update(said(found))
             assert (await popper.acknowledge_all(*found)).code in {0, 208}
+
+
+def poison(body: bytes, taken: Counter[bytes]) -> bool:
+    return body in {b"07", b"20"} and taken[body] == 1
+
+
+async def test_members_of_our_own_client_work_on_a_queue_one_after_the_other(
+    cluster: Cluster, popper: OrderPopper
+) -> None:
+    await send(cluster.namesrv, *numbers(0, 30))
+    done: list[bytes] = []
+    at_work: set[str] = set()
+    taken: Counter[bytes] = Counter()
+
+    async def work(name: str) -> None:
+        consumer = SimpleConsumer(
+            "Workers", cluster.namesrv, ordered=True, from_where=ConsumeFrom.FIRST_OFFSET, wait=1.0, instance_name=name
+        )
+        consumer.subscribe("T")
+        async with consumer:
+            while len(done) < 30:
+                found = await consumer.receive(3)
+                if not found:
+                    continue
+                at_work.add(name)
+                assert at_work == {name}, "two have messages of one queue"
+                for message in found:
+                    assert message.reconsume_times == taken[message.body]
+                    taken[message.body] += 1
+                await asyncio.sleep(0.002)
+                fails = next((at for at, each in enumerate(found) if poison(each.body, taken)), len(found))
+                at_work.clear()
+                for message in found[:fails]:
+                    done.append(message.body)
+                    await message.ack()
+                # It comes again, before all that follows it.
+                for message in reversed(found[fails:]):
+                    await message.nak()
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(work(name) for name in ("one", "two", "three")))
+    assert done == numbers(0, 30)
 
 
 async def drained(popper: OrderPopper, seen: list[bytes], most: int, end: int) -> None:

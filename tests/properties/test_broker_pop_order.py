@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.pop.check_points import CheckPointTable
-from broker.pop.held import Held
+from broker.pop.held import HeldQueue
 from broker.pop.service import PopService
 from remoting.codes import RequestCode
 from tests.parts.broker_parts import Parts, broker_parts
@@ -259,10 +259,10 @@ def forgetful(_right: Any) -> Any:
 @pytest.mark.parametrize(
     ("target", "name", "wrong"),
     [
-        (Held, "free", impatient),
-        (Held, "__bool__", pushing),
-        (Held, "coming", backwards),
-        (Held, "ended", doubling),
+        (HeldQueue, "free", impatient),
+        (HeldQueue, "__bool__", pushing),
+        (HeldQueue, "coming", backwards),
+        (HeldQueue, "ended", doubling),
         (CheckPointTable, "put_off", deaf),
         (PopService, "_go_on", forgetful),
     ],

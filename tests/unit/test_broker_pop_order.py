@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.pop.check_points import CheckPoint, CheckPointKey, CheckPointTable, PutOff, TakenInOrder
-from broker.pop.held import Held
+from broker.pop.held import HeldQueue
 from broker.pop.records import check_point_record, put_off_record, read_record
 from broker.pop.service import RENEW_MS
 from remoting.codes import RequestCode
@@ -225,14 +225,14 @@ def test_what_is_taken_anew_has_a_later_time() -> None:
 def test_what_a_kill_cut_in_two_is_taken_as_one() -> None:
     older, newer = made(), CheckPoint(KEY._replace(start=6, pop_ms=1100), 500, "b", 1, (6, 9),
                                       order=TakenInOrder("a", (1, 1)))  # fmt: skip
-    held = Held([older, newer], 20)
+    held = HeldQueue([older, newer], 20)
     assert held.coming() == [5, 6, 9]
     assert (held.free("", 1550), held.free("", 1600), held.free("a", 1550)) == (False, True, True)
     assert held.times([5, 6, 9], "b") == (1, 2, 2)
     assert held.times([6], "a") == (1,)
     assert [(point.key.pop_ms, offsets) for point, offsets in held.ended([6])] == [(1000, [6]), (1100, [6])]
-    assert not Held([older], 5)
-    assert Held([older], 5).moot() == ((older, [5, 6, 9]),)
+    assert not HeldQueue([older], 5)
+    assert HeldQueue([older], 5).moot() == ((older, [5, 6, 9]),)
 
 
 def test_records_say_the_same_again() -> None:
