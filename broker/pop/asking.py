@@ -87,9 +87,9 @@ class PopChecks:
     def in_order(asked: PopQuestion, header: PopMessageRequestHeader | NotificationRequestHeader) -> PopQuestion:
         """Add what a request says of order."""
         attempt = header.attemptId or ""
-        if len(attempt) > ATTEMPT_MAX:
+        if len(attempt) > ATTEMPT_MAX or not attempt.isprintable():
             raise CommandError(
-                ResponseCode.INVALID_PARAMETER, f"attemptId has {len(attempt)} characters, at most {ATTEMPT_MAX}"
+                ResponseCode.INVALID_PARAMETER, f"attemptId takes up to {ATTEMPT_MAX} characters that can be printed"
             )
         return asked._replace(ordered=True, attempt=attempt) if header.order else asked
 

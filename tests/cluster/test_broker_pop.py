@@ -183,6 +183,7 @@ async def test_a_reset_is_followed(cluster: Cluster, popper: Popper) -> None:
         ({"topic": "NoSuch"}, 17),
         ({"bornTime": 5}, 210),
         ({"order": True, "attemptId": "a" * 256}, 29),
+        ({"order": True, "attemptId": "a\x02"}, 29),
         ({"invisibleTime": -1}, 29),
         ({"invisibleTime": 2**62}, 29),
         ({"expType": "SQL92", "exp": "a >"}, 23),
