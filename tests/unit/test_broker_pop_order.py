@@ -252,7 +252,7 @@ def test_records_say_the_same_again() -> None:
         else:
             assert found == wanted
     torn = check_point_record("R", point, HOST)
-    body = torn.body.replace(b"[0,3,1]", b"[0]")
+    body = bytes(torn.body).replace(b"[0,3,1]", b"[0]")
     broken = encode_record("R", 2, body, torn.properties, queue_offset=4, physical_offset=0, born_host=HOST,
                            store_host=HOST)  # fmt: skip
     with pytest.raises(RecordError, match="1 counts of 3"):
