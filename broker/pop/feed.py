@@ -89,11 +89,12 @@ class ReviveFeed:
         except RecordError as error:
             _log.warning("%s: message %d is passed over: %s", self._topic, self._next[queue_id], error)
             return
+        key, now_ms = found.key, self._now_ms()
+        if self._begins and key.pop_ms >= now_ms:
+            # Also what acknowledges one that need not be read any more: it will be read again, and is for no other.
+            self.table.use(key)
         if isinstance(found, CheckPoint):
-            key, now_ms = found.key, self._now_ms()
             self.table.add(found, now_ms)
-            if self._begins and key.pop_ms >= now_ms:
-                self.table.use(key)
             if key.pop_ms >= self._ends_since_ms:
                 place = (key.group, key.topic, key.queue_id)
                 self.ends[place] = max(self.ends.get(place, 0), found.offsets[-1] + 1)

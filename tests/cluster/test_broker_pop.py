@@ -269,7 +269,7 @@ async def test_a_raft_group_knows_it_over_a_change_of_the_lead(tmp_path: Path) -
         leader = await leader_of(members)
         client = RemotingClient()
         popper = Popper(client, leader.address)
-        taken = await popper.pop(maxMsgNums=20, invisibleTime=8000)
+        taken = await popper.pop(maxMsgNums=20, invisibleTime=8000, pollTime=5000)
         assert len(taken) == 20
         follower = next(member for member in members if member is not leader)
         # Acknowledged by way of another member; taken from there is nothing.

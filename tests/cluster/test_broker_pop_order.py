@@ -212,7 +212,7 @@ async def test_kill_9_keeps_order_and_loses_nothing(tmp_path: Path) -> None:
         client = RemotingClient()
         popper = OrderPopper(client, killed.address)
         await send(namesrv.address, *numbers(0, 20))
-        taken = await popper.take(5, attemptId="a", invisibleTime=60_000)
+        taken = await popper.take(5, attemptId="a", invisibleTime=60_000, pollTime=5000)
         assert said(taken) == numbers(0, 5)
         for each in taken[:2]:
             assert (await popper.acknowledge(each)).code == 0
@@ -221,7 +221,7 @@ async def test_kill_9_keeps_order_and_loses_nothing(tmp_path: Path) -> None:
         assert await popper.take(attemptId="b") == []
         # Handles are good as before, and who asks again by his name has what is open.
         assert (await popper.acknowledge(taken[2])).code == 0
-        again = await popper.take(attemptId="a")
+        again = await popper.take(attemptId="a", pollTime=5000)
         assert said(again) == numbers(3, 5)
         assert (await popper.acknowledge_all(*again)).code == 0
         seen = numbers(0, 5)
@@ -242,7 +242,7 @@ async def test_a_raft_group_keeps_order_when_its_leader_is_killed_between_pops(t
         client = RemotingClient()
         popper = OrderPopper(client, leader.address)
         seen: list[bytes] = []
-        taken = await popper.take(8, attemptId="a", invisibleTime=8000)
+        taken = await popper.take(8, attemptId="a", invisibleTime=8000, pollTime=5000)
         assert said(taken) == numbers(0, 8)
         follower = next(member for member in members if member is not leader)
         # Acknowledged by way of another member, and put off.
@@ -254,7 +254,7 @@ async def test_a_raft_group_keeps_order_when_its_leader_is_killed_between_pops(t
         # The next leader knows what is held, and by whom, and that one message is longer than the others.
         assert await popper.take(attemptId="b") == []
         assert (await popper.acknowledge(taken[3])).code == 0
-        again = await popper.take(attemptId="a", invisibleTime=60_000)
+        again = await popper.take(attemptId="a", invisibleTime=60_000, pollTime=5000)
         assert said(again) == numbers(4, 8)
         # The first handles are over.
         assert (await popper.acknowledge(taken[4])).code == 0

@@ -149,6 +149,28 @@ async def test_an_offset_that_is_set_back_ends_what_is_held_behind_it(one: OneQu
     assert len(one.service._feed.table) == 1
 
 
+async def test_two_changes_of_the_lead_within_a_moment_leave_each_taking_its_own_time(tmp_path: Path) -> None:
+    async with broker_parts(tmp_path) as parts:
+        one = OneQueue(parts, random.Random(1), shared=True)
+        await one.begin()
+        for number in range(3):
+            parts.put("T", 0, b"%d" % number)
+        # Its offset is not agreed upon: the next leader gives it back, and the one after it reads no more than that.
+        (lost, *_) = await one.take()
+        await one.kill()
+        one.service.commit()
+        await one.persist()
+        await one.kill()
+        (taken, *_) = await one.take()
+        assert taken.body == lost.body
+        assert taken.handle.split(" ")[1] != lost.handle.split(" ")[1]
+        await one.persist()
+        await one.kill()
+        parts.clock.advance(5)
+        assert said(await one.take()) == [b"0", b"1", b"2"]
+        await one.service.close()
+
+
 async def test_what_nobody_asks_for_is_written_anew_and_goes_with_its_topic(one: OneQueue) -> None:
     taken = await one.take(3)
     assert await one.ack(taken[1]) == 0
