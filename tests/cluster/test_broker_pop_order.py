@@ -1,6 +1,7 @@
 """POP in order against brokers: a queue waits for what was taken of it, over kill -9 and a change of the lead."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos.host.processes import ServerProcess, broker_process, namesrv_process
+from client.errors import ClientError
 from raftmq import AdminClient, ConsumeFrom, Message, Producer, SimpleConsumer
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
@@ -265,3 +267,49 @@ async def test_a_raft_group_keeps_order_when_its_leader_is_killed_between_pops(t
         await drained(popper, seen, 5, 40)
         assert seen == numbers(0, 40)
         await client.close()
+
+
+async def test_our_own_client_goes_on_in_order_when_the_leader_is_killed(tmp_path: Path) -> None:
+    with process_group(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as (namesrv, members):
+        async with AdminClient(namesrv.address) as admin:
+            await leader_of(members)
+            await admin.create_topic("T", read_queues=1, write_queues=1)
+        await send(namesrv.address, *numbers(0, 60))
+        acked: set[int] = set()
+        done: set[int] = set()
+        tried: set[int] = set()
+        half = asyncio.Event()
+
+        async def work(name: str) -> None:
+            consumer = SimpleConsumer(
+                "Workers", namesrv.address, ordered=True, from_where=ConsumeFrom.FIRST_OFFSET, wait=3.0,
+                invisible=15.0, instance_name=name,
+            )  # fmt: skip
+            consumer.subscribe("T")
+            async with consumer:
+                while len(done) < 60:
+                    try:
+                        for message in await consumer.receive(4):
+                            number = int(message.body)
+                            assert number not in acked, "it was acknowledged"
+                            # Nothing before it is left out.
+                            assert tried >= set(range(number))
+                            tried.add(number)
+                            await message.ack()
+                            done.add(number)
+                            if time.monotonic() < message.expires_at:
+                                # Later it might be somebody else's by then.
+                                acked.add(number)
+                    except ClientError:
+                        # An answer that was lost with the leader.
+                        await asyncio.sleep(0.05)
+                    if len(done) >= 20:
+                        half.set()
+
+        async def kill() -> None:
+            await half.wait()
+            (await leader_of(members)).kill()
+
+        async with asyncio.timeout(60):
+            await asyncio.gather(work("one"), work("two"), kill())
+        assert done == set(range(60))
