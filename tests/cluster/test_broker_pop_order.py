@@ -12,12 +12,15 @@ import pytest
 from chaos.host.processes import ServerProcess, broker_process, namesrv_process
 from client.errors import ClientError
 from raftmq import AdminClient, ConsumeFrom, Message, Producer, SimpleConsumer
+from remoting.bodies.registry import ConsumerOffsetTable
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
+from remoting.command import Command
 from remoting.headers.registry import NotificationRequestHeader
 from runtime.clock import SystemClock
 from tests.cluster.conftest import Cluster
 from tests.cluster.process_group import leader_of, process_group
+from tests.cluster.test_broker_promotion import Site
 from tests.parts.popping import Popped, Popper, popped
 
 
@@ -313,3 +316,37 @@ async def test_our_own_client_goes_on_in_order_when_the_leader_is_killed(tmp_pat
         async with asyncio.timeout(60):
             await asyncio.gather(work("one"), work("two"), kill())
         assert done == set(range(60))
+
+
+async def test_a_promoted_slave_keeps_order(tmp_path: Path) -> None:
+    site = Site(tmp_path, role="SYNC_MASTER")
+    client = RemotingClient()
+    try:
+        await site.start()
+        await site.send(20)
+        popper = OrderPopper(client, site.master.address)
+        taken = await popper.take(5, attemptId="a", queueId=0, invisibleTime=60_000, pollTime=5000)
+        # Every second message is in this queue.
+        assert said(taken) == [b"%d" % number for number in range(0, 10, 2)]
+        assert (await popper.acknowledge_all(*taken[:2])).code == 0
+
+        async def copied() -> bool:
+            told = await client.invoke(site.slave.address, Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET, None))
+            return ConsumerOffsetTable.decode(told.body).offsetTable.get("T@Poppers") == {0: 5}
+
+        async with asyncio.timeout(20):
+            while not await copied():
+                await asyncio.sleep(0.05)
+        site.master.kill()
+        await site.promote(site.slave, "--role", "ASYNC_MASTER")
+        popper.address = site.slave.address
+        assert await popper.take(queueId=0, attemptId="b") == []
+        assert (await popper.acknowledge(taken[2])).code == 0
+        again = await popper.take(queueId=0, attemptId="a", pollTime=5000)
+        assert said(again) == [b"6", b"8"]
+        assert (await popper.acknowledge_all(*again)).code == 0
+        rest = await popper.take(queueId=0, pollTime=5000)
+        assert said(rest) == [b"%d" % number for number in range(10, 20, 2)]
+    finally:
+        await client.close()
+        site.close()
