@@ -6,6 +6,7 @@ has anything of the queue; what is done does not come again; and in the end all 
 
 import base64
 import random
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -210,10 +211,9 @@ async def run(folder: Path, seed: int, *, shared: bool) -> None:
 
 
 @given(seed=st.integers(0, 2**32), shared=st.booleans())
-async def test_what_is_taken_in_order_comes_in_order_and_is_not_lost(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, shared: bool
-) -> None:
-    await run(tmp_path_factory.mktemp("pop"), seed, shared=shared)
+async def test_what_is_taken_in_order_comes_in_order_and_is_not_lost(seed: int, shared: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        await run(Path(folder), seed, shared=shared)
 
 
 @contextmanager
