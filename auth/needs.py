@@ -17,6 +17,8 @@ from remoting import topics as names
 from remoting.bodies.registry import (
     HeartbeatData,
     LockBatchBody,
+    QueryAssignmentBody,
+    SetMessageRequestModeBody,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     TopicConfigList,
@@ -174,6 +176,16 @@ def _acknowledged(request: Command, _cluster: str) -> list[Access]:
     return touched + [Access(group(name), _SUB) for name in sorted({each.c for each in body.acks})]
 
 
+def _assignment(request: Command, _cluster: str) -> list[Access]:
+    body = QueryAssignmentBody.decode(request.body)
+    return [_topic(body.topic, _SUB), Access(group(body.consumerGroup), _SUB)]
+
+
+def _request_mode(request: Command, _cluster: str) -> list[Access]:
+    body = SetMessageRequestModeBody.decode(request.body)
+    return [_topic(body.topic, _UPDATE), Access(group(body.consumerGroup), _UPDATE)]
+
+
 _PULL = _fields(_SUB, ["topic"], ["consumerGroup"])
 _POSITION = _fields(_SUB_GET, ["topic"])
 _CLUSTER_GET, _CLUSTER_LIST, _CLUSTER_UPDATE = _cluster(_GET), _cluster(_GET_LIST), _cluster(_UPDATE)
@@ -208,6 +220,8 @@ BROKER: Mapping[int, Rule | Whom] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _fields(_SUB_GET, groups=["consumerGroup"]),
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,
+    RequestCode.QUERY_ASSIGNMENT: _assignment,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _request_mode,
     # Offsets. Who reads a topic may ask where its queues begin and end.
     RequestCode.QUERY_CONSUMER_OFFSET: _fields(_SUB_GET, ["topic"], ["consumerGroup"]),
     RequestCode.UPDATE_CONSUMER_OFFSET: _fields(_SUB_UPDATE, ["topic"], ["consumerGroup"]),

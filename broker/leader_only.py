@@ -75,6 +75,7 @@ LEADER_ONLY = SENDS | frozenset(
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.AUTH_CREATE_USER,
         RequestCode.AUTH_UPDATE_USER,
         RequestCode.AUTH_DELETE_USER,

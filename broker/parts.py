@@ -56,8 +56,10 @@ from broker.metadata.topics import TopicTable
 from broker.metadata.users import FILE_NAME as USERS_FILE
 from broker.metadata.users import UserTable
 from broker.mode import BrokerParts, Mode
+from broker.pop.assignment import AssignmentHandlers
 from broker.pop.service import PopService
 from broker.registration.registration import Registration
+from broker.registration.topic_routes import TopicRoutes
 from broker.stats import BrokerStats
 from broker.transactions.service import Transactions
 from remoting.admission import Admission
@@ -119,6 +121,8 @@ class Parts:
         )  # fmt: skip
         exits.push_async_callback(self._client.close)
         self.registration = Registration(live, role, self.topics, self._client, context.address, mode.heard)
+        self._routes = TopicRoutes(live, self.topics, self._client)
+        exits.push_async_callback(self._routes.close)
         if mode.adopts:
             self.topics.adopt(store.topics())
             self.offsets.clamp(store.max_offset)
@@ -194,7 +198,7 @@ class Parts:
         if mode.role.leads:
             self.migration.propose()
         check_users(live.broker, self._directory)
-        self._modes = RequestModes(folder / "messageRequestMode.json")
+        self._modes = RequestModes(folder / "messageRequestMode.json", mode.meta)
         exits.push_async_callback(self._modes.close)
 
     def _guarded(self, table: dict[int, Handler]) -> dict[int, Handler]:
@@ -302,6 +306,7 @@ class Parts:
             AdminOffsets(context, tables, offsets.save).table(),
             AdminPositions(store).table(),
             self._modes.table(),
+            AssignmentHandlers(live, self._modes, clients, self._routes.queues).table(),
             AdminMessages(live, store, clients).table(),
             AdminClients(live, clients, store).table(),
             AdminUsers(self.users, guarded=live.broker.authenticationEnabled).table(),

@@ -284,6 +284,7 @@ class SimpleConsumer:
         wait: float = ...,
         ack_timeout: float = ...,
         buffer: int = ...,
+        ordered: bool = ...,
         from_where: ConsumeFrom = ...,
         tls: bool | ClientTls | None = ...,
         credentials: Credentials | None = ...,

@@ -19,7 +19,8 @@ whose deliveries it never got. Queues of topics that are gone go when the log is
 
 How the composition root uses it (mode: a slave; its meta is LocalMeta(leads=False, on_change, on_progress)):
 
-    modes = RequestModes(folder / "messageRequestMode.json")      every mode: its table() among the handlers; close()
+    modes = RequestModes(folder / "messageRequestMode.json", meta)
+                                                                  every mode: its table() among the handlers; close()
     news = MetaNews(loop.call_later, lambda: role.leads, random.getrandbits(40))
                                                                   master (and slave: it refuses); table(); close()
     copies = SlaveMeta(SlaveTables(topics, groups, offsets, schedule, modes), client, lambda: live.broker,
@@ -61,7 +62,7 @@ RETRY_SECONDS = 1.0
 PAUSE_FACTOR = 4.0
 # Topics that are gone and whose queues are not yet; more are left for code 316 (cleanUnusedTopic).
 GONE_MAX = 10_000
-MODES = "MODES"
+MODES = Table.MODES.name
 # In this order: what offsets and progress are about comes first.
 COPIED = (Table.USERS.name, Table.TOPICS.name, Table.GROUPS.name, Table.OFFSETS.name, Table.DELAY.name, MODES)
 

@@ -37,7 +37,7 @@ def _pops(root: Path) -> Iterator[str]:
     if _holds_order(root / "config" / "consumerOrderInfo.json"):
         yield (
             "POP in order (config/consumerOrderInfo.json): messages that were taken in order and not acknowledged come "
-            "again at once, to consumers that pull or pop without order"
+            "again at once, and with them those behind them that were"
         )
 
 

@@ -5,7 +5,7 @@ broker/master_slave/metadata_copy.py). Changes gather for SOON_SECONDS, and what
 offsets, progress of delay levels) for PROGRESS_SECONDS: that bounds how often slaves copy these tables.
 
     request  {"seen": n, "wait_ms": n}     seen: of the last answer, anything else the first time
-    answer   {"seen": n, "tables": {"TOPICS": n, "GROUPS": n, "OFFSETS": n, "DELAY": n, "USERS": n}}
+    answer   {"seen": n, "tables": {"TOPICS": n, "GROUPS": n, "OFFSETS": n, "DELAY": n, "USERS": n, "MODES": n}}
 
 The answer comes when the number is another one than `seen`, or when the time is over. The numbers begin at random, so
 that those of a master that started again are never taken for known.
@@ -33,7 +33,7 @@ WAITERS_MAX = 64
 WAIT_MS_MAX = 60_000
 BODY_BYTES_MAX = 1024
 # The tables whose changes are told.
-TOLD = (Table.TOPICS, Table.GROUPS, Table.OFFSETS, Table.DELAY, Table.USERS)
+TOLD = (Table.TOPICS, Table.GROUPS, Table.OFFSETS, Table.DELAY, Table.USERS, Table.MODES)
 # What a slave's connection is marked with, in Connection.attachments.
 SLAVE = "slave"
 

@@ -29,6 +29,8 @@ A META entry's payload is a CBOR array [1, operation, ...]; an operation is an a
     [PUT,    USERS, v, [["user", name, JSON], ["policies", name, JSON], ...]]    "": no policies any more
     [DELETE, USERS, v, [name, ...]]                      a user and his policies
     [CLEAR,  USERS, v]
+    [PUT,    MODES, v, [[topic, group, JSON], ...]]      how a group reads a topic, in RocketMQ's form
+    [CLEAR,  MODES, v]
 
 A version is [counter, state version, timestamp in ms], as the proposer decided it. The rows of an operation stand last
 and may be split over several operations when they are too many for one entry.
@@ -59,6 +61,7 @@ class Table(IntEnum):
     QUEUE_STARTS = 6
     LOCKS = 7
     USERS = 8
+    MODES = 9
 
 
 class Verb(IntEnum):

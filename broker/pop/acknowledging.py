@@ -1,13 +1,15 @@
 """Codes 200051, 200151, 200053: what was taken is acknowledged, or is to stay invisible for another while."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
 from broker.context import BrokerContext, Tables
-from broker.pop.asking import NOT_ORDERED, SEE, check_invisible
-from broker.pop.check_points import CheckPoint, CheckPointKey, CheckPointTable
+from broker.pop.asking import SEE, check_invisible
+from broker.pop.check_points import CheckPoint, CheckPointKey, CheckPointTable, PutOff
+from broker.pop.reading import Place
 from broker.pop.records import (
     ORDERED_QUEUE,
     TAKEN_MAX,
@@ -15,6 +17,7 @@ from broker.pop.records import (
     Handle,
     ack_record,
     check_point_record,
+    put_off_record,
     read_handle,
 )
 from remoting.codes import RequestCode, ResponseCode
@@ -49,14 +52,21 @@ class AckHandlers:
         topic: str,
         append: AppendFor,
         loaded: Callable[[], Awaitable[CheckPointTable]],
+        busy: Collection[Place],
+        freed: Callable[[str, str], None],
     ) -> None:
-        """`topic`: of check points; `loaded` waits until it is known which ones are open."""
+        """`topic`: of check points; `loaded` waits until it is known which ones are open.
+
+        `busy`: the queues that are being taken from; `freed` is told of a topic and a group when what was taken in
+        order of a queue may hold it up no more.
+        """
         self._live, self._store, self._clock = context.live, context.store, context.clock
         self._store_host = context.store_host
         self._topics = tables.topics
         self._topic = topic
         self._append = append
         self._loaded = loaded
+        self._busy, self._freed = busy, freed
         self.acknowledged = 0
 
     def table(self) -> dict[int, Handler]:
@@ -79,7 +89,7 @@ class AckHandlers:
                 f"offset is illegal, key:{key}, commit:{header.offset}, store:{low}~{end}",
             )
         table = await self._loaded()
-        found = table.find(_key(header, handle))
+        found = self._find(table, _key(header, handle), header.offset, in_order=handle.revive_queue == ORDERED_QUEUE)
         if found is None or header.offset not in found.open_offsets():
             return Command.response(ResponseCode.SUCCESS)
         return await self._store_acks(connection, request, [(found, [header.offset])], table)
@@ -92,15 +102,19 @@ class AckHandlers:
             body = msgspec.json.decode(request.body, type=BatchAckBody)
             if len(body.acks) > BATCH_MAX:
                 raise ValueError(f"one request acknowledges at most {BATCH_MAX} check points")
-            wanted = [(CheckPointKey(ack.topic(), ack.c, ack.q, ack.so, ack.pt), ack.offsets()) for ack in body.acks]
+            wanted = [
+                (CheckPointKey(ack.topic(), ack.c, ack.q, ack.so, ack.pt), ack.offsets(), ack.rq == ORDERED_QUEUE)
+                for ack in body.acks
+            ]
         except (msgspec.MsgspecError, ValueError) as error:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"batch acknowledgement: {error}") from None
         table = await self._loaded()
         acks: dict[CheckPoint, set[int]] = {}
-        for key, offsets in wanted:
-            found = table.find(key)
-            if found is not None and (still := frozenset(offsets) & frozenset(found.open_offsets())):
-                acks.setdefault(found, set()).update(still)
+        for key, offsets, in_order in wanted:
+            for offset in offsets:
+                found = self._find(table, key, offset, in_order=in_order)
+                if found is not None and offset in found.open_offsets():
+                    acks.setdefault(found, set()).add(offset)
         if not acks:
             return Command.response(ResponseCode.SUCCESS)
         ordered = [(found, sorted(offsets)) for found, offsets in acks.items()]
@@ -116,6 +130,8 @@ class AckHandlers:
             said = ChangeInvisibleTimeResponseHeader(popTime=0, invisibleTime=0, reviveQid=0)
             return Command.response(ResponseCode.NO_MESSAGE, _WELL, said)
         table = await self._loaded()
+        if handle.revive_queue == ORDERED_QUEUE:
+            return await self._put_off(connection, request, header, handle)
         found = table.find(_key(header, handle))
         now_ms = self._clock.now_ms()
         if found is not None:
@@ -145,6 +161,64 @@ class AckHandlers:
         table.acknowledge(found.key, [header.offset])
         return Command.response(ResponseCode.SUCCESS, _WELL, said)
 
+    async def _put_off(
+        self, connection: Connection, request: Command, header: ChangeInvisibleTimeRequestHeader, handle: Handle
+    ) -> Command | None:
+        """Change the time of a message that was taken in order: its handle stays, and holds up its queue until then."""
+        table = await self._loaded()
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms + header.invisibleTime
+        said = ChangeInvisibleTimeResponseHeader(
+            popTime=handle.pop_ms, invisibleTime=until_ms - handle.pop_ms, reviveQid=ORDERED_QUEUE
+        )
+        found = self._find(table, _key(header, handle), header.offset, in_order=True)
+        if found is None or header.offset not in found.open_offsets():
+            return Command.response(ResponseCode.SUCCESS, _WELL, said)
+        found.changes += 1
+        change = PutOff(found.key, header.offset, found.changes, until_ms)
+        with self.settling([found]):
+            record = put_off_record(self._topic, found, change, now_ms, self._store_host)
+            done = await self._append(connection, request, [record])
+            if done is None:
+                return None
+            if not done:
+                raise CommandError(ResponseCode.SYSTEM_ERROR, "the change cannot be stored: try again")
+            table.put_off(change)
+        return Command.response(ResponseCode.SUCCESS, _WELL, said)
+
+    def _find(self, table: CheckPointTable, key: CheckPointKey, offset: int, *, in_order: bool) -> CheckPoint | None:
+        """Return the check point that a handle is of, None when it is over.
+
+        What was taken in order has a handle that says no more than the queue and the time: its message is that of a
+        check point of this time. While a pop takes anew from the queue, older handles are of nothing. Raises
+        CommandError for a message that was not taken then.
+        """
+        if not in_order:
+            return table.find(key)
+        if (key.group, key.topic, key.queue_id) in self._busy:
+            return None
+        then = [point for point in table.in_order(*key[:3]) if point.key.pop_ms == key.pop_ms]
+        found = next((point for point in then if offset in point.offsets), None)
+        if then and all(offset > point.offsets[-1] for point in then):
+            raise CommandError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"offset is illegal, key:{key.topic}@{key.queue_id}, {offset} was not taken at {key.pop_ms}",
+            )
+        return found
+
+    @contextmanager
+    def settling(self, points: Iterable[CheckPoint]) -> Iterator[None]:
+        """Have nobody take anew what is being settled."""
+        in_order = [point for point in points if point.order is not None]
+        for point in in_order:
+            point.settling += 1
+        try:
+            yield
+        finally:
+            for point in in_order:
+                point.settling -= 1
+                self._freed(point.key.topic, point.key.group)
+
     async def _store_acks(
         self,
         connection: Connection,
@@ -158,14 +232,15 @@ class AckHandlers:
             for found, offsets in acks
             for at in range(0, len(offsets), TAKEN_MAX)
         ]
-        done = await self._append(connection, request, records)
-        if done is None:
-            return None
-        if not done:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, "the acknowledgement cannot be stored: try again")
-        for found, offsets in acks:
-            table.acknowledge(found.key, offsets)
-            self.acknowledged += len(offsets)
+        with self.settling(found for found, _offsets in acks):
+            done = await self._append(connection, request, records)
+            if done is None:
+                return None
+            if not done:
+                raise CommandError(ResponseCode.SYSTEM_ERROR, "the acknowledgement cannot be stored: try again")
+            for found, offsets in acks:
+                table.acknowledge(found.key, offsets)
+                self.acknowledged += len(offsets)
         return Command.response(ResponseCode.SUCCESS)
 
     def _handle(
@@ -187,8 +262,6 @@ class AckHandlers:
             handle = read_handle(header.extraInfo)
         except ValueError as error:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"extraInfo: {error}") from None
-        if handle.revive_queue == ORDERED_QUEUE:
-            raise CommandError(ResponseCode.INVALID_PARAMETER, NOT_ORDERED)
         return handle
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:

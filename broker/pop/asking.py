@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from broker.context import BrokerContext, Tables
 from broker.messages.pull_checks import Wanted, wanted
 from broker.pop.check_points import CheckPointTable
-from broker.pop.records import TAKEN_MAX, pop_retry_topic
+from broker.pop.records import ATTEMPT_MAX, TAKEN_MAX, pop_retry_topic
 from remoting.bodies.registry import TopicConfig
 from remoting.codes import Perm, ResponseCode
 from remoting.errors import CommandError
-from remoting.headers.registry import PopMessageRequestHeader
+from remoting.headers.registry import NotificationRequestHeader, PopMessageRequestHeader
 from remoting.server import Connection
 
 # ms by which a pop may come later than the time for which its client waits.
@@ -24,7 +24,6 @@ OPEN_MAX = 200_000
 RETRY_FIRST = 5
 _FROM_END = 1
 SEE = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-NOT_ORDERED = "order=true is not available: pop without it, or consume orderly by pulls"
 _TYPE, _PRIORITY = "message.type", "PRIORITY"
 
 
@@ -39,6 +38,10 @@ class PopQuestion(NamedTuple):
     accepts: Wanted
     from_end: bool
     invisible_ms: int
+    ordered: bool = False
+    """What is taken of a queue holds up what follows there."""
+    attempt: str = ""
+    """Who asks again by the same name has the same messages."""
 
     @property
     def topics(self) -> tuple[str, str]:
@@ -68,22 +71,27 @@ class PopChecks:
     def pop(self, connection: Connection, header: PopMessageRequestHeader) -> PopQuestion:
         """Check a pop."""
         asked = self.checked(connection, header, header.maxMsgNums)
-        if header.order:
-            raise CommandError(
-                ResponseCode.INVALID_PARAMETER,
-                "order=true is not available: pop without it, or consume orderly by pulls",
-            )
         check_invisible(header.invisibleTime)
         points = self._open()
         if points is not None and len(points) >= OPEN_MAX:
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY, f"{OPEN_MAX} pops are not acknowledged, start flow control for a while"
             )
-        return asked._replace(
+        return self.in_order(asked, header)._replace(
             accepts=wanted(header.exp, header.expType, sql=self._live.broker.enablePropertyFilter),
             from_end=header.initMode == _FROM_END,
             invisible_ms=header.invisibleTime,
         )
+
+    @staticmethod
+    def in_order(asked: PopQuestion, header: PopMessageRequestHeader | NotificationRequestHeader) -> PopQuestion:
+        """Add what a request says of order."""
+        attempt = header.attemptId or ""
+        if len(attempt) > ATTEMPT_MAX or not attempt.isprintable():
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER, f"attemptId takes up to {ATTEMPT_MAX} characters that can be printed"
+            )
+        return asked._replace(ordered=True, attempt=attempt) if header.order else asked
 
     def checked(self, connection: Connection, header: Any, most: int) -> PopQuestion:
         """Check who may take what, in RocketMQ's order."""
@@ -126,7 +134,8 @@ class PopChecks:
         topic, retry = topics.get(asked.topic), pop_retry_topic(asked.topic, asked.group)
         found = [] if topic is None else [(asked.topic, "0", self._queues(topic, asked.queue_id))]
         if (again := topics.get(retry)) is not None:
-            first = random.randrange(RETRY_FIRST) == 0
+            # What came there was taken out of order, and is older.
+            first = asked.ordered or random.randrange(RETRY_FIRST) == 0
             found.insert(0 if first else len(found), (retry, "1", list(range(again.readQueueNums))))
         return found
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.pop.check_points import CheckPoint, CheckPointTable
+from broker.pop.check_points import CheckPoint, CheckPointTable, PutOff
 from broker.pop.records import read_record
 from remoting.record import RecordError
 from store.errors import RecordDamaged
@@ -89,14 +89,17 @@ class ReviveFeed:
         except RecordError as error:
             _log.warning("%s: message %d is passed over: %s", self._topic, self._next[queue_id], error)
             return
+        key, now_ms = found.key, self._now_ms()
+        if self._begins and key.pop_ms >= now_ms:
+            # Also what acknowledges one that need not be read any more: it will be read again, and is for no other.
+            self.table.use(key)
         if isinstance(found, CheckPoint):
-            key, now_ms = found.key, self._now_ms()
             self.table.add(found, now_ms)
-            if self._begins and key.pop_ms >= now_ms:
-                self.table.use(key)
             if key.pop_ms >= self._ends_since_ms:
                 place = (key.group, key.topic, key.queue_id)
                 self.ends[place] = max(self.ends.get(place, 0), found.offsets[-1] + 1)
+        elif isinstance(found, PutOff):
+            self.table.put_off(found)
         else:
             self.table.acknowledge(found.key, found.offsets)
 

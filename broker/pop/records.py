@@ -11,15 +11,19 @@ from typing import NamedTuple
 import msgspec
 import orjson
 
-from broker.pop.check_points import CheckPoint, CheckPointKey
+from broker.pop.check_points import CheckPoint, CheckPointKey, PutOff, TakenInOrder
 from remoting.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
 from remoting.record import RecordError, decode_record
 from remoting.topics import RETRY_PREFIX
 from store.types import PendingRecord
 
 CHECK_POINT, ACK, BATCH_ACK = "ck", "ack", "bAck"
-# The revive queue of what is taken in order, which has no check points.
+# Ours: a message that was taken in order is put off. RocketMQ passes over what it does not know.
+PUT_OFF = "putOff"
+# The revive queue that is told of what is taken in order; its check points stand in the other ones.
 ORDERED_QUEUE = 999
+# Characters of the name of an attempt: it stands in the check point.
+ATTEMPT_MAX = 255
 # Messages of one check point, and of one answer: RocketMQ's own bound.
 TAKEN_MAX = 32
 # RocketMQ has a check point come this long before what it says is due, so that acknowledgements come after it.
@@ -53,6 +57,11 @@ class Ack(NamedTuple):
     offsets: tuple[int, ...]
 
 
+class _OrderBody(msgspec.Struct):
+    a: str = ""
+    n: list[int] = []
+
+
 class _CheckPointBody(msgspec.Struct):
     so: int
     pt: int
@@ -64,6 +73,18 @@ class _CheckPointBody(msgspec.Struct):
     n: int = 0
     bm: int = 0
     d: list[int] | None = None
+    order: _OrderBody | None = None
+
+
+class _PutOffBody(msgspec.Struct):
+    so: int
+    pt: int
+    q: int
+    t: str
+    c: str
+    o: int
+    n: int
+    u: int
 
 
 class _AckBody(msgspec.Struct):
@@ -148,6 +169,9 @@ def check_point_record(topic: str, made: CheckPoint, store_host: bytes) -> Pendi
         "sp": False,
         "t": made.key.topic,
     }
+    if made.order is not None:
+        # Besides what RocketMQ knows; it would have these messages come again in the retry topic.
+        body["order"] = {"a": made.order.attempt, "n": made.order.times}
     key = made.key
     named = f"{key.topic}@{key.queue_id}@{key.start}@{key.group}@{key.pop_ms}@{made.broker}@ck"
     due = made.revive_ms - _AHEAD_MS
@@ -167,6 +191,17 @@ def ack_record(topic: str, made: CheckPoint, offsets: Sequence[int], now_ms: int
     return _record(topic, made.revive_queue, tag, orjson.dumps(body), named, due, now_ms, store_host)
 
 
+def put_off_record(topic: str, made: CheckPoint, change: PutOff, now_ms: int, store_host: bytes) -> PendingRecord:
+    """Return the record of a change of one message's time."""
+    key = made.key
+    body = {"c": key.group, "n": change.number, "o": change.offset, "pt": key.pop_ms, "q": key.queue_id}
+    body |= {"so": key.start, "t": key.topic, "u": change.until_ms}
+    named = f"{key.topic}@{key.queue_id}@{change.offset}@{key.group}@{key.pop_ms}@{made.broker}@{PUT_OFF}"
+    return _record(
+        topic, made.revive_queue, PUT_OFF, orjson.dumps(body), named, change.until_ms, now_ms, store_host
+    )  # fmt: skip
+
+
 def _record(
     topic: str, queue_id: int, tag: str, body: bytes, key: str, due_ms: int, now_ms: int, store_host: bytes
 ) -> PendingRecord:
@@ -174,7 +209,7 @@ def _record(
     return PendingRecord(topic, queue_id, 0, 0, now_ms, store_host, 0, 0, body, told)
 
 
-def read_record(view: memoryview, queue_id: int, at: int) -> CheckPoint | Ack:
+def read_record(view: memoryview, queue_id: int, at: int) -> CheckPoint | Ack | PutOff:
     """Return what a record of the topic says; `queue_id` and `at` are its place. Raises RecordError."""
     record = decode_record(view)
     tag = record.properties.get("TAGS", "")
@@ -191,6 +226,7 @@ def read_record(view: memoryview, queue_id: int, at: int) -> CheckPoint | Ack:
                 queue_id,
                 tuple(told.so + difference for difference in differences),
                 of_wheel=_OF_WHEEL in record.properties,
+                order=None if told.order is None else _order(told.order, len(differences)),
             )
             made.at = at
             return made
@@ -198,6 +234,16 @@ def read_record(view: memoryview, queue_id: int, at: int) -> CheckPoint | Ack:
             answer = msgspec.json.decode(record.body, type=_AckBody)
             key = CheckPointKey(answer.t, answer.c, answer.q, answer.so, answer.pt)
             return Ack(key, tuple(answer.aol) if answer.aol is not None else (answer.ao,))
+        if tag == PUT_OFF:
+            change = msgspec.json.decode(record.body, type=_PutOffBody)
+            key = CheckPointKey(change.t, change.c, change.q, change.so, change.pt)
+            return PutOff(key, change.o, change.n, change.u)
     except (msgspec.MsgspecError, ValueError) as error:
         raise RecordError(f"a record of POP's cannot be read: {error}") from None
     raise RecordError(f"a record of POP's has the tag {tag[:20]!r}")
+
+
+def _order(told: _OrderBody, count: int) -> TakenInOrder:
+    if len(told.n) != count:
+        raise ValueError(f"{len(told.n)} counts of {count} messages")
+    return TakenInOrder(told.a, tuple(told.n))

@@ -9,7 +9,7 @@ from broker.messages.send_answers import Elsewhere
 from broker.pop.acknowledging import AckHandlers
 from broker.pop.check_points import CheckPoint, CheckPointTable
 from broker.pop.feed import ReviveFeed
-from broker.pop.records import ack_record
+from broker.pop.records import ack_record, check_point_record
 from broker.pop.revival import Revival
 from broker.pop.taking import PopHandlers
 from broker.replication import Replication
@@ -33,6 +33,8 @@ AGAIN_SECONDS = 1.0
 LOAD_SECONDS = 2.0
 # ms for which a table of offsets that is being written may lack what is taken meanwhile.
 WRITING_MS = 1000
+# ms after which what was taken in order and is not asked for again is written anew.
+RENEW_MS = 3600 * 1000
 # Records of one append that gives messages back.
 GIVEN_BACK = 256
 
@@ -65,7 +67,10 @@ class PopService:
         self._shared = mends
         self._offsets_file = context.live.store.root / "config" / "consumerOffset.json"
         self.taking = PopHandlers(context, tables, self.topic, self._append, self._known, self._loaded)
-        self._acks = AckHandlers(context, tables, self.topic, self._append_for, self._loaded)
+        taking = self.taking
+        self._acks = AckHandlers(
+            context, tables, self.topic, self._append_for, self._loaded, taking.reader.busy, taking.waiting.more
+        )
         self._revival = Revival(context, tables, self.topic, self._append)
 
     def table(self) -> dict[int, Handler]:
@@ -239,10 +244,40 @@ class PopService:
         table, clock = self._feed.table, self._context.clock
         while (due := table.take_due(clock.now_ms())) is not None:
             try:
-                await self._revival.settle(due, table)
+                if due.order is None:
+                    await self._revival.settle(due, table)
+                else:
+                    await self._in_order_due(due, table)
             except BaseException:
                 table.again(due.key, clock.now_ms() + int(AGAIN_SECONDS * 1000))
                 raise
+
+    async def _in_order_due(self, due: CheckPoint, table: CheckPointTable) -> None:
+        """Have what was taken in order come again when somebody asks: from its own queue, before what follows there.
+
+        When nobody does for long its check point is written anew, so that the topic need not be read from there on.
+        """
+        key, now_ms = due.key, self._context.clock.now_ms()
+        old_ms = max(due.until_ms(offset) for offset in due.open_offsets()) + RENEW_MS
+        if now_ms < old_ms or due.settling or (key.group, key.topic, key.queue_id) in self.taking.reader.busy:
+            table.again(key, max(old_ms, now_ms + int(AGAIN_SECONDS * 1000)))
+            self.taking.waiting.more(key.topic, key.group)
+            return
+        topic, host = self.topic, self._context.store_host
+        left, made = due.open_offsets(), None
+        records = [ack_record(topic, due, left, now_ms, host)]
+        if self._tables.topics.get(key.topic) is not None and due.order is not None:
+            times = dict(zip(due.offsets, due.order.times, strict=True))
+            order = due.order._replace(times=tuple(times[offset] for offset in left))
+            (fresh,) = table.fresh([key._replace(start=left[0], pop_ms=now_ms)])
+            made = CheckPoint(fresh, 0, due.broker, due.revive_queue, tuple(left), order=order)
+            records.insert(0, check_point_record(topic, made, host))
+        with self._acks.settling([due]):
+            if not await self._append(records):
+                raise CommandError(ResponseCode.SYSTEM_ERROR, "what was taken in order cannot be written anew")
+            if made is not None:
+                table.add(made)
+            table.acknowledge(key, left)
 
     async def _rest(self, commit_at: float) -> None:
         """Wait until something came, or is due."""

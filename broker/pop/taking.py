@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from broker.context import BrokerContext, Tables
-from broker.filters.sql import SqlFilter
 from broker.pop.asking import PopChecks, PopQuestion
-from broker.pop.check_points import CheckPoint, CheckPointKey, CheckPointTable
-from broker.pop.records import check_point_record
+from broker.pop.check_points import CheckPoint, CheckPointKey, CheckPointTable, TakenInOrder
+from broker.pop.held import Ended
+from broker.pop.reading import Part, Place, PopReader
+from broker.pop.records import ORDERED_QUEUE, ack_record, check_point_record
 from broker.pop.waiting import PopWaiter, PopWaiting
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
@@ -28,30 +29,16 @@ from remoting.headers.registry import (
     PopMessageResponseHeader,
 )
 from remoting.server import Connection, Handler
-from remoting.topics import is_retry_topic
-from store.types import GetResult, GetStatus, PendingRecord
+from store.types import PendingRecord
 
 # How long a pop may wait at most, in milliseconds: below the idle close of a connection (120 s).
 POLL_MS_MAX = 90_000
-# Bytes of messages of one answer; one message always goes.
-ANSWER_BYTES = 4 * 1024 * 1024
 # Seconds before an offset that was not taken is committed again.
 AGAIN_SECONDS = 0.1
 _NOTHING = {"invisibleTime": "0", "restNum": "0", "popTime": "0", "reviveQid": "0"}
 _WELL = "not set any response code"
 
 Append = Callable[[Sequence[PendingRecord]], Awaitable[bool]]
-Place = tuple[str, str, int]
-"""Group, topic, queue."""
-
-
-class Part(NamedTuple):
-    """What was read of one queue."""
-
-    kind: str
-    place: Place
-    result: GetResult
-    offsets: tuple[int, ...]
 
 
 class PopTaken(NamedTuple):
@@ -85,10 +72,7 @@ class PopHandlers:
         self._loop = asyncio.get_running_loop()
         config = context.live.broker
         self.waiting = PopWaiting(self._loop, config.popPollingSize, config.maxPopPollingSize)
-        # Queues that are being taken from.
-        self._busy: set[Place] = set()
-        # Where the next pop of a queue begins, while a commit of that is on its way.
-        self._next: dict[Place, int] = {}
+        self.reader = PopReader(context, tables, self._checks, open_points)
         self._revive_queue = 0
         self.taken = 0
 
@@ -125,7 +109,7 @@ class PopHandlers:
         except CommandError as error:
             error.ext = dict(_NOTHING)
             raise
-        parts, rest = await self._read(asked, locks=False)
+        parts, rest = await self.reader.read(asked, locks=False)
         said = PopMessageResponseHeader(popTime=0, invisibleTime=0, reviveQid=0, restNum=rest)
         if not parts:
             return Command.response(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", said)
@@ -135,11 +119,11 @@ class PopHandlers:
         """200054: tell whether there is something to take, or wait until there is."""
         header = request.header(NotificationRequestHeader)
         self._checks.in_time(header.bornTime, header.pollTime)
-        asked = self._checks.checked(connection, header, 1)
+        asked = self._checks.in_order(self._checks.checked(connection, header, 1), header)
 
         async def there_is() -> bool:
             return any(
-                self._store.max_offset(topic, queue) > self._offset((asked.group, topic, queue), from_end=False)
+                self.reader.has(asked, (asked.group, topic, queue))
                 for topic, _kind, queues in self._checks.sources(asked)
                 for queue in queues
             )
@@ -211,121 +195,61 @@ class PopHandlers:
         """Take what there is; None for nothing."""
         # What was taken before says where to begin.
         table = await self._loaded()
-        parts, rest = await self._read(asked, locks=True)
+        parts, rest = await self.reader.read(asked, locks=True)
         places = [part.place for part in parts]
         try:
             found = [part for part in parts if part.offsets]
-            for part in parts:
-                if not part.offsets:
-                    self._came_to(part)
             self._revive_queue = (self._revive_queue + 1) % self._live.broker.reviveQueueNum
-            revive_queue, broker = self._revive_queue, self._live.broker.name()
-            now_ms = self._clock.now_ms()
-            keys = table.fresh(
-                CheckPointKey(topic, asked.group, queue, part.offsets[0], now_ms)
-                for part in found
-                for _group, topic, queue in [part.place]
-            )
-            points = [
-                CheckPoint(key, asked.invisible_ms, broker, revive_queue, part.offsets)
-                for key, part in zip(keys, found, strict=True)
-            ]
-            if points:
-                host = self._context.store_host
-                if not await self._append([check_point_record(self._topic, point, host) for point in points]):
-                    raise CommandError(ResponseCode.SYSTEM_ERROR, "what was taken cannot be noted: try again")
-                for point in points:
-                    table.add(point)
+            points = self._points(asked, found, table)
+            await self._note(points, [each for part in parts for each in part.ended], table)
+            for part in parts:
+                if not part.offsets and not part.again:
+                    self.reader.came_to(part)
             # In a group whoever leads next must know, or it gives the same ones again.
-            await asyncio.gather(*(self._go_on(part, table) for part in found))
+            await asyncio.gather(*(self._go_on(part, table) for part in found if not part.again))
         finally:
-            self._busy.difference_update(places)
-            for _group, topic, queue in places:
-                if self._store.max_offset(topic, queue) > self._offset((asked.group, topic, queue), from_end=False):
-                    self.waiting.more(topic, asked.group)
+            self.reader.busy.difference_update(places)
+            anybody = asked._replace(attempt="")
+            for place in places:
+                if self.reader.has(anybody, place):
+                    self.waiting.more(place[1], asked.group)
         if not found:
             return None
         for part in found:
             self.taken += len(part.offsets)
             self._tables.stats.got(asked.group, part.place[1], part.result.count, part.result.size)
-        return PopTaken(keys[0].pop_ms, revive_queue, found, rest)
+        revive_queue = ORDERED_QUEUE if asked.ordered else points[0].revive_queue
+        return PopTaken(points[0].key.pop_ms, revive_queue, found, rest)
 
-    async def _read(self, asked: PopQuestion, *, locks: bool) -> tuple[list[Part], int]:
-        """Return what the queues have, and how much is left; with `locks` those of the parts are busy from then on."""
-        parts: list[Part] = []
-        held: list[Place] = []
-        # A peek neither waits for others nor keeps any away.
-        busy = self._busy if locks else set[Place]()
-        wanted, room, rest = asked.most, ANSWER_BYTES, 0
-        try:
-            for topic, kind, queues in self._checks.sources(asked):
-                for queue in queues:
-                    place = (asked.group, topic, queue)
-                    if wanted <= 0 or room <= 0 or place in busy:
-                        offset = self._offset(place, from_end=asked.from_end)
-                        rest += max(0, self._store.max_offset(topic, queue) - offset)
-                        continue
-                    busy.add(place)
-                    held.append(place)
-                    part = await self._read_queue(asked, kind, place, wanted, room)
-                    if part is None:
-                        busy.discard(held.pop())
-                        continue
-                    parts.append(part)
-                    wanted -= len(part.offsets)
-                    room -= part.result.size
-                    rest += max(0, part.result.max_offset - part.result.next_offset)
-        except BaseException:
-            busy.difference_update(held)
-            raise
-        return parts, rest
+    def _points(self, asked: PopQuestion, found: Sequence[Part], table: CheckPointTable) -> list[CheckPoint]:
+        """Return the check points of what was found."""
+        now_ms, broker = self._clock.now_ms(), self._live.broker.name()
+        keys = table.fresh(
+            CheckPointKey(topic, asked.group, queue, part.offsets[0], now_ms)
+            for part in found
+            for _group, topic, queue in [part.place]
+        )
+        return [
+            CheckPoint(
+                key, asked.invisible_ms, broker, self._revive_queue, part.offsets,
+                order=TakenInOrder(asked.attempt, part.times) if asked.ordered else None,
+            )
+            for key, part in zip(keys, found, strict=True)
+        ]  # fmt: skip
 
-    async def _read_queue(self, asked: PopQuestion, kind: str, place: Place, wanted: int, room: int) -> Part | None:
-        """Read one queue; None when it has nothing, and its offset stays where it is."""
-        _group, topic, queue = place
-        offset = self._offset(place, from_end=asked.from_end)
-        for _ in range(2):
-            if isinstance(asked.accepts, SqlFilter):
-                result = self._store.sift(topic, queue, offset, wanted, room, asked.accepts.matches)
-            else:
-                result = self._store.get(topic, queue, offset, wanted, room, asked.accepts)
-            if result.cold:
-                result = await self._loop.run_in_executor(self._context.threads, self._store.read_cold, result)
-                self._store.verify_cold(result)
-            if result.status not in {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY}:
-                break
-            # The messages there are gone, or the queue is another one.
-            offset = result.next_offset
-        if result.status is GetStatus.FOUND and result.count:
-            return Part(kind, place, result, tuple(_offsets(result.buffers)))
-        moved = result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset > offset
-        return Part(kind, place, result, ()) if moved else None
-
-    def _offset(self, place: Place, *, from_end: bool) -> int:
-        """Return where a group goes on in a queue."""
-        group, topic, queue = place
-        offsets, store = self._tables.offsets, self._store
-        reset = offsets.take_reset(group, topic, queue)
-        if reset >= 0:
-            self._next.pop(place, None)
-            return reset
-        coming = self._next.get(place)
-        if coming is not None:
-            if offsets.pending(group, topic, queue):
-                return coming
-            del self._next[place]
-        known = offsets.query(group, topic, queue)
-        if known >= 0:
-            return known
-        if from_end and not is_retry_topic(topic):
-            # As RocketMQ: the newest message is one of the new ones.
-            return max(store.min_offset(topic, queue), store.max_offset(topic, queue) - 1, 0)
-        return store.min_offset(topic, queue)
-
-    def _came_to(self, part: Part) -> None:
-        (group, topic, queue), offset = part.place, part.result.next_offset
-        self._next[part.place] = offset
-        self._tables.offsets.commit(group, topic, queue, offset, self._store.max_offset(topic, queue), None)
+    async def _note(self, points: Sequence[CheckPoint], ended: Sequence[Ended], table: CheckPointTable) -> None:
+        """Store what was taken, and what is over with it, together. Raises CommandError when that is not safe."""
+        if not points and not ended:
+            return
+        host, now_ms = self._context.store_host, self._clock.now_ms()
+        records = [check_point_record(self._topic, point, host) for point in points]
+        records += [ack_record(self._topic, point, offsets, now_ms, host) for point, offsets in ended]
+        if not await self._append(records):
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "what was taken cannot be noted: try again")
+        for point in points:
+            table.add(point)
+        for point, offsets in ended:
+            table.acknowledge(point.key, offsets)
 
     async def _go_on(self, part: Part, table: CheckPointTable) -> None:
         """Have the group go on behind what it took, and return when that is safe; the messages are its only then.
@@ -334,7 +258,7 @@ class PopHandlers:
         """
         while self._open() is table:
             try:
-                self._came_to(part)
+                self.reader.came_to(part)
                 code = await self._settled(part.place)
             except CommandError as error:
                 code = error.code
@@ -351,10 +275,10 @@ class PopHandlers:
 
     def _answer(self, asked: PopQuestion, taken: PopTaken | None) -> Command:
         if taken is None:
-            now_ms = self._clock.now_ms()
+            now_ms, revive_queue = self._clock.now_ms(), ORDERED_QUEUE if asked.ordered else self._revive_queue
             said = PopMessageResponseHeader(
-                popTime=now_ms, invisibleTime=asked.invisible_ms, reviveQid=self._revive_queue, restNum=0,
-                startOffsetInfo="", msgOffsetInfo="",
+                popTime=now_ms, invisibleTime=asked.invisible_ms, reviveQid=revive_queue, restNum=0,
+                startOffsetInfo="", msgOffsetInfo="", orderCountInfo="" if asked.ordered else None,
             )  # fmt: skip
             return Command.response(ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", said)
         starts, offsets = [], []
@@ -369,18 +293,20 @@ class PopHandlers:
             restNum=taken.rest,
             startOffsetInfo=";".join(starts),
             msgOffsetInfo=";".join(offsets),
+            orderCountInfo=";".join(_counts(taken.parts)) if asked.ordered else None,
         )
         return Command.response(ResponseCode.SUCCESS, "FOUND", said, _bodies(taken.parts))
 
 
+def _counts(parts: Iterable[Part]) -> Iterator[str]:
+    """Yield how often what was taken in order had been before: by message, and the least by queue for old clients."""
+    for part in parts:
+        queue = part.place[2]
+        for offset, times in zip(part.offsets, part.times, strict=True):
+            if times:
+                yield f"{part.kind} qo{queue}%{offset} {times}"
+        yield f"{part.kind} {queue} {min(part.times)}"
+
+
 def _bodies(parts: Iterable[Part]) -> list[memoryview | bytes]:
     return [buffer for part in parts for buffer in part.result.buffers]
-
-
-def _offsets(buffers: Iterable[memoryview | bytes]) -> Iterator[int]:
-    """Yield the offset of each record."""
-    for buffer in buffers:
-        at, end = 0, len(buffer)
-        while at < end:
-            yield int.from_bytes(buffer[at + 20 : at + 28], "big")
-            at += int.from_bytes(buffer[at : at + 4], "big")

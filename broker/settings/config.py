@@ -102,6 +102,12 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
     # POP: pops that wait, of one group and topic and in all; beyond it POLLING_FULL.
     popPollingSize: int = 1024
     maxPopPollingSize: int = 100_000
+    # Clients that ask which queues are theirs (400): whether they are shared out among the group's members, and how a
+    # group reads a topic for which nobody said it (401): PULL, or POP with the queues of so many members besides its
+    # own, all with 0 and less.
+    serverLoadBalancerEnable: bool = True
+    defaultMessageRequestMode: str = "PULL"
+    defaultPopShareQueueNum: int = -1
 
     # Transactions: undecided for so long, a message's producer is asked about it, in rounds so often.
     transactionTimeOut: int = 6000
@@ -162,6 +168,8 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
         for key in ("connectionsPerAddressMax", "autoCreatePerSecond"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes 0, or a number above")
+        if self.defaultMessageRequestMode.upper() not in {"PULL", "POP"}:
+            raise ConfigError(f"defaultMessageRequestMode={self.defaultMessageRequestMode}: it takes PULL or POP")
         try:
             check_networks(self.adminAllowFrom)
         except ValueError as error:

@@ -193,9 +193,8 @@ _LACKING = (
         """,
     ),
     Lacking(
-        "POP in order, in RocksDB, and chosen by the broker is not available; check points follow the log",
+        "POP in RocksDB is not available; check points follow the log",
         """
-        serverLoadBalancerEnable=true|false defaultMessageRequestMode=PULL defaultPopShareQueueNum=-1
         popPollingMapSize=100000 popPollingMapExpireTimeSeconds=600
         reviveInterval=1000 reviveMaxSlow=3 reviveScanTime=10000 enableSkipLongAwaitingAck=false
         reviveAckWaitMs=180000 enablePopBufferMerge=false popCkStayBufferTime=10000 popCkStayBufferTimeOut=3000

@@ -5,7 +5,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from client.api import BrokerApi, decode_messages
-from client.consume.pophandle import PopHandle, batch_body, pop_handles
+from client.consume.pophandle import PopHandle, batch_body, order_counts, pop_handles
 from client.consume.subscription import Subscription
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
@@ -50,6 +50,8 @@ class PopRequest:
     poll_ms: int
     born_ms: int
     from_end: bool
+    attempt: str | None = None
+    """Messages are taken in the order of their queues; who asks again by the same name has the same again."""
 
 
 class PopAnswer(NamedTuple):
@@ -80,7 +82,8 @@ class PopApi:
             initMode=FROM_END if request.from_end else FROM_BEGIN,
             expType=subscription.data().expressionType,
             exp=subscription.expression,
-            order=False,
+            order=request.attempt is not None,
+            attemptId=request.attempt,
         )
         timeout = request.poll_ms / 1000 + ANSWER_S
         answer = await self._api.remoting.invoke(address, Command.request(RequestCode.POP_MESSAGE, header), timeout)
@@ -138,7 +141,12 @@ def _found(answer: Command, broker: str) -> PopAnswer:
     header = answer.header(PopMessageResponseHeader)
     messages = decode_messages(answer.body, broker)
     handles = pop_handles(header, broker, messages)
+    counts = order_counts(header)
     for message, handle in zip(messages, handles, strict=True):
         message.properties[PROPERTY_POP_CK] = handle.text
         message.properties.setdefault(PROPERTY_FIRST_POP_TIME, str(header.popTime))
+        # What is taken in order comes again as it is stored: how often that was its broker says beside it.
+        message.reconsume_times = max(
+            message.reconsume_times, counts.get((handle.retry, handle.queue_id, handle.offset), 0)
+        )
     return PopAnswer(PopStatus.FOUND, list(zip(messages, handles, strict=True)), header.popTime)

@@ -102,6 +102,21 @@ def pop_handles(answer: PopMessageResponseHeader, broker: str, messages: Sequenc
     return found
 
 
+def order_counts(answer: PopMessageResponseHeader) -> dict[tuple[str, int, int], int]:
+    """Return how often messages had been taken in order before, by (retry, queue, offset); those that never were lack.
+
+    "retry qoQUEUE%OFFSET count;…", and between them "retry queue count" for clients that know no better.
+    """
+    found = {}
+    for part in (answer.orderCountInfo or "").split(";"):
+        words = part.split(" ")
+        if len(words) != 3 or not words[1].startswith("qo"):
+            continue
+        queue, _, offset = words[1][2:].partition("%")
+        found[words[0], _number(queue), _number(offset)] = _number(words[2])
+    return found
+
+
 def batch_body(broker: str, group: str, acks: Iterable[tuple[str, PopHandle]]) -> bytes:
     """Return the body of BATCH_ACK_MESSAGE for messages of (subscribed topic, handle), their pops in order.
 

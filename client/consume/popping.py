@@ -7,6 +7,7 @@ brings is the next receive's, unless its invisible time is over by then.
 import asyncio
 import logging
 import time
+import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,6 +66,7 @@ class PopContext:
     routes: Routes
     settler: Settler
     from_end: bool
+    ordered: bool = False
 
 
 @dataclass(slots=True)
@@ -108,6 +110,8 @@ class Poller:
         # Pops that nobody waits for, and what such have brought.
         self._left: dict[PopPlace, _Left] = {}
         self._kept: deque[PoppedMessage] = deque()
+        # In order: the name of a pop that had no answer. The next one of its name has at once what it has taken.
+        self._attempts: dict[PopPlace, str] = {}
         self._background = Tasks(f"pops of {context.group}")
         self._turn = 0
         self._closing = asyncio.Event()
@@ -236,16 +240,18 @@ class Poller:
     ) -> tuple[PopStatus, list[PoppedMessage]]:
         """Ask a broker, and return what it gave, but for what a tag's hash let through by accident."""
         context, brokers, address = self._context, self._context.brokers, ""
+        attempt = self._attempts.setdefault(place, uuid.uuid4().hex) if context.ordered else None
         try:
             address = await brokers.address(place.topic, place.broker)
             request = PopRequest(
                 context.group, subscription, wish.most, wish.invisible_ms, round(poll_s * 1000),
-                brokers.now_ms(place.broker), context.from_end,
+                brokers.now_ms(place.broker), context.from_end, attempt,
             )  # fmt: skip
             status, messages, pop_ms = await context.api.pop(address, place.broker, request)
         except (RouteError, InvokeError) as error:
             await brokers.failed(place.topic, place.broker, address, error)
             raise
+        self._attempts.pop(place, None)
         if status is PopStatus.LATE:
             brokers.called_late(place.broker)
         brokers.heard(place.broker, pop_ms)

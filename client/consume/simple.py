@@ -47,7 +47,9 @@ class SimpleConsumer(Lifecycle):
     again, to any member, `reconsume_times` one higher; one that comes too often is a dead letter of the group. Or
     ``async for message in consumer``: it receives up to `buffer` messages ahead. `wait` is how long a receive waits
     for the first message, `ack_timeout` how long an acknowledgement is tried. `from_where` says where a group begins
-    that is new to a topic: LAST_OFFSET or FIRST_OFFSET. `credentials` sign all requests (client/credentials.py).
+    that is new to a topic: LAST_OFFSET or FIRST_OFFSET. With `ordered` a queue gives its next messages, in its order,
+    only when all that was taken of it before is acknowledged, or its time is over: then that comes again.
+    `credentials` sign all requests (client/credentials.py).
     """
 
     noun = "consumer"
@@ -61,6 +63,7 @@ class SimpleConsumer(Lifecycle):
         wait: float = 15.0,
         ack_timeout: float = 5.0,
         buffer: int = 16,
+        ordered: bool = False,
         from_where: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         tls: bool | ClientTls | None = None,
         credentials: Credentials | None = None,
@@ -82,6 +85,9 @@ class SimpleConsumer(Lifecycle):
         self._wait_s = number_of_seconds("wait", wait, 0.0, WAIT_S_MAX)
         self._ack_s = number_of_seconds("ack_timeout", ack_timeout, 0.0, WAIT_S_MAX)
         self._buffer = count_of("buffer", buffer, RECEIVE_MAX)
+        if not isinstance(ordered, bool):
+            raise ConsumeError(f"ordered is {ordered!r}: it takes True or False")
+        self._ordered = ordered
         self._from_where = from_where
         self._subscriptions: dict[str, Subscription] = {}
         self._tasks = Tasks(f"simple consumer {group}")
@@ -142,7 +148,7 @@ class SimpleConsumer(Lifecycle):
         brokers = PopBrokers(self.instance.routes)
         self._settler = PopSettler(self.group, api, brokers, self._ack_s)
         from_end = self._from_where is ConsumeFrom.LAST_OFFSET
-        context = PopContext(self.group, api, brokers, self.instance.routes, self._settler, from_end)
+        context = PopContext(self.group, api, brokers, self.instance.routes, self._settler, from_end, self._ordered)
         self._poller = Poller(context, self._subscriptions)
         for topic in list(self._subscriptions):
             await refresh_quietly(self.instance.routes, topic)

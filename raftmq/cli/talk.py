@@ -115,9 +115,14 @@ def consume(
     pop: Annotated[
         bool, typer.Option("--pop", help="Take messages from any queue, and acknowledge each when it is printed.")
     ] = False,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="With --pop: each queue in its order, one member of the group at a time.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Print messages as they come, until --count, --timeout or Ctrl-C."""
+    if ordered and not pop:
+        fail("--ordered is for --pop: without it queues are shared out, and read in their order anyhow")
     if pop and not group:
         fail("--pop takes messages, so that no other member of the group gets them: name the group by --group")
 
@@ -129,7 +134,7 @@ def consume(
         where = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
         wanted = sql or None
         if pop:
-            async with SimpleConsumer(group, namesrv, from_where=where) as taker:
+            async with SimpleConsumer(group, namesrv, ordered=ordered, from_where=where) as taker:
                 taker.subscribe(topic, expression, sql=wanted)
                 return await _take_all(taker, count, timeout, as_json=as_json)
         consumer = LitePullConsumer(group or VIEWER, namesrv, from_where=where, auto_commit=False)

@@ -142,6 +142,38 @@ class LockBatchBody(Body, msgspec.Struct):
     onlyThisBroker: bool = False
 
 
+class QueryAssignmentBody(Body, msgspec.Struct):
+    """Body of 400: a client asks which queues of a topic are its own, and how it is to read them."""
+
+    clientId: str = ""
+    consumerGroup: str = ""
+    messageModel: str = "CLUSTERING"
+    strategyName: str = ""
+    topic: str = ""
+
+
+class QueueAssignment(msgspec.Struct):
+    """One of the queues of a client; number -1 is any of this broker, `mode` PULL or POP."""
+
+    messageQueue: MessageQueue
+    mode: str
+
+
+class QueryAssignmentResponseBody(Body, msgspec.Struct):
+    """Code 400's answer; None tells the client to leave everything as it is."""
+
+    messageQueueAssignments: list[QueueAssignment] | None = None
+
+
+class SetMessageRequestModeBody(Body, msgspec.Struct):
+    """Body of 401: how a group is to read a topic."""
+
+    consumerGroup: str = ""
+    mode: str = "PULL"
+    popShareQueueNum: int = 0
+    topic: str = ""
+
+
 class LockBatchResponseBody(Body, msgspec.Struct):
     """Code 41's answer: the queues that are locked now."""
 

@@ -182,7 +182,8 @@ async def test_a_reset_is_followed(cluster: Cluster, popper: Popper) -> None:
         ({"queueId": 2}, 29),
         ({"topic": "NoSuch"}, 17),
         ({"bornTime": 5}, 210),
-        ({"order": True}, 29),
+        ({"order": True, "attemptId": "a" * 256}, 29),
+        ({"order": True, "attemptId": "a\x02"}, 29),
         ({"invisibleTime": -1}, 29),
         ({"invisibleTime": 2**62}, 29),
         ({"expType": "SQL92", "exp": "a >"}, 23),
@@ -268,7 +269,7 @@ async def test_a_raft_group_knows_it_over_a_change_of_the_lead(tmp_path: Path) -
         leader = await leader_of(members)
         client = RemotingClient()
         popper = Popper(client, leader.address)
-        taken = await popper.pop(maxMsgNums=20, invisibleTime=8000)
+        taken = await popper.pop(maxMsgNums=20, invisibleTime=8000, pollTime=5000)
         assert len(taken) == 20
         follower = next(member for member in members if member is not leader)
         # Acknowledged by way of another member; taken from there is nothing.

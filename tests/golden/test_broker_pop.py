@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.pop.check_points import CheckPoint
-from broker.pop.records import ack_record, check_point_record, read_record
+from broker.pop.records import Ack, ack_record, check_point_record, read_record
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from remoting.client import RemotingClient
@@ -131,6 +131,7 @@ def test_records_are_those_of_rocketmq(recorded: Path) -> None:
             assert found.of_wheel
             ours = check_point_record("R", found, bytes(8))
         else:
+            assert isinstance(found, Ack)
             known = points.get(found.key)
             if known is None or (len(found.offsets) == 1 and record.properties["TAGS"] == "bAck"):
                 # A batch of one is a single one of ours.

@@ -78,7 +78,7 @@ def test_the_defaults_in_the_tables_are_rocketmqs() -> None:
 def test_what_is_not_there_is_refused_by_name_all_of_it_in_one_line() -> None:
     keys = [key for key, _ in refusable(broker.settings.foreign_keys.KEYS)]
     assert {"readOnlyCommitLogStorePaths", "enableConsumeQueueExt", "lockInStrictMode"} <= set(keys)
-    assert {"timerRocksDBEnable", "defaultMessageRequestMode", "tls.config.file", "aclEnable"} <= set(keys)
+    assert {"timerRocksDBEnable", "enablePopBatchAck", "tls.config.file", "aclEnable"} <= set(keys)
     with pytest.raises(ConfigError) as refused:
         load_broker_config(dict.fromkeys(keys, NOBODYS))
     text = str(refused.value)
@@ -101,7 +101,7 @@ def test_what_a_name_server_lacks_is_refused_by_name() -> None:
         "readOnlyCommitLogStorePaths=/mnt/old",
         "enableConsumeQueueExt=true",
         "timerCongestNumEachSlot=5",
-        "defaultMessageRequestMode=POP",
+        "enablePopBatchAck=true",
         "tls.config.file=/etc/tls.properties",
         "lockInStrictMode=true",
         "fetchNamesrvAddrByAddressServer=true",

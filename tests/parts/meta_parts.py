@@ -12,6 +12,7 @@ from broker.metadata.consumer_offsets import OffsetTable
 from broker.metadata.delay_progress import DelayProgress
 from broker.metadata.queue_starts import QueueStarts, StartEvents
 from broker.metadata.replicated import GroupMeta
+from broker.metadata.request_modes import RequestModes
 from broker.metadata.topics import DeleteQueues, TopicTable
 from broker.metadata.users import UserTable
 from broker.settings.config import BrokerConfig, LiveConfig
@@ -78,7 +79,9 @@ class Member(SetNode):
         self.able = True
         self.locks = AgreedLocks(folder / "queueLocks.json", clock, self.meta, able=lambda: self.able)
         self.users = UserTable(folder / "auth.json", clock, AccessDirectory(), self.meta)
-        self.tables = (self.topics, self.groups, self.offsets, self.delay, self.starts, self.locks, self.users)
+        self.modes = RequestModes(folder / "messageRequestMode.json", self.meta)
+        tables = (self.topics, self.groups, self.offsets, self.delay, self.starts, self.locks, self.users, self.modes)
+        self.tables = tables
         if self.meta.load_stamps(group, 1) is not None:
             self.meta.stamp_all(group, 1)
 

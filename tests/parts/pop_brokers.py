@@ -50,6 +50,8 @@ class PopBroker:
         self.beats: list[HeartbeatData] = []
         self.refusals: dict[int, tuple[int, str]] = {}
         self.silent: set[int] = set()
+        # The names of pops, answered or not.
+        self.attempts: list[str | None] = []
         # Who signed, by request code.
         self.signers: dict[int, str] = {}
         # How far its clock is ahead.
@@ -117,6 +119,8 @@ class PopBroker:
         async def answer(_connection: Connection, request: Command) -> Any:
             self.stir()
             self.signers[code] = request.ext.get("AccessKey", "")
+            if code == RequestCode.POP_MESSAGE:
+                self.attempts.append(request.ext.get("attemptId"))
             if code in self.silent:
                 return None
             if code in self.refusals:

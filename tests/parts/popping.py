@@ -40,7 +40,7 @@ class Popper:
         fields = {
             "consumerGroup": self.group, "topic": self.topic, "queueId": -1, "maxMsgNums": 32, "invisibleTime": 60_000,
             "pollTime": 0, "bornTime": SystemClock().now_ms(), "initMode": 0, "expType": "TAG", "exp": "*",
-            "order": False, **changes,
+            "order": False, "attemptId": None, **changes,
         }  # fmt: skip
         return PopMessageRequestHeader(**fields)
 

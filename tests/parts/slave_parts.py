@@ -95,7 +95,7 @@ class Tables:
             DELAY_LEVELS_MS,
             self.meta,
         )
-        self.modes = RequestModes(folder / "messageRequestMode.json")
+        self.modes = RequestModes(folder / "messageRequestMode.json", self.meta)
         self.users = UserTable(folder / "auth.json", self.clock, AccessDirectory(inner=inner), self.meta)
 
     async def append(self, *_: object, **__: object) -> None:

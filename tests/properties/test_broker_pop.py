@@ -5,6 +5,7 @@ The broker is killed by forgetting all but its log and the table of offsets as i
 
 import base64
 import random
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -230,10 +231,9 @@ async def run(folder: Path, seed: int, steps: int = STEPS, *, shared: bool = Fal
 
 
 @given(seed=st.integers(0, 2**32), shared=st.booleans())
-async def test_nothing_is_lost_and_nothing_that_is_done_comes_again(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, shared: bool
-) -> None:
-    await run(tmp_path_factory.mktemp("pop"), seed, shared=shared)
+async def test_nothing_is_lost_and_nothing_that_is_done_comes_again(seed: int, shared: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        await run(Path(folder), seed, shared=shared)
 
 
 async def test_a_peek_leaves_queues_to_the_pop_that_has_them(tmp_path: Path) -> None:
@@ -241,11 +241,11 @@ async def test_a_peek_leaves_queues_to_the_pop_that_has_them(tmp_path: Path) -> 
         one = PopRun(parts, random.Random(1))
         await one.begin()
         taken = {("G", "T", queue) for queue in range(QUEUES)}
-        one.service.taking._busy.update(taken)
+        one.service.taking.reader.busy.update(taken)
         seen = await one.ask(
             RequestCode.PEEK_MESSAGE, {"consumerGroup": "G", "topic": "T", "queueId": -1, "maxMsgNums": 1}
         )
-        assert (seen.code, one.service.taking._busy) == (19, taken)
+        assert (seen.code, one.service.taking.reader.busy) == (19, taken)
         await one.service.close()
 
 

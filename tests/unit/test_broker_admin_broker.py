@@ -61,10 +61,10 @@ async def test_unknown_keys_are_ignored_and_named_in_the_log(
 async def test_keys_of_what_is_not_there_are_refused_by_name_and_nothing_is_changed(
     parts: Parts, tmp_path: Path
 ) -> None:
-    code, remark = await update(parts, "fileReservedTime=24\nlockInStrictMode=true\ndefaultMessageRequestMode=POP")
+    code, remark = await update(parts, "fileReservedTime=24\nlockInStrictMode=true\nenablePopBatchAck=true")
     assert code == ResponseCode.INVALID_PARAMETER
     assert "lockInStrictMode=true" in remark
-    assert "defaultMessageRequestMode=POP" in remark
+    assert "enablePopBatchAck=true" in remark
     assert parts.config.store.fileReservedTime == 72
     assert (tmp_path / "broker.conf").read_text() == CONF
 

@@ -90,7 +90,8 @@ async def parked(master: Master, slave: Slave, seen: int = FIRST) -> "asyncio.Ta
 
 async def test_who_knows_nothing_is_answered_at_once(master: Master) -> None:
     answer = await master.ask(Slave(), -1, 60_000)
-    assert answer == {"seen": FIRST, "tables": dict.fromkeys(("TOPICS", "GROUPS", "OFFSETS", "DELAY", "USERS"), FIRST)}
+    names = ("TOPICS", "GROUPS", "OFFSETS", "DELAY", "USERS", "MODES")
+    assert answer == {"seen": FIRST, "tables": dict.fromkeys(names, FIRST)}
 
 
 async def test_who_waits_is_told_of_a_change_and_of_those_that_gathered_with_it(master: Master) -> None:
@@ -110,6 +111,7 @@ async def test_who_waits_is_told_of_a_change_and_of_those_that_gathered_with_it(
         "OFFSETS": FIRST,
         "DELAY": FIRST,
         "USERS": FIRST,
+        "MODES": FIRST,
     }
     await close(master)
 

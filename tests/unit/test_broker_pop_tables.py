@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.pop.check_points import WHEEL_GRACE_MS, CheckPoint, CheckPointKey, CheckPointTable
+from broker.pop.check_points import WHEEL_GRACE_MS, CheckPoint, CheckPointKey, CheckPointTable, PutOff
 from broker.pop.records import (
     Ack,
     BatchAckEntry,
@@ -28,7 +28,7 @@ def point(
     return CheckPoint(KEY._replace(start=start, pop_ms=pop_ms), 500, "broker-a", queue, offsets)
 
 
-def again(record: PendingRecord, queue: int = 2, at: int = 7) -> CheckPoint | Ack:
+def again(record: PendingRecord, queue: int = 2, at: int = 7) -> CheckPoint | Ack | PutOff:
     stored = encode_record(record.topic, record.queue_id, record.body, properties=record.properties)
     return read_record(memoryview(stored), queue, at)
 

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.consume.popbrokers import AHEAD_MS_MAX, PopBrokers
-from client.consume.pophandle import BIT_MAX, PopHandle, batch_body, fits_batch, pop_handles, read_pop_handle
+from client.consume.pophandle import (
+    BIT_MAX,
+    PopHandle,
+    batch_body,
+    fits_batch,
+    order_counts,
+    pop_handles,
+    read_pop_handle,
+)
 from client.errors import RouteError
 from client.routes import Routes
 from remoting.bodies.registry import BrokerData, QueueData, TopicRouteData
@@ -121,3 +129,16 @@ def test_the_time_of_a_broker_is_learnt() -> None:
     for _ in range(40):
         brokers.called_late("b")
     assert brokers.now_ms("b") == site.wall + AHEAD_MS_MAX
+
+
+def counted(text: str | None) -> dict[tuple[str, int, int], int]:
+    return order_counts(
+        PopMessageResponseHeader(popTime=1, invisibleTime=2, reviveQid=999, restNum=0, orderCountInfo=text)
+    )
+
+
+def test_how_often_messages_were_taken_in_order() -> None:
+    assert counted(None) == counted("") == counted("0 0 0") == {}
+    assert counted("0 qo0%3 1;0 qo0%12 4;0 0 1;1 qo2%7 9") == {("0", 0, 3): 1, ("0", 0, 12): 4, ("1", 2, 7): 9}
+    with pytest.raises(HeaderError, match="is no number"):
+        counted("0 qo0 1")

@@ -359,3 +359,32 @@ async def test_bounds_of_arguments() -> None:
     async with PopSite() as site, SimpleConsumer("readers", site.namesrv) as started:
         with pytest.raises(ConsumeError, match="subscribe to one"):
             await started.receive()
+
+
+async def test_in_order_who_had_no_answer_asks_by_the_same_name() -> None:
+    async with PopSite() as site, consuming(site, wait=0, ordered=True) as consumer:
+        broker = site.broker
+        broker.refusals[RequestCode.POP_MESSAGE] = (ResponseCode.SYSTEM_ERROR, "it is not known whether it was taken")
+        for _ in range(2):
+            with pytest.raises(ClientError):
+                await consumer.receive()
+        broker.refusals.clear()
+        broker.give("Orders", b"1")
+        assert bodies(await consumer.receive()) == [b"1"]
+        tried = len(broker.attempts)
+        assert tried >= 3
+        assert len(set(broker.attempts)) == 1
+        assert broker.attempts[0]
+        assert [asked.order for asked in broker.pops] == [True]
+        # It was answered: the next one is another one.
+        for _ in range(2):
+            assert await consumer.receive() == []
+        assert len(set(broker.attempts)) == 3
+
+
+async def test_a_pop_without_order_has_no_name() -> None:
+    async with PopSite() as site, consuming(site, wait=0) as consumer:
+        await consumer.receive()
+        assert {(asked.order, asked.attemptId) for asked in site.broker.pops} == {(False, None)}
+        with pytest.raises(ConsumeError, match="ordered is 1"):
+            SimpleConsumer("readers", site.namesrv, ordered=1)  # type: ignore[arg-type]

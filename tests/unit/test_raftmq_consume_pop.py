@@ -37,3 +37,14 @@ async def test_a_group_must_be_named() -> None:
     done = await consume()
     assert done.exit_code != 0
     assert "name the group by --group" in done.output
+
+
+async def test_in_order_when_it_is_asked_for() -> None:
+    async with PopSite() as site:
+        site.broker.give("Orders", b"one")
+        done = await consume("--namesrv", site.namesrv, "--group", "readers", "--count", "1", "--ordered")
+        assert done.exit_code == 0, done.output
+        assert {asked.order for asked in site.broker.pops} == {True}
+    done = await asyncio.to_thread(lambda: CliRunner().invoke(app, ["consume", "Orders", "--ordered"]))
+    assert done.exit_code != 0
+    assert "--ordered is for --pop" in done.output

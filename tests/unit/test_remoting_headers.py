@@ -92,6 +92,8 @@ def test_every_request_code_with_fields_has_its_header() -> None:
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
     }
     assert set(RequestCode) - bodies_only == set(REQUEST_HEADERS)
 
