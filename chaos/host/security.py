@@ -36,13 +36,15 @@ _OPENSSL_S = 60.0
 class Security:
     """The files of one folder; `settings` are keys for brokers and NameServers alike."""
 
-    def __init__(self, folder: Path, hosts: Sequence[str] = (HOST,)) -> None:
+    def __init__(self, folder: Path, hosts: Sequence[str] = (HOST,), *, users: bool = True, tls: bool = True) -> None:
         """Find what is there, and make what is not. Raises ProcessError, OSError.
 
-        `hosts` are the addresses by which servers are reached: what is made names them.
+        `hosts` are the addresses by which servers are reached: what is made names them. `users`, `tls`: whether
+        signatures are asked for, and TLS; both are made.
         """
         self.folder = folder
         self._hosts = hosts
+        self.users, self.tls = users, tls
         self.authority = folder / "ca.pem"
         self.credentials = folder / "admin.credentials"
         self._certificate, self._key = folder / "server.pem", folder / "server.key"
@@ -63,14 +65,21 @@ class Security:
 
     def settings(self, *, raft: bool = False) -> dict[str, object]:
         """Return keys of broker.conf and namesrv.conf; with `raft` those for links between members, too."""
+        return {**(self._access() if self.users else {}), **(self._encryption(raft=raft) if self.tls else {})}
+
+    def _access(self) -> dict[str, object]:
         user = json.dumps({"username": self.access_key, "password": self._secret_key})
-        certificate, key, authority = str(self._certificate), str(self._key), str(self.authority)
-        links = {"raftTlsCertFile": certificate, "raftTlsKeyFile": key, "raftTlsCaFile": authority} if raft else {}
         return {
             "authenticationEnabled": True,
             "authorizationEnabled": True,
             "initAuthenticationUser": user,
             "innerClientAuthenticationCredentials": (self.folder / "inner.json").read_text(encoding="ascii"),
+        }
+
+    def _encryption(self, *, raft: bool) -> dict[str, object]:
+        certificate, key, authority = str(self._certificate), str(self._key), str(self.authority)
+        links = {"raftTlsCertFile": certificate, "raftTlsKeyFile": key, "raftTlsCaFile": authority} if raft else {}
+        return {
             "tls.server.mode": "enforcing",
             "tls.server.certPath": certificate,
             "tls.server.keyPath": key,
@@ -81,11 +90,8 @@ class Security:
 
     def environment(self) -> Mapping[str, str]:
         """Return the variables by which clients and commands connect as the administrator."""
-        return {
-            VARIABLE: "true",
-            f"{VARIABLE}_CA": str(self.authority),
-            names.FILE_VARIABLE: str(self.credentials),
-        }
+        encrypted = {VARIABLE: "true", f"{VARIABLE}_CA": str(self.authority)} if self.tls else {}
+        return {**encrypted, **({names.FILE_VARIABLE: str(self.credentials)} if self.users else {})}
 
     def trusting(self) -> ssl.SSLContext:
         """Return what servers are asked with by whoever trusts the authority, and shows nothing."""
