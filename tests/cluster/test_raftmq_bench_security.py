@@ -1,4 +1,4 @@
-"""`raftmq bench security`: what it measures is what it says, a cluster that takes nothing unsigned and nothing plain."""
+"""`raftmq bench security` measures what it says: a cluster that takes nothing unsigned and nothing plain."""
 
 import functools
 import json
