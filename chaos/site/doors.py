@@ -25,12 +25,13 @@ from runtime.tls import ClientTls, client_contexts, tls_words
 NAMESRV, CLIENTS, RAFT, HA = "namesrv", "clients", "raft", "ha"
 Doors = Mapping[str, Mapping[str, str]]
 """Server → which port of it → its address."""
-# What any user may ask.
-_ASKED = {NAMESRV: RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, CLIENTS: RequestCode.GET_BROKER_RUNTIME_INFO}
+# What changes nothing, and is not open to everybody: where topics are, a NameServer tells whoever asks.
+_ASKED = {NAMESRV: RequestCode.GET_NAMESRV_CONFIG, CLIENTS: RequestCode.GET_BROKER_RUNTIME_INFO}
 ANSWER_S = 5.0
 # A connection that is still there after so many seconds was not refused: servers that refuse do it at once.
 CLOSED_S = 1.5
-TLS_ONLY = "TLS only"
+# Of what each is told: one who is refused for another reason has not shown that he is refused for this one.
+TLS_ONLY, NOBODY, WRONG_KEY = "takes TLS only", "username cannot be null", "check signature failed"
 
 
 class Reception(StrEnum):
@@ -49,6 +50,13 @@ class Attempt(NamedTuple):
     said: str
 
 
+class _Stranger(NamedTuple):
+    how: str
+    tls: ClientTls | None
+    credentials: Credentials | None
+    told: str
+
+
 async def try_doors(doors: Doors, security: Security) -> dict[str, list[str]]:
     """Try all ports in every way; returns what became of strangers → what was tried and said, as run.json keeps it."""
     trials = [
@@ -56,10 +64,10 @@ async def try_doors(doors: Doors, security: Security) -> dict[str, list[str]]:
         for server, ports in doors.items()
         for door, address in ports.items()
     ]
-    told: dict[str, list[str]] = {reception: [] for reception in Reception}
+    told: dict[str, list[str]] = {reception.value: [] for reception in Reception}
     for attempts in await asyncio.gather(*trials):
         for attempt in attempts:
-            told[attempt.reception].append(f"{attempt.where}: {attempt.said}")
+            told[attempt.reception.value].append(f"{attempt.where}: {attempt.said}")
     return told
 
 
@@ -75,19 +83,17 @@ async def _tried(where: str, door: str, address: str, security: Security) -> Seq
 async def _asked(where: str, address: str, code: RequestCode, security: Security) -> Sequence[Attempt]:
     """Ask plainly, without a signature, and with one by another secret key."""
     tls, user = ClientTls(str(security.authority)), security.access_key
-    strangers: Sequence[tuple[str, ClientTls | None, Credentials | None]] = (
-        ("signed, without TLS", None, Credentials(user, security.secret_key)),
-        ("unsigned", tls, None),
-        ("signed by another key", tls, Credentials(user, f"not-{security.secret_key}")),
+    strangers = (
+        _Stranger("signed, without TLS", None, Credentials(user, security.secret_key), TLS_ONLY),
+        _Stranger("unsigned", tls, None, NOBODY),
+        _Stranger("signed by another key", tls, Credentials(user, f"not-{security.secret_key}"), WRONG_KEY),
     )
-    return [await _ask(f"{where}, {how}", address, code, *stranger) for how, *stranger in strangers]
+    return [await _ask(f"{where}, {stranger.how}", address, code, stranger) for stranger in strangers]
 
 
-async def _ask(
-    where: str, address: str, code: RequestCode, tls: ClientTls | None, credentials: Credentials | None
-) -> Attempt:
-    contexts = None if tls is None else client_contexts(tls)
-    client = RemotingClient(name="stranger", tls=contexts, credentials=credentials)
+async def _ask(where: str, address: str, code: RequestCode, stranger: "_Stranger") -> Attempt:
+    contexts = None if stranger.tls is None else client_contexts(stranger.tls)
+    client = RemotingClient(name="stranger", tls=contexts, credentials=stranger.credentials)
     try:
         answer = await client.invoke(address, Command.request(code), ANSWER_S)
     except RemotingError as error:
@@ -97,8 +103,7 @@ async def _ask(
     said = answer.remark or f"code {answer.code}"
     if answer.code == ResponseCode.SUCCESS:
         return Attempt(where, Reception.TAKEN, "answered")
-    refused = answer.code == ResponseCode.NO_PERMISSION if tls is not None else TLS_ONLY in said
-    return Attempt(where, Reception.REFUSED if refused else Reception.UNCLEAR, said)
+    return Attempt(where, Reception.REFUSED if stranger.told in said else Reception.UNCLEAR, said)
 
 
 def _without_certificate(where: str, address: str, trusting: ssl.SSLContext) -> Attempt:
@@ -142,6 +147,8 @@ def _shaken(plain: socket.socket, address: str, trusting: ssl.SSLContext) -> ssl
     """Shake hands: in TLS 1.3 the client's part is over before the server has looked for its certificate."""
     try:
         return trusting.wrap_socket(plain, server_hostname=parse_address(address)[0])
+    except TimeoutError:
+        raise
     except OSError as error:
         raise _NoTlsError(f"no TLS by this authority: {tls_words(error)}") from error
 

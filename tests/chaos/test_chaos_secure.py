@@ -26,8 +26,10 @@ from pipeline.history.results import Verdict
 from runtime.tls import ClientTls
 
 SECONDS = 8.0
-STEP = 500
-FAULTS = ("kill-leader", "isolate-leader", "cut-leader-to-follower", "power-follower", "transfer-leader")
+# Between two faults so many sends are acknowledged.
+STEP = 250
+# A process that comes back, a link that is cut by a proxy, an order that is signed.
+FAULTS = ("kill-leader", "cut-leader-to-follower", "transfer-leader")
 RAFT_TLS_OFF: Mapping[str, object] = dict.fromkeys(("raftTlsCertFile", "raftTlsKeyFile", "raftTlsCaFile"), "")
 AUTH_OFF: Mapping[str, object] = {"authenticationEnabled": False, "authorizationEnabled": False}
 
@@ -115,7 +117,7 @@ async def test_who_lacks_tls_or_a_signature_is_told_so_and_members_answer_https(
 @pytest.mark.parametrize(
     ("mode", "settings", "taken"),
     [
-        ("raft", AUTH_OFF, ["n0 clients, unsigned: answered", "n0 clients, signed by another key: answered"]),
+        ("raft", AUTH_OFF, ["n0 clients, unsigned: answered", "n2 clients, signed by another key: answered"]),
         ("raft", {"tls.server.mode": "permissive"}, ["n0 clients, signed, without TLS: answered"]),
         ("raft", RAFT_TLS_OFF, ["n0 raft, without a certificate: no TLS"]),
         ("sync", {"tls.server.mode": "permissive"}, ["master ha, without TLS: "]),
