@@ -55,7 +55,7 @@ class Result:
         return values
 
 
-class Target(NamedTuple):
+class LoadedBroker(NamedTuple):
     """The broker that is loaded."""
 
     address: str
@@ -222,7 +222,7 @@ class _Connection(asyncio.Protocol):
 
 async def run_load(
     what: str,
-    target: Target,
+    target: LoadedBroker,
     work: Callable[[], Work],
     *,
     in_flight: int,

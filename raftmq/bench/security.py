@@ -22,7 +22,7 @@ from client.admin.client import AdminClient
 from client.errors import ClientError
 from raftmq.bench.frames import QUEUES, BadAnswer
 from raftmq.bench.group import ASYNC_FLUSH, NODES, SYNC_FLUSH
-from raftmq.bench.load import Result, Sends, Target, run_load
+from raftmq.bench.load import LoadedBroker, Result, Sends, run_load
 from remoting.errors import RemotingError
 from remoting.signing import Credentials
 from runtime.tls import ClientTls
@@ -183,11 +183,11 @@ class SecuredCluster:
                 await _until_done(lambda: admin.create_user(USER, SECRET_KEY))
                 await _until_done(lambda: admin.set_policy(USER, f"Topic:{TOPIC}", ["Pub"]))
 
-    def target(self) -> Target:
+    def target(self) -> LoadedBroker:
         """Return the broker to load, and how it is spoken to; waits for one that leads."""
         brokers = self._cluster.brokers
         leader = self._cluster.wait_for_leader()
-        return Target(leader.address, lambda: sum(broker.cpu_seconds() for broker in brokers), self._context)
+        return LoadedBroker(leader.address, lambda: sum(broker.cpu_seconds() for broker in brokers), self._context)
 
     async def sends(self, load: SecurityLoad, in_flight: int) -> Result:
         """Measure; raises BadAnswer when anything was refused, for then it is no send that was measured."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raftmq.bench.frames import BadAnswer
-from raftmq.bench.load import Sends, Target, run_load
+from raftmq.bench.load import LoadedBroker, Sends, run_load
 from raftmq.bench.security import PROTECTIONS, TOPIC, SecuredCluster, SecurityLoad
 from remoting.codes import ResponseCode
 from remoting.signing import Credentials
@@ -30,7 +30,7 @@ async def test_sends_that_lack_a_signature_a_permission_or_tls_are_refused(tmp_p
             assert (set(found.errors), found.messages) == ({ResponseCode.NO_PERMISSION}, 0)
         with pytest.raises((BadAnswer, ConnectionError)):
             await run_load(
-                "send", Target(target.address), lambda: Sends(TOPIC, 100, cluster.user), in_flight=4, seconds=0.2
+                "send", LoadedBroker(target.address), lambda: Sends(TOPIC, 100, cluster.user), in_flight=4, seconds=0.2
             )
 
 

@@ -14,7 +14,7 @@ from raftmq.bench.frames import (
     pull_template,
     send_templates,
 )
-from raftmq.bench.load import Pulls, Sends, Target, percentile, run_load
+from raftmq.bench.load import LoadedBroker, Pulls, Sends, percentile, run_load
 from raftmq.bench.orderly import OrderBook
 from remoting.codec import decode, encode
 from remoting.codes import RequestCode, ResponseCode
@@ -131,7 +131,7 @@ async def test_a_run_counts_answers_and_keeps_the_window() -> None:
     async with server:
         result = await run_load(
             "send",
-            Target(address, iter((1.0, 3.0)).__next__),
+            LoadedBroker(address, iter((1.0, 3.0)).__next__),
             lambda: Sends("bench", 10),
             in_flight=16,
             seconds=0.2,
@@ -155,7 +155,7 @@ async def test_a_broker_that_goes_away_ends_the_run() -> None:
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
         with pytest.raises(ConnectionError):
-            await run_load("send", Target(address), lambda: Sends("bench", 10), in_flight=1, seconds=5)
+            await run_load("send", LoadedBroker(address), lambda: Sends("bench", 10), in_flight=1, seconds=5)
 
 
 def test_the_book_of_ordered_messages_tells_inversions_from_repetitions() -> None:
