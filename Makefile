@@ -90,8 +90,8 @@ simulate: $(READY) ## slow: whole Raft groups in one process from seeds, every i
 
 MINUTES := 15
 SEED := 1
-torture: $(READY) ## slow: three real processes under load, kill -9, pauses, cut links, power loss; MINUTES=15 SEED=1
-	@$(PYTHON) -m raftmq.cli.main chaos run torture --seconds $$(awk 'BEGIN {print $(MINUTES) * 60}') --seed $(SEED)
+torture: $(READY) ## slow: three real processes under load, kill -9, pauses, cut links, power loss; MINUTES=15 SEED=1; SECURE=1: users and TLS
+	@$(PYTHON) -m raftmq.cli.main chaos run torture --seconds $$(awk 'BEGIN {print $(MINUTES) * 60}') --seed $(SEED) $(if $(SECURE),--secure)
 
 app-torture: MINUTES := 10
 app-torture: $(READY) ## slow: applications of all kinds come, go and die while the cluster does; MINUTES=10 SEED=1

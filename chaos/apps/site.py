@@ -9,7 +9,7 @@ from typing import Any
 
 from chaos.apps.names import QUEUES, TOPICS
 from chaos.host.processes import ServerProcess, namesrv_process, raft_processes
-from chaos.site.site import GROUP, SETTINGS
+from chaos.site.settings import GROUP, SETTINGS
 from client.admin.client import AdminClient
 from client.admin.raft import RaftAdmin
 from client.errors import ClientError

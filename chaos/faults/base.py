@@ -5,6 +5,7 @@ Roles are "leader" and "follower" in a Raft group, "master" and "slave" in the c
 """
 
 import asyncio
+import http.client
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -64,9 +65,8 @@ class Process(Protocol):
         """Where it serves clients."""
         ...
 
-    @property
-    def http_port(self) -> int:
-        """Where it tells its state."""
+    def http(self) -> http.client.HTTPConnection:
+        """Return a connection to where it tells its state; OSError when it is asked."""
         ...
 
     @property

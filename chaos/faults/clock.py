@@ -96,8 +96,7 @@ def set_clock(told: Path, ahead: int) -> None:
 
 def ahead_s(member: Node) -> float | None:
     """Return how many seconds a member's clock is ahead of ours, None when it does not answer."""
-    host, _, _ = member.process.address.rpartition(":")
-    connection = http.client.HTTPConnection(host, member.process.http_port, timeout=2)
+    connection = member.process.http()
     try:
         connection.request("GET", "/healthz")
         date = connection.getresponse().getheader("Date")

@@ -8,6 +8,7 @@ import http.client
 import ipaddress
 import os
 import signal
+import ssl
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ READ_BYTES_PER_S = 4 * 1024 * 1024
 READY_TIMEOUT_S = 30.0  # a broker that recovers a large log says 503 meanwhile; these logs are small
 STOP_TIMEOUT_S = 45.0  # a member of a group forwards for clients with an old route, which last 30 s
 POLL_S = 0.02
+HTTP_S = 2.0  # for each step of asking: to connect, to be answered
 LOG_LINES_SHOWN = 15
 # A file with one of these is for its owner alone.
 _SECRET_KEYS = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
@@ -61,6 +63,8 @@ class ServerProcess:
         """What follows ``raftmq``."""
         self.environment: dict[str, str] = {}
         """Variables that the next start has beside those of this process."""
+        self.tls: ssl.SSLContext | None = None
+        """What its HTTP port is asked with; None: plainly."""
         self.within: Sequence[str] = ()
         """The command that the next start is run by: ``nsenter …`` for a process in another namespace."""
         self._arguments = [*MODULE, "raftmq.cli.main", *arguments]
@@ -171,9 +175,15 @@ class ServerProcess:
             return "(it left no log)"
         return "\n".join(lines[-LOG_LINES_SHOWN:]) or "(it said nothing)"
 
+    def http(self) -> http.client.HTTPConnection:
+        """Return a connection to its HTTP port, which is made when something is asked: OSError then."""
+        if self.tls is None:
+            return http.client.HTTPConnection(self.host, self.http_port, timeout=HTTP_S)
+        return http.client.HTTPSConnection(self.host, self.http_port, timeout=HTTP_S, context=self.tls)
+
     def state(self, path: str) -> Any | None:
         """Return what the process tells at an HTTP path such as ``/v1/raft``, None when it does not answer with 200."""
-        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=2)
+        connection = self.http()
         try:
             connection.request("GET", path)
             response = connection.getresponse()
@@ -185,7 +195,7 @@ class ServerProcess:
 
     def ready(self) -> bool:
         """Ask the process whether it serves (``/readyz``)."""
-        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=2)
+        connection = self.http()
         try:
             connection.request("GET", "/readyz")
             return connection.getresponse().status == http.HTTPStatus.OK

@@ -4,16 +4,30 @@ All of it is made by openssl and the system's random numbers, in a folder that o
 there again. Keys of configuration are RocketMQ's own (docs/tls.md, docs/security.md).
 """
 
+import contextlib
 import json
+import os
 import secrets
 import shutil
+import ssl
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from chaos.host.processes import HOST, ProcessError
+from client import credentials as names
+from client.tls import VARIABLE
 
 ADMIN, INNER = "admin", "brokers"
+# All that clients are told by the environment of who they are, and of TLS.
+CLIENT_VARIABLES = (
+    names.ACCESS_KEY_VARIABLE,
+    names.SECRET_KEY_VARIABLE,
+    names.TOKEN_VARIABLE,
+    names.FILE_VARIABLE,
+    VARIABLE,
+    *(f"{VARIABLE}_{part}" for part in ("CA", "CERT", "KEY")),
+)
 # For how long certificates hold, days: as long as somebody develops against one folder.
 DAYS = "825"
 _OPENSSL_S = 60.0
@@ -22,9 +36,15 @@ _OPENSSL_S = 60.0
 class Security:
     """The files of one folder; `settings` are keys for brokers and NameServers alike."""
 
-    def __init__(self, folder: Path) -> None:
-        """Find what is there, and make what is not. Raises ProcessError, OSError."""
+    def __init__(self, folder: Path, hosts: Sequence[str] = (HOST,), *, users: bool = True, tls: bool = True) -> None:
+        """Find what is there, and make what is not. Raises ProcessError, OSError.
+
+        `hosts` are the addresses by which servers are reached: what is made names them. `users`, `tls`: whether
+        signatures are asked for, and TLS; both are made.
+        """
         self.folder = folder
+        self._hosts = hosts
+        self.users, self.tls = users, tls
         self.authority = folder / "ca.pem"
         self.credentials = folder / "admin.credentials"
         self._certificate, self._key = folder / "server.pem", folder / "server.key"
@@ -45,14 +65,21 @@ class Security:
 
     def settings(self, *, raft: bool = False) -> dict[str, object]:
         """Return keys of broker.conf and namesrv.conf; with `raft` those for links between members, too."""
+        return {**(self._access() if self.users else {}), **(self._encryption(raft=raft) if self.tls else {})}
+
+    def _access(self) -> dict[str, object]:
         user = json.dumps({"username": self.access_key, "password": self._secret_key})
-        certificate, key, authority = str(self._certificate), str(self._key), str(self.authority)
-        links = {"raftTlsCertFile": certificate, "raftTlsKeyFile": key, "raftTlsCaFile": authority} if raft else {}
         return {
             "authenticationEnabled": True,
             "authorizationEnabled": True,
             "initAuthenticationUser": user,
             "innerClientAuthenticationCredentials": (self.folder / "inner.json").read_text(encoding="ascii"),
+        }
+
+    def _encryption(self, *, raft: bool) -> dict[str, object]:
+        certificate, key, authority = str(self._certificate), str(self._key), str(self.authority)
+        links = {"raftTlsCertFile": certificate, "raftTlsKeyFile": key, "raftTlsCaFile": authority} if raft else {}
+        return {
             "tls.server.mode": "enforcing",
             "tls.server.certPath": certificate,
             "tls.server.keyPath": key,
@@ -63,11 +90,12 @@ class Security:
 
     def environment(self) -> Mapping[str, str]:
         """Return the variables by which clients and commands connect as the administrator."""
-        return {
-            "RAFTMQ_TLS": "true",
-            "RAFTMQ_TLS_CA": str(self.authority),
-            "RAFTMQ_CREDENTIALS": str(self.credentials),
-        }
+        encrypted = {VARIABLE: "true", f"{VARIABLE}_CA": str(self.authority)} if self.tls else {}
+        return {**encrypted, **({names.FILE_VARIABLE: str(self.credentials)} if self.users else {})}
+
+    def trusting(self) -> ssl.SSLContext:
+        """Return what servers are asked with by whoever trusts the authority, and shows nothing."""
+        return ssl.create_default_context(cafile=str(self.authority))
 
     def _make(self) -> None:
         if shutil.which("openssl") is None:
@@ -81,7 +109,8 @@ class Security:
         )  # fmt: skip
         request, extensions = self.folder / "server.csr", self.folder / "server.ext"
         _openssl("req", *new, self._key, "-out", request, "-subj", "/CN=raftmq-server")
-        extensions.write_text(f"subjectAltName=IP:{HOST},DNS:localhost\n", encoding="ascii")
+        addresses = "".join(f"IP:{host}," for host in dict.fromkeys(self._hosts))
+        extensions.write_text(f"subjectAltName={addresses}DNS:localhost\n", encoding="ascii")
         _openssl(
             "x509", "-req", "-in", request, "-CA", self.authority, "-CAkey", self.folder / "ca.key", "-CAcreateserial",
             "-days", DAYS, "-extfile", extensions, "-out", self._certificate,
@@ -91,6 +120,23 @@ class Security:
         _write(self.credentials, f"accessKey={ADMIN}\nsecretKey={secrets.token_urlsafe(24)}\n")
         inner = {"accessKey": INNER, "secretKey": secrets.token_urlsafe(24)}
         _write(self.folder / "inner.json", json.dumps(inner))
+
+
+@contextlib.contextmanager
+def connecting_to(security: Security | None) -> Iterator[None]:
+    """For a time, have all clients of this process connect as the administrator of a secured cluster; None: plainly.
+
+    By the environment, which is how whole applications are told: what somebody else's workload makes obeys it too.
+    """
+    before = {name: os.environ.pop(name) for name in CLIENT_VARIABLES if name in os.environ}
+    if security is not None:
+        os.environ.update(security.environment())
+    try:
+        yield
+    finally:
+        for name in CLIENT_VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 def _write(path: Path, text: str) -> None:

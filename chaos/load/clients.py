@@ -6,17 +6,19 @@ goes on under a new number. Requests that wait share a RemotingClient with other
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from chaos.load.errors import outcome
 from chaos.load.recorder import Recorder
 from client.api import BrokerApi, PullAnswer, PullRequest, PullStatus
+from client.credentials import credentials_for
 from client.nameservers import NameServers
+from client.tls import tls_of
 from pipeline.history.body import Tag, digest, make_body, read_tag
 from pipeline.history.rows import UNKNOWN, Act, Kind, Op, Read
 from remoting.bodies.registry import MessageQueue
-from remoting.client import RemotingClient
+from remoting.client import ClientHandler, RemotingClient
 from remoting.codes import MessageSysFlag, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import HeaderError, RemotingError, ResponseError
@@ -95,9 +97,19 @@ class Leaders:
             self._at = self.addresses.index(address)
 
 
-def connections(name: str) -> RemotingClient:
-    """Return connections that several clients may share; must be closed. Made inside a running loop."""
-    return RemotingClient(limits=ClientLimits(backoff_max_seconds=BACKOFF_S_MAX), name=name)
+def connections(name: str, handlers: Mapping[int, ClientHandler] | None = None) -> RemotingClient:
+    """Return connections that several clients may share; must be closed. Made inside a running loop.
+
+    They sign and encrypt as the environment says, which a run sets (chaos/host/security.py). `handlers` answer what
+    brokers ask.
+    """
+    return RemotingClient(
+        handlers,
+        limits=ClientLimits(backoff_max_seconds=BACKOFF_S_MAX),
+        name=name,
+        tls=tls_of(None),
+        credentials=credentials_for(None),
+    )
 
 
 class LoadClient:

@@ -40,7 +40,8 @@ def _suite(run: Reported) -> Element:
     }
     _set(suite, name=run.scenario, time=f"{run.facts.seconds:.3f}", **{key: str(n) for key, n in counts.items()})
     properties = SubElement(suite, "properties")
-    for key, value in (("seed", run.seed), ("replay", run.replay), ("recheck", run.recheck)):
+    told = (("seed", run.seed), ("secured", str(run.secured).lower()), ("replay", run.replay), ("recheck", run.recheck))
+    for key, value in told:
         _element(properties, "property", name=key, value=value)
     for finding in findings:
         _case(suite, run, finding)

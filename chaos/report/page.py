@@ -32,7 +32,7 @@ GUARDS = "V"
 def run_page(run: Reported) -> str:
     """Return the report of one run."""
     body = (
-        _banner(run.results.verdict, f"{run.scenario}, seed {run.seed}", reason(run)),
+        _banner(run.results.verdict, run.named, reason(run)),
         _tiles(run),
         _trouble(run),
         section("What happened", card(panels(run.facts))),
@@ -54,7 +54,7 @@ def suite_page(runs: Sequence[tuple[str, Reported]], not_run: Sequence[NotRun]) 
     words = f"{len(runs)} scenarios, {acknowledged:,} acknowledged sends, {faults:,} faults"
     rows: list[tuple[object, ...]] = [
         (
-            tag("a", run.scenario, href=address),
+            tag("a", f"{run.scenario} (secured)" if run.secured else run.scenario, href=address),
             chip(run.results.verdict),
             reason(run),
             f"{run.acknowledged:,}",

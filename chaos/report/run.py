@@ -41,6 +41,16 @@ class Reported:
         return str(self.info.get("seed", "?"))
 
     @property
+    def named(self) -> str:
+        """Its name, seed, and whether its cluster was secured, for headlines."""
+        return f"{self.scenario}, seed {self.seed}{', secured' if self.secured else ''}"
+
+    @property
+    def secured(self) -> bool:
+        """Whether all servers took signed requests and TLS only; that they did is the check V-secured."""
+        return "secured" in self.info
+
+    @property
     def sends(self) -> int:
         """How many attempts to send there were."""
         return self.facts.counts[Act.SEND].total() if Act.SEND in self.facts.counts else 0

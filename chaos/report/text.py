@@ -27,7 +27,8 @@ def sentence(run: Reported) -> str:
         f"{run.acknowledged:,} of {run.sends:,} sends acknowledged, {len(run.faults)} faults, "
         f"{facts.leader_changes} changes of leader, longest silence {run.silence_s:.2f} s"
     )
-    return f"{str(verdict).upper()} {run.scenario} (seed {run.seed}): {reason(run)}; {rest}"
+    how = f"seed {run.seed}, secured" if run.secured else f"seed {run.seed}"
+    return f"{str(verdict).upper()} {run.scenario} ({how}): {reason(run)}; {rest}"
 
 
 def reason(run: Reported) -> str:
@@ -86,7 +87,7 @@ def _row(run: Reported) -> str:
     verdict = run.results.verdict
     facts = run.facts
     cells = (
-        _md(run.scenario),
+        _md(f"{run.scenario} (secured)" if run.secured else run.scenario),
         _md(run.seed),
         f"{SIGNS[verdict]} {verdict}",
         f"{run.acknowledged:,}",

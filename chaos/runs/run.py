@@ -17,6 +17,7 @@ from chaos.faults.base import CopyLost, NotWhole
 from chaos.host.namespaces import InsideError, is_inside, make_run
 from chaos.host.powerloss import lose_power
 from chaos.host.processes import ProcessEnded, ProcessError
+from chaos.host.security import connecting_to
 from chaos.load.clients import Leaders
 from chaos.load.recorder import Recorder, compact
 from chaos.load.workload import Load, Names
@@ -25,7 +26,7 @@ from chaos.runs.nemesis import Effect, NotHealed
 from chaos.runs.restart import start_again
 from chaos.runs.scenario import Scenario
 from chaos.runs.schedule import Planned, Schedule, draw, play, save
-from chaos.runs.self_checks import own_findings
+from chaos.runs.self_checks import SECURED, own_findings
 from chaos.site.site import Site, SiteMember
 from chaos.workloads.catalogue import make_workload
 from pipeline.history.folder import AFTER, DATA, EARLIER, HISTORY, INFO, LOGS, RESULTS, SCHEDULE, RunFolder
@@ -80,6 +81,7 @@ class Run:
             links=scenario.links,
             network=scenario.network,
             own_disks=scenario.own_disks,
+            secure=scenario.secure,
             planted=scenario.planted,
             seed=seed,
         )
@@ -90,15 +92,20 @@ class Run:
         self._earlier = 0
         self._fault = Fault(0, "", "", "", 0)
         self._fired: list[dict[str, Any]] = []
-        self._told: dict[str, Any] = {"fired": self._fired}
+        self._told: dict[str, Any] = {"fired": self._fired, **({SECURED: {}} if scenario.secure else {})}
         self._over = False
 
     async def run(self) -> None:
         """Do everything up to the store folders of the killed members; the history is written in any case."""
         self._write_info()
+        with connecting_to(self._site.security):
+            await self._run()
+
+    async def _run(self) -> None:
         try:
             self._say("starting")
             await self._site.open()
+            await self._try_doors("at the beginning")
             async with self._looking():
                 await self._broken_load()
         except ExceptionGroup as group:
@@ -160,7 +167,13 @@ class Run:
         closings = Closings(self._site, load, self._workloads)
         self._told["closings"] = closings.told
         await closings.run()
+        await self._try_doors("in the end")
         self._over = True
+
+    async def _try_doors(self, when: str) -> None:
+        """See that a secured cluster refuses strangers (V-secured); nothing is asked of others."""
+        if self._site.security is not None:
+            self._told[SECURED][when] = await self._site.try_doors()
 
     async def _break_things(self) -> None:
         """Play the schedule, all of it; the load goes on for its time, and for a while after the last fault."""
@@ -267,8 +280,8 @@ class Run:
             "promises": replace(scenario.promises, acknowledged_min=least).as_dict(),
             "members": {member.name: member.process.address for member in self._site.members},
             "versions": _versions(),
-            "replay": f"raftmq chaos run {scenario.name} --seed {self._seed} --seconds {scenario.seconds:g}"
-            f" --schedule {SCHEDULE}",
+            "replay": f"raftmq chaos run {scenario.name}{' --secure' if scenario.secure else ''} --seed {self._seed}"
+            f" --seconds {scenario.seconds:g} --schedule {SCHEDULE}",
             "recheck": "raftmq chaos recheck .",
             **self._told,
         }

@@ -10,7 +10,7 @@ from chaos.faults.pairs import PROMOTIONS
 from chaos.host.local import Mode
 from chaos.load.workload import Workload
 from chaos.runs.nemesis import FAULTS
-from chaos.site.site import GROUP, member_names
+from chaos.site.settings import GROUP, member_names
 from pipeline.history.promises import Promises, promises_of
 
 
@@ -42,6 +42,8 @@ class Scenario:
     tier: str = "T0"
     settings: Mapping[str, object] = field(default_factory=dict)
     """Keys of every member's broker.conf."""
+    secure: bool = False
+    """Whether all servers take signed requests and TLS only, and links between members are encrypted."""
     planted: str = ""
     """A bug that members are started with, "module:function" (chaos/site/member.py): such a run must not be valid."""
 

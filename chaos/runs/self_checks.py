@@ -14,6 +14,10 @@ from store.files.checkpoint import CHECKPOINT_NAME, load_checkpoint
 
 RUN_CHECK, START_CHECK, LEVEL_CHECK, TIME_CHECK = "V-run", "M-start", "M-level", "M-time"
 COPIES_CHECK = "V-copies"
+# In run.json: when → what strangers were told at each port (chaos/site/doors.py); without it a run was plain.
+SECURED = "secured"
+SECURED_CHECK, SECURED_TEXT = "V-secured", "who does not sign, or speaks no TLS, was refused everywhere"
+DOORS_TRIED = 2
 COPIES_TEXT = "no copy of the log was thrown away unasked"
 _START, _LEVEL, _TIME = (
     "every member starts, and is whole",
@@ -38,6 +42,7 @@ def own_findings(run: RunFolder) -> tuple[Finding, ...]:
         _level(run, info),
         _time(run),
         *_copies(info),
+        *_secured(info),
         check_bank(run.ops(), run.reads()),
     )
 
@@ -145,6 +150,24 @@ def _copies(info: dict[str, Any]) -> tuple[Finding, ...]:
         return (Finding(COPIES_CHECK, COPIES_TEXT, Verdict.INVALID, 1, lost, ({"what": lost},)),)
     kept = f"after {len(proven)} faults every broker held what the slave had when its master was lost or deposed"
     return (Finding(COPIES_CHECK, COPIES_TEXT, Verdict.VALID, len(proven), kept, ()),)
+
+
+def _secured(info: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Of a run that was secured: strangers were refused at every port, before the load and after the last fault."""
+    tried = info.get(SECURED)
+    if tried is None:
+        return ()
+    taken = [f"{when}, {what}" for when, told in tried.items() for what in told["taken"]]
+    if taken:
+        wrong: tuple[Witness, ...] = tuple({"why": what} for what in taken)
+        return (Finding(SECURED_CHECK, SECURED_TEXT, Verdict.INVALID, len(wrong), "; ".join(taken), wrong),)
+    unclear = [f"{when}, {what}" for when, told in tried.items() for what in told["unclear"]]
+    if len(tried) < DOORS_TRIED:
+        unclear.append("the ports were not tried both at the beginning and in the end")
+    if unclear:
+        return (Finding(SECURED_CHECK, SECURED_TEXT, Verdict.UNKNOWN, len(unclear), "; ".join(unclear)),)
+    count = sum(len(told["refused"]) for told in tried.values())
+    return (Finding(SECURED_CHECK, SECURED_TEXT, Verdict.VALID, count, f"{count} strangers were refused"),)
 
 
 def _whole(info: dict[str, Any]) -> Finding:

@@ -133,6 +133,9 @@ def redirect(dials: Mapping[str, str]) -> None:
     async def redirected(self: Loop, factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         proxy = dials.get(f"{host}:{port}")
         if proxy is not None:
+            if options.get("ssl"):
+                # What the certificate must name is the member that is meant: a proxy only passes bytes on.
+                options.setdefault("server_hostname", host)
             host, _, text = proxy.rpartition(":")
             port = int(text)
         return await connect(self, factory, host, port, **options)

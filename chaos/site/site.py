@@ -7,7 +7,6 @@ file systems of their own (chaos/host/loopdisk.py).
 
 import asyncio
 import random
-import secrets
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,35 +23,23 @@ from chaos.host.processes import (
     namesrv_process,
     reading_s,
 )  # fmt: skip
+from chaos.host.security import Security
 from chaos.load.clients import Clients
+from chaos.site.doors import CLIENTS, HA, NAMESRV, RAFT, Doors, try_doors
 from chaos.site.links import SiteLinks
 from chaos.site.netns import OWN_ADDRESS, NetLinks, Switch
+from chaos.site.settings import (
+    FULL_DISK,
+    SETTINGS,
+    addressed,
+    group_settings,
+    member_names,
+    secured,
+    store_folder,
+)
 from pipeline.history.rows import UNKNOWN, Look
 
 READY_TIMEOUT_S = 40.0
-FILE_BYTES = 16 * 1024 * 1024
-# So that a scenario's verdict does not hang on a full disk of the machine that runs it, and files stay small.
-SETTINGS: Mapping[str, object] = {
-    "mappedFileSizeCommitLog": FILE_BYTES,
-    "mappedFileSizeConsumeQueue": 20 * 50_000,
-    "maxHashSlotNum": 50_000,
-    "maxIndexNum": 200_000,
-    "diskMaxUsedSpaceRatio": 97,
-    "diskSpaceCleanForciblyRatio": 98,
-    "diskSpaceWarningLevelRatio": 99,
-    "shutdownForwardMs": 200,
-    "slaveReadEnable": True,
-    # The final scans read everything through every member.
-    **dict.fromkeys(("maxTransferCountOnMessageInMemory", "maxTransferCountOnMessageInDisk"), 512),
-    "maxTransferBytesOnMessageInDisk": 256 * 1024,
-}
-# Of a member in a namespace: where it listens, and what it tells others.
-ADDRESS_KEYS = ("bindAddress", "brokerIP1", "httpBindAddress")
-# A disk that is full is to be seen by whoever writes: nothing makes room by removing what was acknowledged.
-FULL_DISK: Mapping[str, object] = {"cleanFileForciblyEnable": False}
-CLASSIC: Mapping[str, object] = {"slaveTimeout": 300, "haSendHeartbeatInterval": 200, "haHousekeepingInterval": 3000}
-ROLES: Mapping[Mode, str] = {"async": "ASYNC_MASTER", "sync": "SYNC_MASTER"}
-GROUP = "broker-a"
 
 
 class SiteMember:
@@ -108,6 +95,7 @@ class Site:
         toxiproxy: str = "process",
         network: bool = False,
         own_disks: bool = False,
+        secure: bool = False,
         planted: str = "",
         seed: int = 0,
     ) -> None:
@@ -115,6 +103,7 @@ class Site:
 
         `links`: members reach one another through fault proxies, of the server that `toxiproxy` names. `network`: in
         namespaces around a switch, and no proxies; `own_disks`: each on a file system of its own: both need namespaces.
+        `secure`: all servers take signed requests and TLS only. Raises ProcessError when certificates cannot be made.
         """
         self.folder = folder
         self.mode: Mode = mode
@@ -123,8 +112,10 @@ class Site:
         self._switch = Switch(names) if network else None
         hosts = self._switch.addresses if self._switch is not None else dict.fromkeys(names, HOST)
         own_host = dict.fromkeys(("bindAddress", "httpBindAddress"), OWN_ADDRESS) if network else {}
-        self._namesrv = namesrv_process(folder / "namesrv", settings=own_host)
-        given = {**SETTINGS, **({} if mode == "raft" else CLASSIC), **(settings or {})}
+        served = (OWN_ADDRESS if network else HOST, *hosts.values())
+        self.security = Security(folder / "security", served) if secure else None
+        self._namesrv = namesrv_process(folder / "namesrv", settings={**own_host, **secured(self.security)})
+        given = {**SETTINGS, **secured(self.security, raft=mode == "raft"), **(settings or {})}
         ports = free_ports(nodes)
         peers = {name: f"{hosts[name]}:{port}" for name, port in zip(names, ports, strict=True)}
         self.members: Sequence[SiteMember] = [
@@ -135,10 +126,10 @@ class Site:
                     namesrv=self.namesrv,
                     name=name,
                     settings={
-                        **({} if not network else _addressed(hosts[name], folder / "secret")),
+                        **({} if not network else addressed(hosts[name], folder / "secret")),
                         **({} if not own_disks else FULL_DISK),
                         "storePathRootDir": store_folder(folder / name, own_disk=own_disks),
-                        **self._own(name, peers),
+                        **group_settings(mode, name, peers),
                         **given,
                     },
                 ),
@@ -149,8 +140,10 @@ class Site:
             )
             for name in names
         ]
-        door = "raft" if mode == "raft" else "ha"
-        doors = {member.name: {door: peers[member.name], "clients": member.process.address} for member in self.members}
+        self._trust()
+        door = RAFT if mode == "raft" else HA
+        doors = {member.name: {door: peers[member.name], CLIENTS: member.process.address} for member in self.members}
+        self._doors: Doors = {"NameServer": {NAMESRV: self.namesrv}, **doors}
         self.before_start: Callable[[SiteMember], None] = _nothing
         """Is called, in a thread, with each member that is down before it is started again."""
         self.links: SiteLinks | NetLinks = (
@@ -274,6 +267,11 @@ class Site:
                     return int(state["term"] if self.mode == "raft" else state["epoch"])
         return UNKNOWN
 
+    async def try_doors(self) -> dict[str, list[str]]:
+        """Try what a secured site must refuse at all ports of servers that run; returns what came of it."""
+        assert self.security is not None, "nobody is refused by a site that is not secured"
+        return await try_doors(self._doors, self.security)
+
     async def look(self, now: Callable[[], int]) -> list[Look]:
         """Return what the members say now that answer."""
         return [self._look(now(), name, state) for name, state in (await self.states()).items() if state is not None]
@@ -282,25 +280,10 @@ class Site:
         """Return the ends of all members' logs."""
         return "\n".join(f"-- {member.name}\n{member.process.last_words()}" for member in self.members)
 
-    def _own(self, name: str, peers: Mapping[str, str]) -> dict[str, object]:
-        """Return what makes a member of the group out of a broker; `peers` are where the members know one another."""
-        first = next(iter(peers))
-        ha_port = int(peers[name].rpartition(":")[2])
-        match self.mode:
-            case "raft":
-                return {
-                    "enableDLegerCommitLog": True,
-                    "dLegerGroup": GROUP,
-                    "dLegerPeers": ";".join(f"{peer}-{address}" for peer, address in peers.items()),
-                    "dLegerSelfId": name,
-                }
-            case "single":
-                return {}
-            case _ if name == first:
-                return {"brokerRole": ROLES[self.mode], "brokerId": 0, "haListenPort": ha_port}
-            case _:
-                number = list(peers).index(name)
-                return {"brokerRole": "SLAVE", "brokerId": number, "haListenPort": ha_port}
+    def _trust(self) -> None:
+        """Have HTTP ports asked with TLS where servers speak it."""
+        for process in (self._namesrv, *(member.process for member in self.members)):
+            process.tls = None if self.security is None else self.security.trusting()
 
     def _leads(self, state: Mapping[str, Any]) -> bool:
         if self.mode == "raft":
@@ -373,28 +356,3 @@ class Site:
 
 def _nothing(member: SiteMember) -> None:
     """Do nothing before a member is started."""
-
-
-def _addressed(host: str, secret: Path) -> dict[str, object]:
-    """Return the keys of a member in a namespace: to its group it is on another machine, and needs their secret."""
-    if not secret.exists():
-        secret.parent.mkdir(parents=True, exist_ok=True)
-        secret.write_text(secrets.token_hex(32), encoding="ascii")
-        secret.chmod(0o600)
-    return {**dict.fromkeys(ADDRESS_KEYS, host), "adminAllowFrom": OWN_ADDRESS, "raftSecretFile": str(secret)}
-
-
-def store_folder(folder: Path, *, own_disk: bool) -> Path:
-    """Return where a member's store is: below its own folder, or alone on a file system that is mounted there."""
-    return folder / "device" / "store" if own_disk else folder / "store"
-
-
-def member_names(mode: Mode, nodes: int) -> list[str]:
-    """Return what the members are called."""
-    match mode:
-        case "raft":
-            return [f"n{number}" for number in range(nodes)]
-        case "single":
-            return ["single"]
-        case _:
-            return ["master", *(f"slave{number}" for number in range(1, nodes))]

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
-from chaos.load.clients import BACKOFF_S_MAX, BROKER, TIMEOUT_S, LoadClient
+from chaos.load.clients import BROKER, TIMEOUT_S, LoadClient, connections
 from chaos.load.workload import PAUSE_S, Load, Pace, Plain, pause
 from client.api import decode_messages
 from pipeline.history.body import Tag, digest, make_body, read_tag
@@ -27,7 +27,6 @@ from remoting.headers.registry import (
     EndTransactionRequestHeader,
     SendMessageRequestHeaderV2,
 )
-from remoting.limits import ClientLimits
 from remoting.msgid import parse_offset_msg_id
 from remoting.properties import encode_properties
 from remoting.topics import AUTO_CREATE_TOPIC
@@ -192,11 +191,7 @@ async def _answering(load: Load, decisions: _Decisions) -> AsyncIterator[Remotin
         else:
             recorder.info(told, "one-way")
 
-    remoting = RemotingClient(
-        {RequestCode.CHECK_TRANSACTION_STATE: check},
-        limits=ClientLimits(backoff_max_seconds=BACKOFF_S_MAX),
-        name="transactions",
-    )
+    remoting = connections("transactions", {RequestCode.CHECK_TRANSACTION_STATE: check})
     try:
         yield remoting
     finally:

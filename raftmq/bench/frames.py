@@ -13,6 +13,7 @@ import orjson
 
 from remoting.codes import VERSION, PullSysFlag, RequestCode
 from remoting.properties import PROPERTY_UNIQ_KEY, PROPERTY_WAIT, encode_properties
+from remoting.signing import ACCESS_KEY, SIGNATURE, Credentials, signature
 
 OPAQUE_MIN = 1_000_000
 OPAQUE_COUNT = 8_000_000  # seven digits each; far more than can be in flight
@@ -66,32 +67,47 @@ class Template:
         return self.pattern % opaque
 
 
-def send_templates(topic: str, size: int) -> list[Template]:
-    """Return one send (310) per queue, with a body of `size` bytes."""
+def send_templates(topic: str, size: int, credentials: Credentials | None = None) -> list[Template]:
+    """Return one send (310) per queue, with a body of `size` bytes, signed by `credentials` if there are any.
+
+    A signature does not cover the opaque: each is signed once, and the load does not do the work that is measured.
+    """
     properties = encode_properties({PROPERTY_UNIQ_KEY: "0" * 32, PROPERTY_WAIT: "true"}).decode()
     body = (b"0123456789abcdef" * (size // 16 + 1))[:size]
     return [
         Template(
             RequestCode.SEND_MESSAGE_V2,
-            {
-                "a": "bench_producer",
-                "b": topic,
-                "c": "TBW102",
-                "d": str(QUEUES),
-                "e": str(queue_id),
-                "f": "0",
-                "g": str(time.time_ns() // 1_000_000),
-                "h": "0",
-                "i": properties,
-                "j": "0",
-                "k": "false",
-                "l": "16",
-                "m": "false",
-            },
+            _signed(
+                {
+                    "a": "bench_producer",
+                    "b": topic,
+                    "c": "TBW102",
+                    "d": str(QUEUES),
+                    "e": str(queue_id),
+                    "f": "0",
+                    "g": str(time.time_ns() // 1_000_000),
+                    "h": "0",
+                    "i": properties,
+                    "j": "0",
+                    "k": "false",
+                    "l": "16",
+                    "m": "false",
+                },
+                body,
+                credentials,
+            ),
             body,
         )
         for queue_id in range(QUEUES)
     ]
+
+
+def _signed(fields: dict[str, str], body: bytes, credentials: Credentials | None) -> dict[str, str]:
+    """Return the custom fields of a request with those of a user who signs it, or as they are."""
+    if credentials is None:
+        return fields
+    named = {**fields, ACCESS_KEY: credentials.access_key}
+    return {**named, SIGNATURE: signature(credentials.secret_key, named, body)}
 
 
 def pull_template(topic: str, queue_id: int, offset: int, count: int) -> Template:

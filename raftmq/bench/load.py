@@ -2,11 +2,12 @@
 
 import asyncio
 import functools
+import ssl
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, cast
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, cast
 
 from raftmq.bench.frames import (
     OPAQUE_COUNT,
@@ -19,6 +20,7 @@ from raftmq.bench.frames import (
     send_templates,
 )
 from remoting.codes import ResponseCode
+from remoting.signing import Credentials
 
 IN_FLIGHT_MAX = 65_535  # a slot of the table of departure times each
 WARM_UP_S = 0.5
@@ -43,12 +45,24 @@ class Result:
     max_ms: float
     errors: dict[int, int] = field(default_factory=dict)
     server_cpu_us_per_message: float | None = None
+    client_busy: float = 0.0
+    """The share of the time in which this process was at work: near 1 it is the load that is measured."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON can hold them."""
         values = asdict(self)
         values["errors"] = {str(code): count for code, count in self.errors.items()}
         return values
+
+
+class LoadedBroker(NamedTuple):
+    """The broker that is loaded."""
+
+    address: str
+    cpu_seconds: Callable[[], float] | None = None
+    """Tells the server's processor time so far."""
+    tls: ssl.SSLContext | None = None
+    """What it is spoken to with; None: plainly."""
 
 
 class Work(Protocol):
@@ -64,10 +78,10 @@ class Work(Protocol):
 
 
 class Sends:
-    """Sends bodies of one size to the queues of a topic in turn."""
+    """Sends bodies of one size to the queues of a topic in turn, signed by `credentials` if there are any."""
 
-    def __init__(self, topic: str, size: int) -> None:
-        self._patterns = [template.pattern for template in send_templates(topic, size)]
+    def __init__(self, topic: str, size: int, credentials: Credentials | None = None) -> None:
+        self._patterns = [template.pattern for template in send_templates(topic, size, credentials)]
 
     def frames(self, opaques: range) -> list[bytes]:
         """Return sends to the opaques' queues."""
@@ -208,21 +222,20 @@ class _Connection(asyncio.Protocol):
 
 async def run_load(
     what: str,
-    address: str,
+    target: LoadedBroker,
     work: Callable[[], Work],
     *,
     in_flight: int,
     seconds: float,
     body_bytes: int = 0,
     connections: int = 1,
-    cpu_seconds: Callable[[], float] | None = None,
 ) -> Result:
-    """Load the broker at `address` for `seconds` (after a warm-up); `work` is made for each connection.
+    """Load a broker for `seconds` (after a warm-up); `work` is made for each connection.
 
-    `cpu_seconds` tells the server's processor time so far. Raises OSError when there is no connection or it breaks,
-    BadAnswer when the peer is no broker or does not answer.
+    Raises OSError when there is no connection or it breaks, BadAnswer when the peer is no broker or does not answer.
     """
-    host, _, port = address.rpartition(":")
+    host, _, port = target.address.rpartition(":")
+    cpu_seconds = target.cpu_seconds
     tally = _Tally()
     loop = asyncio.get_running_loop()
     opened: list[_Connection] = []
@@ -230,17 +243,17 @@ async def run_load(
         for _ in range(connections):
             one = work()
             _, protocol = await loop.create_connection(
-                functools.partial(_Connection, one, in_flight, tally), host.strip("[]"), int(port)
+                functools.partial(_Connection, one, in_flight, tally), host.strip("[]"), int(port), ssl=target.tls
             )
             opened.append(protocol)
         ends = [connection.done for connection in opened]
         await _watch(ends, WARM_UP_S)
         cpu_before = cpu_seconds() if cpu_seconds is not None else 0.0
-        began = time.perf_counter()
+        began, own_before = time.perf_counter(), time.process_time()
         tally.measuring = True
         await _watch(ends, seconds)
         tally.measuring = False
-        took = time.perf_counter() - began
+        took, own_used = time.perf_counter() - began, time.process_time() - own_before
         cpu_used = cpu_seconds() - cpu_before if cpu_seconds is not None else None
         for connection in opened:
             connection.stopping = True
@@ -248,7 +261,8 @@ async def run_load(
     finally:
         for connection in opened:
             connection.close()
-    return _result(what, tally, took, cpu_used, (connections, in_flight, body_bytes))
+    found = _result(what, tally, took, cpu_used, (connections, in_flight, body_bytes))
+    return replace(found, client_busy=round(own_used / took, 3))
 
 
 async def _watch(ends: Sequence[asyncio.Future[None]], seconds: float) -> None:

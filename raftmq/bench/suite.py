@@ -8,7 +8,7 @@ from typing import Literal
 
 from chaos.host.processes import ServerProcess, broker_process
 from raftmq.bench.frames import QUEUES
-from raftmq.bench.load import Pulls, Result, Sends, run_load
+from raftmq.bench.load import LoadedBroker, Pulls, Result, Sends, run_load
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.headers.registry import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
@@ -63,13 +63,12 @@ async def send_load(
     topic = topic or f"bench_{size}"
     return await run_load(
         "send",
-        address,
+        LoadedBroker(address, cpu_seconds),
         lambda: Sends(topic, size),
         in_flight=in_flight,
         seconds=seconds,
         body_bytes=size,
         connections=connections,
-        cpu_seconds=cpu_seconds,
     )
 
 
@@ -86,17 +85,17 @@ async def pull_load(
 ) -> Result:
     """Measure pulls of `count` messages; a topic that holds fewer is filled by sends first."""
     topic = topic or f"bench_{size}"
-    await run_load("fill", address, lambda: Sends(topic, size), in_flight=512, seconds=FILL_SECONDS, body_bytes=size)
+    fill = LoadedBroker(address)
+    await run_load("fill", fill, lambda: Sends(topic, size), in_flight=512, seconds=FILL_SECONDS, body_bytes=size)
     ends = await max_offsets(address, topic)
     return await run_load(
         f"pull of {count}",
-        address,
+        LoadedBroker(address, cpu_seconds),
         lambda: Pulls(topic, ends, count),
         in_flight=in_flight,
         seconds=seconds,
         body_bytes=size,
         connections=connections,
-        cpu_seconds=cpu_seconds,
     )
 
 

@@ -9,6 +9,7 @@ import typer
 from raftmq.cli.bench_fairness import fairness
 from raftmq.cli.bench_orderly import orderly
 from raftmq.cli.bench_running import Folder, measured
+from raftmq.cli.bench_security import security
 from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, in_utf8
 from raftmq.cli.output import fail, print_json, print_json_line, print_table, run
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Load generators that print their figures.")
 app.command()(fairness)
 app.command()(orderly)
+app.command()(security)
 
 
 def _checked(address: str) -> str:

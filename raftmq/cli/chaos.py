@@ -9,6 +9,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,6 +111,9 @@ def run(
         typer.Option("--schedule", exists=True, dir_okay=False, help="Fire the faults of this schedule.json again."),
     ] = None,
     folder: Annotated[Path, typer.Option("--dir", help="Where runs and reports go, a folder for each.")] = FOLDER,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="With users and TLS everywhere: servers, links, clients, readings.")
+    ] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the stores of valid runs too; others are always kept.")
     ] = False,
@@ -135,6 +139,8 @@ def run(
             fitted = [lasting(one, seconds) for one in chosen]
     except SessionError as error:
         raise typer.BadParameter(str(error), param_hint="--budget") from error
+    if secure:
+        fitted = [replace(one, secure=True) for one in fitted]
     drawn = secrets.randbelow(2**31) if seed is None else seed
     with _ended_like_by_ctrl_c(), _progress() as progress:
         session = Session(folder, drawn, keep=keep, progress=progress)

@@ -1,5 +1,6 @@
 """A doubled cluster for tests of nemeses: members whose processes are values, links that are noted."""
 
+import http.client
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,6 @@ class Process:
 
     def __init__(self, number: int) -> None:
         self.environment: dict[str, str] = {}
-        self.http_port = 1
         self.address = f"127.0.0.1:{number}"
         self.starts = 0
         # Beyond what Linux gives to processes, so that no signal goes astray.
@@ -46,6 +46,11 @@ class Process:
 
     def ready(self) -> bool:
         return self.running
+
+    @staticmethod
+    def http() -> http.client.HTTPConnection:
+        # Nobody listens there.
+        return http.client.HTTPConnection("127.0.0.1", 1)
 
     def state(self, _path: str) -> Any | None:
         return self.said

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from chaos.runs.self_checks import LEVEL_CHECK, START_CHECK, TIME_CHECK, own_findings
+from chaos.runs.self_checks import LEVEL_CHECK, SECURED_CHECK, START_CHECK, TIME_CHECK, own_findings
 from pipeline.history.folder import RunFolder
 from pipeline.history.parquet import write_rows
 from pipeline.history.promises import Promises
@@ -108,3 +108,29 @@ def test_store_times_of_a_clock_that_nobody_shares_make_the_run_invalid(tmp_path
 def test_all_is_well_where_nothing_expired(tmp_path: Path) -> None:
     stored(tmp_path)
     assert judged(tmp_path, TIME_CHECK).verdict is Verdict.VALID
+
+
+REFUSED = {"refused": ["n0 clients, unsigned: username cannot be null."] * 3, "taken": [], "unclear": []}
+
+
+@pytest.mark.parametrize(
+    ("end", "verdict", "words"),
+    [
+        (REFUSED, Verdict.VALID, "6 strangers were refused"),
+        ({**REFUSED, "taken": ["n2 clients, unsigned: answered"]}, Verdict.INVALID, "in the end, n2 clients, unsigned"),
+        ({**REFUSED, "unclear": ["n1 raft: timed out"]}, Verdict.UNKNOWN, "n1 raft: timed out"),
+        (None, Verdict.UNKNOWN, "not tried both"),
+    ],
+)
+def test_a_run_is_secured_when_strangers_were_refused_before_and_after(
+    tmp_path: Path, end: dict[str, list[str]] | None, verdict: Verdict, words: str
+) -> None:
+    tried = {"at the beginning": REFUSED, **({} if end is None else {"in the end": end})}
+    found = judged(tmp_path, SECURED_CHECK, secured=tried)
+    assert found.verdict is verdict
+    assert words in found.text
+
+
+def test_of_a_plain_run_nobody_says_that_it_was_secured(tmp_path: Path) -> None:
+    with pytest.raises(StopIteration):
+        judged(tmp_path, SECURED_CHECK)

@@ -142,6 +142,19 @@ def test_sentence_says_why(tmp_path: Path) -> None:
     assert "\n" not in bad
 
 
+def test_a_secured_run_is_called_so_and_a_plain_one_is_not(tmp_path: Path) -> None:
+    plain = made(tmp_path)
+    info = orjson.loads((tmp_path / "run.json").read_bytes())
+    (tmp_path / "run.json").write_bytes(orjson.dumps({**info, "secured": {"in the end": {"refused": ["n0"]}}}))
+    run = write_report(tmp_path)
+    assert (plain.secured, run.secured) == (False, True)
+    assert sentence(run).startswith("VALID kill-leader (seed 7, secured): all 39 checks")
+    assert "kill-leader, seed 7, secured" in " ".join(read(tmp_path / "report.html").words)
+    assert "kill-leader (secured)" in summary([run]).replace("\\", "")
+    assert 'name="secured" value="true"' in (tmp_path / "junit.xml").read_text()
+    assert "secured" not in sentence(plain) + summary([plain])
+
+
 def test_nothing_judged_is_not_valid(tmp_path: Path) -> None:
     write_run(tmp_path)
     found = (Finding("A1", "lost", Verdict.SKIPPED),)

@@ -14,7 +14,7 @@ from raftmq.bench.frames import (
     pull_template,
     send_templates,
 )
-from raftmq.bench.load import Pulls, Sends, percentile, run_load
+from raftmq.bench.load import LoadedBroker, Pulls, Sends, percentile, run_load
 from raftmq.bench.orderly import OrderBook
 from remoting.codec import decode, encode
 from remoting.codes import RequestCode, ResponseCode
@@ -26,6 +26,7 @@ from remoting.headers.registry import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from remoting.signing import Credentials, is_signed_by
 
 
 def answer_to(request: Command, code: int = ResponseCode.SUCCESS) -> bytes:
@@ -42,6 +43,18 @@ def test_send_templates_decode_to_what_they_mean() -> None:
         header = command.header(SendMessageRequestHeaderV2)
         assert (command.code, command.opaque) == (RequestCode.SEND_MESSAGE_V2, OPAQUE_MIN + queue_id)
         assert (header.topic, header.queueId, len(command.body)) == ("bench", queue_id, 100)
+
+
+def test_signed_templates_are_signed_for_every_opaque() -> None:
+    by = Credentials("bench", "a-secret")
+    for queue_id, template in enumerate(send_templates("bench", 100, by)):
+        for opaque in (OPAQUE_MIN, 8_999_999):
+            command = decode(template.fill(opaque)[4:])
+            assert is_signed_by(command, by.secret_key)
+            assert not is_signed_by(command, "another")
+            assert command.ext["AccessKey"] == "bench"
+            assert command.header(SendMessageRequestHeaderV2).queueId == queue_id
+    assert b"Signature" not in send_templates("bench", 100)[0].pattern
 
 
 def test_frames_of_one_template_have_one_length_and_their_own_opaque() -> None:
@@ -118,17 +131,17 @@ async def test_a_run_counts_answers_and_keeps_the_window() -> None:
     async with server:
         result = await run_load(
             "send",
-            address,
+            LoadedBroker(address, iter((1.0, 3.0)).__next__),
             lambda: Sends("bench", 10),
             in_flight=16,
             seconds=0.2,
             body_bytes=10,
-            cpu_seconds=iter((1.0, 3.0)).__next__,
         )
     assert max(reads) <= 16
     assert result.requests == result.messages + result.errors[2]
     assert result.messages > 16
     assert result.server_cpu_us_per_message == round(2.0 / result.messages * 1e6, 2)
+    assert 0 < result.client_busy <= 1.1
     assert 0 < result.p50_ms <= result.p99_ms <= result.max_ms
     assert result.as_dict()["errors"] == {"2": result.errors[2]}
 
@@ -142,7 +155,7 @@ async def test_a_broker_that_goes_away_ends_the_run() -> None:
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
         with pytest.raises(ConnectionError):
-            await run_load("send", address, lambda: Sends("bench", 10), in_flight=1, seconds=5)
+            await run_load("send", LoadedBroker(address), lambda: Sends("bench", 10), in_flight=1, seconds=5)
 
 
 def test_the_book_of_ordered_messages_tells_inversions_from_repetitions() -> None:

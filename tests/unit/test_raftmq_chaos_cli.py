@@ -137,6 +137,12 @@ def test_load_lasts_as_long_as_is_asked_for(runs: Runs, tmp_path: Path) -> None:
     assert asked.acknowledged_min == pytest.approx(own.acknowledged_min / 3, rel=0.01)
 
 
+def test_all_chosen_scenarios_are_secured_by_one_switch(runs: Runs, tmp_path: Path) -> None:
+    assert call("run", "smoke", "--dir", tmp_path, "--secure", "--seconds", 20).exit_code == 0
+    assert call("run", ONE, "--dir", tmp_path).exit_code == 0
+    assert [scenario.secure for scenario, *_ in runs.asked] == [True] * len(SUITES["smoke"]) + [False]
+
+
 def test_folder_of_something_else_is_left_alone(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / f"{ONE}-5").mkdir()
     (tmp_path / f"{ONE}-5" / "thesis.txt").write_text("years of work")
