@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from broker.context import BrokerContext, Tables
 from broker.messages.send_answers import Elsewhere
@@ -37,6 +38,8 @@ WRITING_MS = 1000
 RENEW_MS = 3600 * 1000
 # Records of one append that gives messages back.
 GIVEN_BACK = 256
+# Check points that are settled side by side; each has up to BATCH_BYTES (broker/pop/revival.py) in hand.
+SETTLED_TOGETHER = 32
 
 
 class PopService:
@@ -241,16 +244,24 @@ class PopService:
                 table.acknowledge(point.key, coming)
 
     async def _settle(self) -> None:
+        """Settle all that is due, several check points side by side: in a group their appends share an entry."""
         table, clock = self._feed.table, self._context.clock
-        while (due := table.take_due(clock.now_ms())) is not None:
-            try:
-                if due.order is None:
-                    await self._revival.settle(due, table)
-                else:
-                    await self._in_order_due(due, table)
-            except BaseException:
-                table.again(due.key, clock.now_ms() + int(AGAIN_SECONDS * 1000))
-                raise
+        while taken := list(islice(iter(lambda: table.take_due(clock.now_ms()), None), SETTLED_TOGETHER)):
+            # One may be due more than once: its time was changed.
+            dues = {due.key: due for due in taken}.values()
+            await asyncio.gather(*(self._settle_one(due, table) for due in dues))
+
+    async def _settle_one(self, due: CheckPoint, table: CheckPointTable) -> None:
+        if not due.open:
+            return
+        try:
+            if due.order is None:
+                await self._revival.settle(due, table)
+            else:
+                await self._in_order_due(due, table)
+        except BaseException:
+            table.again(due.key, self._context.clock.now_ms() + int(AGAIN_SECONDS * 1000))
+            raise
 
     async def _in_order_due(self, due: CheckPoint, table: CheckPointTable) -> None:
         """Have what was taken in order come again when somebody asks: from its own queue, before what follows there.
