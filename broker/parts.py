@@ -115,11 +115,7 @@ class Parts:
         self.clients = ClientTable(
             clock, later=loop.call_soon, notifies=self._wants_notice, on_leave=self.locks.release
         )
-        self._client = RemotingClient(
-            on_close=self._connection_lost, name="broker's client", tls=outgoing_tls(config),
-            credentials=self._directory.inner,
-        )  # fmt: skip
-        exits.push_async_callback(self._client.close)
+        self._client = self._outgoing(exits)
         self.registration = Registration(live, role, self.topics, self._client, context.address, mode.heard)
         self._routes = TopicRoutes(live, self.topics, self._client)
         exits.push_async_callback(self._routes.close)
@@ -168,6 +164,13 @@ class Parts:
         self._guard: AccessGuard | None = None
         self._unlimited, self._limited = self._limited_or_not(mode.gate(self._table(store)))
         self.handlers = self.handlers_without(frozenset())
+
+    def _outgoing(self, exits: AsyncExitStack) -> RemotingClient:
+        """Return what asks others in the brokers' own name."""
+        tls, inner = outgoing_tls(self._live.broker), self._directory.inner
+        client = RemotingClient(on_close=self._connection_lost, name="broker's client", tls=tls, credentials=inner)
+        exits.push_async_callback(client.close)
+        return client
 
     def _read_tables(self, folder: Path, exits: AsyncExitStack) -> None:
         """Read what is kept in files; raises MetadataError, ConfigError, OSError."""
