@@ -35,6 +35,7 @@ from remoting.bodies.registry import (
     ConsumerData,
     ConsumerRunningInfo,
     MessageQueue,
+    PolicyInfo,
     ProducerConnection,
     ProducerTableInfo,
     SubscriptionGroupConfig,
@@ -440,6 +441,9 @@ class AdminClient:
         sources: Sequence[str] = ...,
         cluster: str | None = ...,
         address: str | None = ...,
+    ) -> list[str]: ...
+    def set_policies(
+        self, user: str, policies: Sequence[PolicyInfo], *, cluster: str | None = ..., address: str | None = ...
     ) -> list[str]: ...
     def delete_policies(
         self, user: str, resource: str = ..., *, cluster: str | None = ..., address: str | None = ...

@@ -113,6 +113,7 @@ async def test_who_lacks_tls_or_a_signature_is_told_so_and_members_answer_https(
         assert not member.process.ready()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize(
     ("mode", "settings", "taken"),

@@ -31,6 +31,7 @@ LEADS_BACK = {"PYTHONPATH", "NAMESRV_ADDR", "VIRTUAL_ENV", "PYSPARK_PYTHON"}
 BASE = ("cbor2", "isal", "lz4", "msgspec", "orjson", "tenacity", "zstandard")
 SPOKEN = {
     "chaos.apps",
+    "chaos.pop",
     "chaos.runs.namespace_main",
     "chaos.host.loopdisk",
     "chaos.site.member",
