@@ -106,7 +106,7 @@ async def test_what_RocketMQ_left_and_nobody_serves_is_said(
 
 
 async def opened(store: Path, caplog: pytest.LogCaptureFixture) -> tuple[str, int]:
-    """Start our broker on a store; returns its warning, "" for none, and the tag code of the first message of topic T."""
+    """Start our broker on a store; returns its warning ("": none), and the tag code of the first message of topic T."""
     caplog.clear()
     ours = {k: str(v) for k, v in SETTINGS.items() if k not in {"mappedFileSizeTimerLog", "enableConsumeQueueExt"}}
     ours |= {"storePathRootDir": str(store), "brokerName": "broker-a", "listenPort": "0", "bindAddress": HOST}
