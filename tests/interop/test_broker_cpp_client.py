@@ -15,6 +15,7 @@ import pytest
 
 from chaos.host.local import LocalCluster
 from client.consume.litepull import LitePullConsumer
+from client.errors import RouteError
 from client.message import Message
 from client.produce.producer import Producer
 from remoting.bodies.registry import MessageQueue
@@ -44,11 +45,21 @@ def messages(count: int, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
+async def queues_of(consumer: LitePullConsumer, topic: str, timeout_s: float) -> list[MessageQueue]:
+    """The topic's queues: a send that made it may be answered a moment before NameServers are told of it."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            try:
+                return await consumer.queues(topic)
+            except RouteError:
+                await asyncio.sleep(0.05)
+
+
 async def ours(cluster: LocalCluster, topic: str, count: int, timeout_s: float = 20) -> list[MessageExt]:
     """Everything in the topic, read by our own client, once `count` messages are there."""
     found: list[MessageExt] = []
     async with LitePullConsumer("ours_reader", cluster.address) as consumer:
-        queues = await consumer.queues(topic)
+        queues = await queues_of(consumer, topic, timeout_s)
         await consumer.assign(queues)
         for queue in queues:
             await consumer.seek_to_begin(queue)

@@ -5,9 +5,9 @@ from typing import Any
 from broker.pop.acknowledging import AckHandlers
 from broker.pop.check_points import CheckPoint
 from broker.pop.feed import ReviveFeed
+from broker.pop.reading import PopReader
 from broker.pop.revival import Revival
 from broker.pop.service import PopService
-from broker.pop.taking import PopHandlers
 from remoting.codes import ResponseCode
 from remoting.command import Command
 from tests.chaos.planted import tables
@@ -90,12 +90,12 @@ def take_side_by_side() -> None:
     now = once_in(EVERY)
 
     def make(honest: Any) -> Any:
-        async def read(self: PopHandlers, asked: Any, *, locks: bool) -> Any:
+        async def read(self: PopReader, asked: Any, *, locks: bool) -> Any:
             return await honest(self, asked, locks=locks and not now())
 
         return read
 
-    graft(PopHandlers, "_read", make)
+    graft(PopReader, "read", make)
 
 
 def keep_offsets_of_pops_to_oneself() -> None:
