@@ -131,7 +131,7 @@ class AckHandlers:
             return Command.response(ResponseCode.NO_MESSAGE, _WELL, said)
         table = await self._loaded()
         if handle.revive_queue == ORDERED_QUEUE:
-            return await self._put_off(connection, request, header, handle)
+            return await self._put_off(connection, request, header, handle, table)
         found = table.find(_key(header, handle))
         now_ms = self._clock.now_ms()
         if found is not None:
@@ -162,10 +162,14 @@ class AckHandlers:
         return Command.response(ResponseCode.SUCCESS, _WELL, said)
 
     async def _put_off(
-        self, connection: Connection, request: Command, header: ChangeInvisibleTimeRequestHeader, handle: Handle
+        self,
+        connection: Connection,
+        request: Command,
+        header: ChangeInvisibleTimeRequestHeader,
+        handle: Handle,
+        table: CheckPointTable,
     ) -> Command | None:
         """Change the time of a message that was taken in order: its handle stays, and holds up its queue until then."""
-        table = await self._loaded()
         now_ms = self._clock.now_ms()
         until_ms = now_ms + header.invisibleTime
         said = ChangeInvisibleTimeResponseHeader(

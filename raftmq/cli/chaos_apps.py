@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 CRASH = 255
 SAID_EVERY_S = 10.0
+Say = Callable[[str, float, int], None]
+"""Takes what is done, which part of the plan is over, and how many messages are acknowledged."""
 
 
 def apps(
@@ -37,24 +39,10 @@ def apps(
     from chaos.apps.driver import torture
     from chaos.apps.judge import EXIT_CODES, judge_folder
     from chaos.apps.plan import make_plan
-    from chaos.apps.site import SiteError
-    from chaos.host.processes import ProcessError
-    from runtime.loop import run
 
-    if again and folder is None:
-        raise typer.BadParameter("name the run's folder with --dir", param_hint="--judge-again")
-    drawn = secrets.randbelow(2**31) if seed is None else seed
-    into = folder or Path("chaos-runs") / f"apps-{drawn}"
+    drawn, into = folder_of(folder, "apps", seed, again=again)
     if not again:
-        if into.exists() and any(into.iterdir()):
-            raise typer.BadParameter(f"{into} is not empty: a run needs a folder of its own", param_hint="--dir")
-        try:
-            with progress() as say:
-                run(until_ended(torture(make_plan(drawn, minutes * 60), into, say)))
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-        except (SiteError, ProcessError, ExceptionGroup) as error:
-            fail(f"the run broke down, which is no verdict; its files are in {into}: {text_of(error)}", CRASH)
+        make_run(into, lambda say: torture(make_plan(drawn, minutes * 60), into, say))
     elif not (into / "plan.json").exists():
         raise typer.BadParameter(f"{into} holds no run of applications", param_hint="--dir")
     results = judge_folder(into)
@@ -65,7 +53,33 @@ def apps(
     raise typer.Exit(EXIT_CODES[results.verdict])
 
 
-async def until_ended(work: Coroutine[Any, Any, None]) -> None:
+def folder_of(folder: Path | None, what: str, seed: int | None, *, again: bool) -> tuple[int, Path]:
+    """Return a run's seed and where its files go; a new run takes an empty folder, one that is judged again its own."""
+    if again and folder is None:
+        raise typer.BadParameter("name the run's folder with --dir", param_hint="--judge-again")
+    drawn = secrets.randbelow(2**31) if seed is None else seed
+    into = folder or Path("chaos-runs") / f"{what}-{drawn}"
+    if not again and into.exists() and any(into.iterdir()):
+        raise typer.BadParameter(f"{into} is not empty: a run needs a folder of its own", param_hint="--dir")
+    return drawn, into
+
+
+def make_run(into: Path, work: Callable[[Say], Coroutine[Any, Any, None]]) -> None:
+    """Do it, and show how far it is; what breaks down is no verdict."""
+    from chaos.apps.site import SiteError
+    from chaos.host.processes import ProcessError
+    from runtime.loop import run
+
+    try:
+        with _progress() as say:
+            run(_until_ended(work(say)))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    except (SiteError, ProcessError, ExceptionGroup) as error:
+        fail(f"the run broke down, which is no verdict; its files are in {into}: {_text_of(error)}", CRASH)
+
+
+async def _until_ended(work: Coroutine[Any, Any, None]) -> None:
     """Do it; SIGTERM, by which CI ends a job, ends it as Ctrl-C does, in a shell's background too."""
     task = asyncio.current_task()
     assert task is not None
@@ -99,7 +113,7 @@ def _table_of(title: str, key: str, rows: list[dict[str, Any]]) -> None:
     print_table((title, *columns), [(row[key], *(row[name] for name in columns)) for row in rows])
 
 
-def text_of(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     """Return what an error says, the first one of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -107,7 +121,7 @@ def text_of(error: BaseException) -> str:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, float, int], None]]:
+def _progress() -> Iterator[Say]:
     """Show how much of the plan is over on standard error: a bar at a terminal, a line now and then in a log."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -1,15 +1,13 @@
 """`raftmq chaos pop`: consumers that pop and are killed while they hold messages, and the verdict on what they saw."""
 
-import asyncio
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raftmq.cli.chaos_apps import CRASH, progress, text_of, until_ended
+from raftmq.cli.chaos_apps import folder_of, make_run
 from raftmq.cli.options import Json
-from raftmq.cli.output import fail, print_json, print_table
+from raftmq.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from pipeline.history.results import Results
@@ -38,27 +36,13 @@ def pop(
     Exit codes: 0 valid, 1 invalid, 254 unknown (evidence is missing) or a wrong command line, 255 it broke down itself.
     """
     from chaos.apps.judge import EXIT_CODES
-    from chaos.apps.site import SiteError
-    from chaos.host.processes import ProcessError
     from chaos.pop.driver import pop_torture
     from chaos.pop.plan import PLAN, make_pop_plan
     from chaos.pop.verdict import judge_pop_folder
-    from runtime.loop import run
 
-    if again and folder is None:
-        raise typer.BadParameter("name the run's folder with --dir", param_hint="--judge-again")
-    drawn = secrets.randbelow(2**31) if seed is None else seed
-    into = folder or Path("chaos-runs") / f"pop-{drawn}"
+    drawn, into = folder_of(folder, "pop", seed, again=again)
     if not again:
-        if into.exists() and any(into.iterdir()):
-            raise typer.BadParameter(f"{into} is not empty: a run needs a folder of its own", param_hint="--dir")
-        try:
-            with progress() as say:
-                run(until_ended(pop_torture(make_pop_plan(drawn, messages, rate), into, say)))
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-        except (SiteError, ProcessError, ExceptionGroup) as error:
-            fail(f"the run broke down, which is no verdict; its files are in {into}: {text_of(error)}", CRASH)
+        make_run(into, lambda say: pop_torture(make_pop_plan(drawn, messages, rate), into, say))
     elif not (into / PLAN).exists():
         raise typer.BadParameter(f"{into} holds no run of POP", param_hint="--dir")
     try:

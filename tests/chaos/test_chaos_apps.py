@@ -3,7 +3,6 @@
 import contextlib
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import orjson
@@ -14,6 +13,7 @@ from chaos.apps.judge import RESULTS, judge_folder
 from chaos.apps.plan import CANCELLED, CLOSED, KILLED, SLOTS, AppPlan, PlannedAct, PlannedFault
 from pipeline.history.results import Verdict
 from raftmq.cli.output import INTERRUPTED
+from tests.parts.processes_left import left_of
 
 SECONDS = 14.0
 USED = ("send", "order", "thread", "push0", "push2", "cast0", "orderly0", "lite0")
@@ -71,15 +71,7 @@ def test_a_run_that_is_terminated_leaves_no_process_behind(tmp_path: Path) -> No
             harness.terminate()
         harness.stderr.read()
         assert harness.wait(60) == INTERRUPTED
-    assert processes_left(folder) == []
-
-
-def processes_left(folder: Path) -> list[str]:
-    """Return the command lines that still name a folder when who was killed has had time to go."""
-    deadline = time.monotonic() + 10
-    while (found := processes_of(folder)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return found
+    assert left_of(processes_of, folder) == []
 
 
 def processes_of(folder: Path) -> list[str]:

@@ -5,7 +5,6 @@ import os
 import select
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import orjson
@@ -24,6 +23,7 @@ from pipeline.history.results import Verdict
 from pipeline.history.rows import Act, Kind, Op
 from raftmq.cli.chaos import CRASH
 from raftmq.cli.output import INTERRUPTED
+from tests.parts.processes_left import left_of
 
 SECONDS = 8.0
 RAFTMQ = [sys.executable, "-m", "raftmq.cli.main"]
@@ -76,7 +76,7 @@ def test_a_run_that_is_terminated_leaves_no_process_behind(tmp_path: Path) -> No
         harness.terminate()
         harness.stderr.read()
         assert harness.wait(60) == INTERRUPTED
-    assert processes_left(tmp_path) == []
+    assert left_of(processes_of, tmp_path) == []
 
 
 def begun(folder: Path, scenario: str) -> "subprocess.Popen[str]":
@@ -109,23 +109,20 @@ def test_a_run_that_is_killed_leaves_nothing_that_blocks_the_next(tmp_path: Path
         again.terminate()
         again.communicate(timeout=100)
         assert again.returncode == INTERRUPTED
-    assert processes_left(tmp_path) == []
+    assert left_of(processes_of, tmp_path) == []
     mounts = Path("/proc/self/mounts").read_text()
     assert str(tmp_path) not in mounts
     # The kernel lets go of a loop device a moment after whoever had it open last.
-    deadline = time.monotonic() + 20
-    while left := backed_by(tmp_path):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    assert left_of(backed_by, tmp_path) == []
 
 
-def backed_by(folder: Path) -> list[Path]:
+def backed_by(folder: Path) -> list[str]:
     """The loop devices whose file is in a folder."""
     found = []
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):  # it goes while it is looked at
             if str(folder) in path.read_text():
-                found.append(path)
+                found.append(str(path))
     return found
 
 
@@ -146,14 +143,6 @@ def test_a_demo_that_is_killed_leaves_nothing_that_blocks_the_next(tmp_path: Pat
             os.close(one)
     done = subprocess.run([*RAFTMQ, "demo", "--messages", "300"], env=environment, capture_output=True, timeout=100)
     assert done.returncode == 0, done.stderr
-
-
-def processes_left(folder: Path) -> list[str]:
-    """Return the command lines that still name a folder when who was killed has had time to go."""
-    deadline = time.monotonic() + 10
-    while (found := processes_of(folder)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return found
 
 
 def processes_of(folder: Path) -> list[str]:
