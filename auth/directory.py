@@ -30,11 +30,14 @@ class AccessDirectory:
         self._policies: Mapping[str, Policies] = {}
         self._decisions_max = decisions_max
         self._decisions: dict[tuple[str, Access, str], str | None] = {}
+        self.changes = 0
+        """How often the tables were changed: what was found out before holds no more."""
 
     def take(self, users: Mapping[str, User], policies: Mapping[str, Policies]) -> None:
         """Go by these tables from now on."""
         self._users, self._policies = users, policies
         self._decisions.clear()
+        self.changes += 1
 
     @property
     def users(self) -> dict[str, User]:

@@ -53,6 +53,17 @@ _GET, _UPDATE, _CREATE, _DELETE = (Action.GET,), (Action.UPDATE,), (Action.CREAT
 _GET_LIST = (Action.GET, Action.LIST)
 
 
+class FieldsRule(NamedTuple):
+    """A rule that looks at these custom fields and at nothing else: alike in them, requests touch the same."""
+
+    names: tuple[str, ...]
+    touched: Callable[[Mapping[str, str]], list[Access]]
+
+    def __call__(self, request: Command, _cluster: str) -> list[Access]:
+        """Return what a request touches."""
+        return self.touched(request.ext)
+
+
 def _topic(name: str, actions: tuple[Action, ...]) -> Access:
     """Return the access to a topic; of a retry topic, to its group."""
     if name.startswith(names.RETRY_PREFIX):
@@ -66,15 +77,12 @@ def _fields(
     """Return the rule of a request whose custom fields name topics and groups; `optional` ones may be missing."""
     topics, groups, optional = tuple(topics), tuple(groups), frozenset(optional)
 
-    def rule(request: Command, _cluster: str) -> list[Access]:
-        ext = request.ext
-        touched = [_topic(ext.get(name, ""), actions) for name in topics if ext.get(name) or name not in optional]
-        touched += [
-            Access(group(ext.get(name, "")), actions) for name in groups if ext.get(name) or name not in optional
-        ]
-        return touched
+    def touched(ext: Mapping[str, str]) -> list[Access]:
+        found = [_topic(ext.get(name, ""), actions) for name in topics if ext.get(name) or name not in optional]
+        found += [Access(group(ext.get(name, "")), actions) for name in groups if ext.get(name) or name not in optional]
+        return found
 
-    return rule
+    return FieldsRule((*topics, *groups), touched)
 
 
 def _cluster(actions: tuple[Action, ...]) -> Rule:
@@ -85,14 +93,14 @@ def _cluster(actions: tuple[Action, ...]) -> Rule:
 
 
 def _send(field: str) -> Rule:
-    def rule(request: Command, _cluster: str) -> list[Access]:
-        name = request.ext.get(field, "")
+    def touched(ext: Mapping[str, str]) -> list[Access]:
+        name = ext.get(field, "")
         if name.startswith(names.RETRY_PREFIX):
             # A consumer that cannot send a message back by 36 sends it so.
             return [Access(group(name), _SUB)]
         return [Access(topic(name), _PUB)]
 
-    return rule
+    return FieldsRule((field,), touched)
 
 
 def _reply(field: str) -> Rule:

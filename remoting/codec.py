@@ -17,7 +17,7 @@ from remoting.codec_binary import decode_binary_header, encode_binary_header
 from remoting.codes import LanguageCode
 from remoting.command import JSON, ROCKETMQ, Body, Command
 from remoting.errors import FrameError, HeaderError
-from remoting.headers.base import Header, Int, read_ext, text_of
+from remoting.headers.base import FIELDS_MAX, Header, Int, read_ext, text_of
 from remoting.headers.consume import (
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
@@ -98,6 +98,22 @@ class _Success(_Hot, tag=0, kw_only=True, gc=False):
     extFields: dict[str, str] | None = None
 
 
+class _Signed(msgspec.Struct, gc=False):
+    """JSON header of a request whose custom fields are needed as they came: a signature covers each of them."""
+
+    code: Int
+    extFields: dict[str, str]
+    opaque: Int = 0
+    flag: Int = 0
+    version: Int = 0
+    language: str = "JAVA"
+    remark: str | None = None
+
+
+_SIGNED = b'"Signature"'
+# Strict, for what it does not take the general way may.
+_signed = msgspec.json.Decoder(_Signed)
+
 _hot = msgspec.json.Decoder(
     _Send | _SendV2 | _SendBatch | _Pull | _LitePull | _QueryOffset | _UpdateOffset | _Success, strict=False
 )
@@ -119,16 +135,20 @@ def decode_parts(serialize_type: int, header: bytes, body: Body) -> Command:
     if len(header) > HEADER_BYTES_MAX:
         raise FrameError(f"a header of {len(header)} bytes; up to {HEADER_BYTES_MAX} are accepted")
     if serialize_type == JSON:
+        signed = _SIGNED in header
         try:
-            hot = _hot.decode(header)
+            hot = (_signed if signed else _hot).decode(header)
         except (ValueError, RecursionError):
             return _decode_json(header, body)
         language = _JAVA if hot.language == "JAVA" else _LANGUAGE_NUMBERS.get(hot.language, _OTHER)
         ext = hot.extFields
         if isinstance(ext, Header):
             return Command(hot.code, hot.flag, hot.opaque, language, hot.version, hot.remark, body, JSON, ext, header)
+        if ext is not None and len(ext) > FIELDS_MAX:
+            return _decode_json(header, body)
+        raw = header if signed else None
         return Command(
-            hot.code, hot.flag, hot.opaque, language, hot.version, hot.remark, body, JSON, None, None, ext or {}
+            hot.code, hot.flag, hot.opaque, language, hot.version, hot.remark, body, JSON, None, raw, ext or {}
         )
     if serialize_type == ROCKETMQ:
         return decode_binary_header(header, body)

@@ -6,7 +6,7 @@ takes an empty value for a missing one and hashes the word "null" for it, so tha
 there. Here both ways of signing an empty field are taken.
 """
 
-import base64
+import binascii
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +70,7 @@ def signature(secret_key: str, fields: Mapping[str, str], body: Body, empty: str
     if body:
         digest.update(body)
     whole.update(digest.digest())
-    return base64.b64encode(whole.digest()).decode("ascii")
+    return binascii.b2a_base64(whole.digest(), newline=False).decode("ascii")
 
 
 def _in_order(fields: Mapping[str, str]) -> Sequence[str]:
@@ -116,7 +116,7 @@ def is_signed_by(request: Command, secret_key: str) -> bool:
     given = fields.get(SIGNATURE)
     if not given or not given.isascii():
         return False
-    if UNSIGNED_BY_OLD in fields and request.version <= OLD_VERSION_MAX:
+    if request.version <= OLD_VERSION_MAX and UNSIGNED_BY_OLD in fields:
         fields = {name: value for name, value in fields.items() if name != UNSIGNED_BY_OLD}
     if hmac.compare_digest(signature(secret_key, fields, request.body), given):
         return True

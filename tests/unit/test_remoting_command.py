@@ -2,11 +2,13 @@
 
 import struct
 import tracemalloc
+from typing import Any
 
 import msgspec
 import orjson
 import pytest
 
+from remoting import codec
 from remoting.codec import FRAME_BYTES_MAX, HEADER_BYTES_MAX, decode, encode, encode_head
 from remoting.codes import VERSION, LanguageCode, RequestCode, ResponseCode
 from remoting.command import JSON, ROCKETMQ, Command
@@ -295,3 +297,27 @@ def test_a_header_of_many_values_takes_no_more_than_32_times_its_bytes() -> None
     finally:
         tracemalloc.stop()
     assert peak < 32 * len(header)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"code": 310, "extFields": {"b": "t", "i": "ü\u0001x\u0002", "e": "7"}},
+        {"code": 11, "opaque": 3, "version": 399, "language": "CPP", "flag": 2, "extFields": {"queueId": 0, "n": None}},
+        {"code": "34", "opaque": "-5", "extFields": {"flag": True, "deep": [1, {"a": 2}]}},
+        {"code": 310, "remark": "r", "language": "KLINGON", "extFields": {}},
+    ],
+)
+def test_a_signed_header_is_decoded_as_any_other_and_keeps_every_field(fields: dict[str, Any]) -> None:
+    signed = {**fields, "extFields": {**fields["extFields"], "AccessKey": "k", "Signature": "s"}}
+    read, plain = decode(json_frame(signed)), codec._decode_json(orjson.dumps(signed), b"")
+    assert read.ext == plain.ext
+    assert read.ext["Signature"] == "s"
+    for name in ("code", "flag", "opaque", "version", "language", "remark", "body"):
+        assert getattr(read, name) == getattr(plain, name)
+
+
+def test_a_signed_header_is_bounded_in_fields() -> None:
+    many = {"Signature": "s", **{str(at): "" for at in range(FIELDS_MAX)}}
+    with pytest.raises(FrameError, match="custom fields"):
+        decode(json_frame({"code": 310, "extFields": many}))
