@@ -7,6 +7,7 @@ user's. A code that is not here is a super user's too; a test compares this tabl
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -53,7 +54,8 @@ _GET, _UPDATE, _CREATE, _DELETE = (Action.GET,), (Action.UPDATE,), (Action.CREAT
 _GET_LIST = (Action.GET, Action.LIST)
 
 
-class FieldsRule(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FieldsRule:
     """A rule that looks at these custom fields and at nothing else: alike in them, requests touch the same."""
 
     names: tuple[str, ...]
