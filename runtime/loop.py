@@ -11,7 +11,7 @@ try:
 except ModuleNotFoundError:  # there is none for some systems
     from asyncio import SelectorEventLoop as Loop  # type: ignore[assignment]
 
-__all__ = ["Loop", "run", "stop_event", "writes"]
+__all__ = ["Loop", "run", "still_wanted", "stop_event", "writes"]
 
 T = TypeVar("T")
 
@@ -43,3 +43,14 @@ def stop_event() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, event.set)
     return event
+
+
+def still_wanted() -> None:
+    """Raise CancelledError when this task was asked to end and something that it awaited kept that to itself.
+
+    Cleaning up that fails takes the place of what it cleans up after, and up to Python 3.11 asyncio.wait_for returns
+    its result when both come in one turn. Not to be called inside of asyncio.timeout().
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

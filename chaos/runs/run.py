@@ -35,6 +35,7 @@ from pipeline.history.results import Results
 from pipeline.history.resultsfile import keep_results
 from pipeline.history.rows import UNKNOWN, Fault, Look
 from pipeline.judge import judge_run
+from runtime.loop import still_wanted
 
 LOOK_EVERY_S = 0.1
 # How often the loop of this process shows that it runs. What it slept through is not held against the cluster (A25).
@@ -100,6 +101,7 @@ class Run:
         self._write_info()
         with connecting_to(self._site.security):
             await self._run()
+        still_wanted()
 
     async def _run(self) -> None:
         try:
@@ -159,6 +161,7 @@ class Run:
                 await self._break_things()
             finally:
                 stop.set()
+        still_wanted()
         if "not_healed" in self._told:
             # What is broken answers no closing question; the stores tell what they hold.
             self._over = True

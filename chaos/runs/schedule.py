@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import orjson
 
 from chaos.runs.nemesis import FAULTS, Effect, FaultSite, Unable, inflict, make
+from runtime.loop import still_wanted
 
 FORMAT = 1
 # Of a schedule: more is no run that anybody waits for.
@@ -236,6 +237,7 @@ async def play(
         except Unable as error:
             effect = Effect("", str(error), "")
         fired.ended(planned, effect)
+        still_wanted()
     return len(schedule.faults)
 
 
@@ -249,4 +251,5 @@ async def _due(planned: Planned, acknowledged: Callable[[], int], stop: asyncio.
         elif (loop.time() - since) * 1000 >= planned.idle_ms:
             break
         await asyncio.sleep(POLL_S)
+        still_wanted()
     return not stop.is_set()

@@ -181,3 +181,22 @@ async def test_after_the_load_has_ended_no_fault_begins(tmp_path: Path) -> None:
     stop.set()
     assert await playing == 1
     assert [line[0] for line in told.lines] == ["began", "healed", "ended"]
+
+
+async def test_a_run_that_is_to_end_does_so_though_a_fault_keeps_that_to_itself(tmp_path: Path) -> None:
+    """Healing that fails takes the place of the cancellation that it cleans up after."""
+    under_way, told = asyncio.Event(), Told()
+
+    async def do(_nemesis: Nemesis, _site: FaultSite, _rng: random.Random, *, lasts_s: float, healed: Any) -> Effect:
+        under_way.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise Unable("it cannot be healed")
+
+    playing = asyncio.create_task(play(plan(0, 0), DoubledSite(tmp_path), lambda: 0, told, stop=asyncio.Event(), do=do))
+    await under_way.wait()
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert [line[0] for line in told.lines] == ["began", "ended"]
