@@ -11,7 +11,7 @@ try:
 except ModuleNotFoundError:  # there is none for some systems
     from asyncio import SelectorEventLoop as Loop  # type: ignore[assignment]
 
-__all__ = ["Loop", "run", "still_wanted", "stop_event", "writes"]
+__all__ = ["Loop", "run", "run_until_told", "still_wanted", "stop_event", "writes"]
 
 T = TypeVar("T")
 
@@ -23,6 +23,29 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on a new loop."""
     with asyncio.Runner(loop_factory=Loop) as runner:
         return runner.run(main)
+
+
+def run_until_told(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end; SIGTERM, by which CI ends a job, cancels it, as Ctrl-C does. Then KeyboardInterrupt.
+
+    Also in the background of a shell, which has Ctrl-C ignored: nobody cancels anything there, and an exception out of
+    a signal's handler comes up wherever the loop is, in a callback that only logs it too.
+    """
+
+    async def told() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await main
+
+    # The loop leaves the default action behind.
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        return run(told())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def writes(transport: asyncio.Transport) -> Callable[[Sequence[bytes | memoryview]], None]:

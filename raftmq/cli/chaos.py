@@ -300,13 +300,10 @@ def _progress() -> "Iterator[Callable[[Scenario], Progress]]":
 
 @contextmanager
 def _ended_like_by_ctrl_c() -> Iterator[None]:
-    """Take SIGTERM, by which CI ends a job, for Ctrl-C: what a run started is stopped then, and its history written."""
+    """Take SIGTERM, by which CI ends a job, for Ctrl-C, between the runs too (within one: see run_until_told)."""
 
     def end(_number: int, _frame: object) -> None:
-        # A shell starts what is in its background with Ctrl-C ignored.
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, end)
     try:

@@ -1,8 +1,6 @@
 """`raftmq chaos apps`: applications that come, go and die while the cluster does, and the verdict on what they saw."""
 
-import asyncio
 import secrets
-import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -68,23 +66,13 @@ def make_run(into: Path, work: Callable[[Say], Coroutine[Any, Any, None]]) -> No
     """Do it, and show how far it is; what breaks down is no verdict."""
     from chaos.apps.site import SiteError
     from chaos.host.processes import ProcessError
-    from runtime.loop import run
+    from runtime.loop import run_until_told
 
     try:
         with _progress() as say:
-            run(_until_ended(work(say)))
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+            run_until_told(work(say))
     except (SiteError, ProcessError, ExceptionGroup) as error:
         fail(f"the run broke down, which is no verdict; its files are in {into}: {_text_of(error)}", CRASH)
-
-
-async def _until_ended(work: Coroutine[Any, Any, None]) -> None:
-    """Do it; SIGTERM, by which CI ends a job, ends it as Ctrl-C does, in a shell's background too."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await work
 
 
 def _tell(results: "Results", folder: Path) -> None:

@@ -13,7 +13,7 @@ from chaos.runs.schedule import Schedule
 from chaos.runs.session import SessionError, may_run, report_of
 from chaos.runs.tiers import probe
 from pipeline.history.results import Verdict
-from runtime.loop import run as run_loop
+from runtime.loop import run_until_told
 
 
 class Session:
@@ -43,7 +43,7 @@ class Session:
                     made = report_of(
                         scenario, self._seed, folder, capabilities, schedule=schedule, progress=told, keep=self._keep
                     )
-                    self.runs.append(run_loop(made))
+                    self.runs.append(run_until_told(made))
                 except (RunError, ProcessError, SessionError) as error:
                     self._break(scenario, str(error))
                 except Exception as error:
