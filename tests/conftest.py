@@ -42,6 +42,8 @@ gc.set_threshold(50_000, 20, 50)
 # At import aiohttp reads the certificates of all authorities, twice: a twelfth of what it takes to start a server, of
 # which tests start eight hundred. Nothing here asks anybody who shows one of those (Maven has a file of its own).
 os.environ["SSL_CERT_FILE"] = os.devnull
+# As in the command raftmq (raftmq/cli/main.py), for the servers that tests start in other ways.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _kind(item: pytest.Item) -> str:

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import sys
 from typing import Annotated
 
@@ -32,6 +33,10 @@ from runtime.version import RELEASE
 # Objects made between two rounds of the garbage collector, as in a broker that runs (broker/main.py): what is imported
 # stays, and looking through it at every 700 took 20 ms of each start.
 GC_ALLOCATIONS = 50_000
+
+# Nobody here multiplies matrices: threads for that, and a buffer for each, are half of what NumPy takes to be imported,
+# and that was a tenth of a broker's start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 app = typer.Typer(
     name="raftmq",

@@ -18,7 +18,7 @@ from tests.chaos.test_chaos_faults import Senders
 PROOFS = {
     "promote-alive": r"\w+ promoted at \d+, epoch \d+ by force; \w+ takes nothing; \w+ follows.*all follow after",
     "promote-shorter": r"\w+ refused: .*bytes more than this one.*; \w+ promoted at \d+",
-    "promote-namesrv-restart": r"\w+ promoted at \d+.*, and killed; .*; \w+ takes nothing after .*\w+ follows.*; all follow after",
+    "promote-namesrv-restart": r"\w+ promoted at \d+.*, and killed; .*; \w+ takes nothing after .*\w+ follows.*; all",
     "lose-disk": r"\w+ lost its store, [1-9]\d* bytes of log; \w+ promoted at \d+.*what \w+ had is with all",
     "empty-return": r"\w+ lost its store, .*came back empty; \w+ promoted at \d+, epoch \d+ by force; .*is with all",
 }

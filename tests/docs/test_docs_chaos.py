@@ -39,10 +39,15 @@ def test_a_run_is_made_again_judged_again_and_verified(tmp_path: Path) -> None:
     given = AGAIN_RUN.search(AGAIN.text)
     assert given is not None
     name, seed = given[1], int(given[2])
-    save(draw(seed, lasting(SCENARIOS[name], float(SECONDS))), terminal.folder / SCHEDULE)
+    drawn = draw(seed, lasting(SCENARIOS[name], float(SECONDS)))
+    save(drawn, terminal.folder / SCHEDULE)
     terminal.type_all(AGAIN.text)
     run = RunFolder(terminal.folder / "chaos-runs" / f"{name}-{seed}")
+    assert (run.path / SCHEDULE).read_bytes() == drawn.json()
     assert [fault.name for fault in run.faults()] == ["kill-leader"]
+    (planned,), (fired,) = drawn.faults, run.info()["fired"]
+    # At the first look at the count that reaches it: what comes between two looks is not more.
+    assert planned.after <= fired["acknowledged"] < planned.after + 3000
     # docs/spark.md has a run of its own name, and the stores of members in folders n0 to n2.
     asked = ITS_RUN.search(VERIFY.text)
     assert asked is not None
