@@ -9,6 +9,8 @@ from pipeline.history.bank import check_bank
 from pipeline.history.folder import RunFolder
 from pipeline.history.parquet import HistoryError
 from pipeline.history.results import Finding, Verdict
+from pipeline.history.timers import WORKLOAD as TIMERS
+from pipeline.history.timers import check_timers
 from pipeline.judge import judge_stores
 from store.files.checkpoint import CHECKPOINT_NAME, load_checkpoint
 
@@ -35,7 +37,8 @@ Witness = dict[str, Any]
 
 def own_findings(run: RunFolder) -> tuple[Finding, ...]:
     """Return the findings of a run's folder that no history can tell; raises HistoryError."""
-    info = run.info()
+    info, ops, reads = run.info(), run.ops(), run.reads()
+    workloads = info.get("workloads", ())
     return (
         _whole(info),
         _starts(info),
@@ -43,7 +46,8 @@ def own_findings(run: RunFolder) -> tuple[Finding, ...]:
         _time(run),
         *_copies(info),
         *_secured(info),
-        check_bank(run.ops(), run.reads()),
+        check_bank(ops, reads),
+        check_timers(ops, reads, run.faults(), run.promises(), asked=TIMERS in workloads),
     )
 
 
