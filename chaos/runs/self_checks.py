@@ -8,6 +8,8 @@ from chaos.faults.pairs import PROMOTIONS
 from pipeline.history.bank import check_bank
 from pipeline.history.folder import RunFolder
 from pipeline.history.parquet import HistoryError
+from pipeline.history.replies import WORKLOAD as REQUESTS
+from pipeline.history.replies import check_replies
 from pipeline.history.results import Finding, Verdict
 from pipeline.history.timers import WORKLOAD as TIMERS
 from pipeline.history.timers import check_timers
@@ -37,7 +39,7 @@ Witness = dict[str, Any]
 
 def own_findings(run: RunFolder) -> tuple[Finding, ...]:
     """Return the findings of a run's folder that no history can tell; raises HistoryError."""
-    info, ops, reads = run.info(), run.ops(), run.reads()
+    info, ops, reads, faults = run.info(), run.ops(), run.reads(), run.faults()
     workloads = info.get("workloads", ())
     return (
         _whole(info),
@@ -47,7 +49,8 @@ def own_findings(run: RunFolder) -> tuple[Finding, ...]:
         *_copies(info),
         *_secured(info),
         check_bank(ops, reads),
-        check_timers(ops, reads, run.faults(), run.promises(), asked=TIMERS in workloads),
+        check_timers(ops, reads, faults, run.promises(), asked=TIMERS in workloads),
+        check_replies(ops, faults, run.beats(), run.promises(), asked=REQUESTS in workloads),
     )
 
 

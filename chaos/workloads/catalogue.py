@@ -9,6 +9,7 @@ from chaos.workloads.groups import GroupsWorkload
 from chaos.workloads.offsets import OffsetsWorkload
 from chaos.workloads.once import OnceWorkload
 from chaos.workloads.orderly import OrderlyWorkload
+from chaos.workloads.requests import RequestsWorkload
 from chaos.workloads.send import SendWorkload
 from chaos.workloads.timers import TimersWorkload
 from chaos.workloads.transactions import TransactionsWorkload
@@ -23,6 +24,7 @@ WORKLOADS: Mapping[str, Callable[[], Workload]] = {
     "bank": BankWorkload,
     "transactions": TransactionsWorkload,
     "timers": TimersWorkload,
+    "requests": RequestsWorkload,
 }
 
 

@@ -136,6 +136,7 @@ def test_of_a_plain_run_nobody_says_that_it_was_secured(tmp_path: Path) -> None:
         judged(tmp_path, SECURED_CHECK)
 
 
-def test_a_workload_that_brought_nothing_is_not_taken_for_a_proof(tmp_path: Path) -> None:
-    assert judged(tmp_path, "W-timers", workloads=["send", "timers"]).verdict is Verdict.UNKNOWN
-    assert judged(tmp_path, "W-timers", workloads=["send"]).verdict is Verdict.SKIPPED
+@pytest.mark.parametrize(("workload", "check"), [("timers", "W-timers"), ("requests", "W-replies")])
+def test_a_workload_that_brought_nothing_is_not_taken_for_a_proof(tmp_path: Path, workload: str, check: str) -> None:
+    assert judged(tmp_path, check, workloads=["send", workload]).verdict is Verdict.UNKNOWN
+    assert judged(tmp_path, check, workloads=["send"]).verdict is Verdict.SKIPPED

@@ -193,6 +193,7 @@ _TRIALS: Mapping[str, Trial] = {
             workloads=(partial(TimersWorkload, LATER_S),),
             rate=200.0,
         ),
+        _trial("requests", "Requests and replies; nothing is broken.", workloads=("requests",), rate=150.0),
         _trial("pair", "A SYNC_MASTER and its slave; nothing is broken.", (), ("send", "bank"), "sync", settings=_SYNC),
         _trial(
             "alone",
