@@ -6,6 +6,7 @@ goes on under a new number. Requests that wait share a RemotingClient with other
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.limits import ClientLimits
 from remoting.message import MessageExt
 from remoting.msgid import parse_offset_msg_id
-from remoting.properties import encode_properties
+from remoting.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
 from remoting.record import encode_batch
 from remoting.topics import AUTO_CREATE_TOPIC
 
@@ -135,19 +136,35 @@ class LoadClient:
 
         return await self._do(self._begin_send(address, topic, queue, tag, body, self._process), told)
 
-    async def send_once(self, leaders: Leaders, topic: str, queue: int, tag: Tag, rest: bytes, patience_s: float) -> Op:
-        """Send a message again and again, as an idempotent one, until somebody says where it stands, for so long."""
-        body = make_body(tag, rest)
+    async def send_once(
+        self,
+        leaders: Leaders,
+        topic: str,
+        queue: int,
+        tag: Tag,
+        rest: bytes,
+        patience_s: float,
+        delay_ms: int = 0,
+    ) -> Op:
+        """Send a message again and again, as an idempotent one, until somebody says where it stands, for so long.
+
+        `delay_ms`: it is a timer message, due then; where such a one waits is nothing that a reader could be held to.
+        """
+        body, properties, due = make_body(tag, rest), _named(tag), UNKNOWN
+        if delay_ms:
+            at_ms = time.time_ns() // 1_000_000 + delay_ms  # brokers deliver by the time of day
+            due = self.recorder.now() + delay_ms * 1_000_000
+            properties += encode_properties({PROPERTY_TIMER_DELIVER_MS: str(at_ms)}).decode()
 
         async def told() -> dict[str, Any]:
             loop = asyncio.get_running_loop()
             until, unsure = loop.time() + patience_s, None
             while True:
                 address = leaders.address
-                request = self._request(topic, queue, RequestCode.SEND_MESSAGE_V2, _named(tag), body, once=True)
+                request = self._request(topic, queue, RequestCode.SEND_MESSAGE_V2, properties, body, once=True)
                 try:
                     (found,) = await self._stored(address, request, 1)
-                    return found
+                    return {} if delay_ms else found
                 except _NO_ANSWER as error:
                     leaders.failed(address)
                     # What one attempt left open, a later one's refusal does not settle.
@@ -157,7 +174,8 @@ class LoadClient:
                         raise unsure from error
                 await asyncio.sleep(AGAIN_S)
 
-        return await self._do(self._begin_send(leaders.address, topic, queue, tag, body, self._process), told)
+        begun = self._begin_send(leaders.address, topic, queue, tag, body, self._process, delay_until=due)
+        return await self._do(begun, told)
 
     async def send_batch(
         self, address: str, topic: str, queue: int, tags: Sequence[Tag], rest: bytes = b""
@@ -315,10 +333,10 @@ class LoadClient:
             for number, text in enumerate(ids)
         ]
 
-    def _begin_send(self, address: str, topic: str, queue: int, tag: Tag, body: bytes, process: int) -> Op:
+    def _begin_send(self, address: str, topic: str, queue: int, tag: Tag, body: bytes, process: int, **more: Any) -> Op:
         return self.recorder.invoke(
             Act.SEND, process, topic=topic, queue=queue, broker=BROKER, address=address,
-            writer=tag.writer, counter=tag.counter, attempt=tag.attempt, digest=digest(body),
+            writer=tag.writer, counter=tag.counter, attempt=tag.attempt, digest=digest(body), **more,
         )  # fmt: skip
 
     def _begin(self, act: Act, address: str, topic: str = "", queue: int = UNKNOWN, **fields: Any) -> Op:

@@ -13,6 +13,7 @@ from client.admin.client import AdminClient
 from client.errors import ClientError
 from pipeline.history.body import Tag
 from pipeline.history.rows import Kind
+from remoting.bodies.client import HeartbeatData
 from remoting.client import RemotingClient
 from remoting.errors import RemotingError
 
@@ -25,6 +26,8 @@ BATCH = 8
 BATCHED_EVERY = 4
 # Of the attempts whose end is unknown so many are repeated.
 RETRY_SHARE = 0.5
+# Between two words to the brokers that a client is there.
+BEAT_S = 1.0
 # A sender that is so far behind its rate does not make up for it: what was not asked meanwhile was not asked.
 BEHIND_S_MAX = 1.0
 
@@ -219,6 +222,19 @@ def start_senders(
         client = load.client(remoting, f"{topic}-sender{number}")
         batch = 1 if (number + 1) % BATCHED_EVERY else BATCH
         tasks.create_task(keep_sending(load, client, topic, queues, pace, stop, batch=batch))
+
+
+async def keep_known(load: Load, client: LoadClient, data: HeartbeatData, stop: asyncio.Event) -> None:
+    """Tell every member again and again that a client is there, so that whoever leads can reach it."""
+
+    async def one(address: str) -> None:
+        async with asyncio.timeout(BEAT_S):
+            await client.api.heartbeat(address, data)
+
+    while True:
+        await asyncio.gather(*(one(address) for address in load.addresses), return_exceptions=True)
+        if not await pause(stop, BEAT_S):
+            return
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> bool:

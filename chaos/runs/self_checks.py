@@ -8,7 +8,11 @@ from chaos.faults.pairs import PROMOTIONS
 from pipeline.history.bank import check_bank
 from pipeline.history.folder import RunFolder
 from pipeline.history.parquet import HistoryError
+from pipeline.history.replies import WORKLOAD as REQUESTS
+from pipeline.history.replies import check_replies
 from pipeline.history.results import Finding, Verdict
+from pipeline.history.timers import WORKLOAD as TIMERS
+from pipeline.history.timers import check_timers
 from pipeline.judge import judge_stores
 from store.files.checkpoint import CHECKPOINT_NAME, load_checkpoint
 
@@ -35,7 +39,8 @@ Witness = dict[str, Any]
 
 def own_findings(run: RunFolder) -> tuple[Finding, ...]:
     """Return the findings of a run's folder that no history can tell; raises HistoryError."""
-    info = run.info()
+    info, ops, reads, faults = run.info(), run.ops(), run.reads(), run.faults()
+    workloads = info.get("workloads", ())
     return (
         _whole(info),
         _starts(info),
@@ -43,7 +48,9 @@ def own_findings(run: RunFolder) -> tuple[Finding, ...]:
         _time(run),
         *_copies(info),
         *_secured(info),
-        check_bank(run.ops(), run.reads()),
+        check_bank(ops, reads),
+        check_timers(ops, reads, faults, run.promises(), asked=TIMERS in workloads),
+        check_replies(ops, faults, run.beats(), run.promises(), asked=REQUESTS in workloads),
     )
 
 

@@ -7,5 +7,7 @@
 * admin: topics and groups made under load
 * bank: transfers as batches of two, whose total must hold
 * transactions: half messages, committed, rolled back, or asked about
+* timers: messages that are due later, each sent until it is known to be stored
+* requests: messages that are replied to, and the replies
 * catalogue: all of them by name
 """

@@ -9,7 +9,9 @@ from chaos.workloads.groups import GroupsWorkload
 from chaos.workloads.offsets import OffsetsWorkload
 from chaos.workloads.once import OnceWorkload
 from chaos.workloads.orderly import OrderlyWorkload
+from chaos.workloads.requests import RequestsWorkload
 from chaos.workloads.send import SendWorkload
+from chaos.workloads.timers import TimersWorkload
 from chaos.workloads.transactions import TransactionsWorkload
 
 WORKLOADS: Mapping[str, Callable[[], Workload]] = {
@@ -21,6 +23,8 @@ WORKLOADS: Mapping[str, Callable[[], Workload]] = {
     "admin": AdminWorkload,
     "bank": BankWorkload,
     "transactions": TransactionsWorkload,
+    "timers": TimersWorkload,
+    "requests": RequestsWorkload,
 }
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 from chaos.load.clients import BROKER, TIMEOUT_S, LoadClient, connections
-from chaos.load.workload import PAUSE_S, Load, Pace, Plain, pause
+from chaos.load.workload import PAUSE_S, Load, Pace, Plain, keep_known, pause
 from client.api import decode_messages
 from pipeline.history.body import Tag, digest, make_body, read_tag
 from pipeline.history.rows import UNKNOWN, Act, Kind
@@ -43,7 +43,6 @@ LEFT_SHARE = 0.25
 UNKNOWN_SHARE = 0.3
 # How often an end of unknown end is told again before it is left to the checks.
 ENDS_MAX = 3
-BEAT_S = 1.0
 READ_EVERY_S = 0.05
 # A question that was sent before an end was acknowledged may arrive behind it, over another connection: not for longer.
 ON_ITS_WAY_S = 5.0
@@ -85,7 +84,8 @@ class TransactionsWorkload(Plain):
             for number in range(TELLERS):
                 teller = _Teller(load, load.client(remoting, f"teller{number}"), decisions)
                 tasks.create_task(teller.work(pace, stop))
-            tasks.create_task(_beat(load, load.client(remoting, "tellers"), stop))
+            tellers = HeartbeatData(clientID=GROUP, producerDataSet=[ProducerData(groupName=GROUP)])
+            tasks.create_task(keep_known(load, load.client(remoting, "tellers"), tellers, stop))
             for address in load.addresses:
                 client = load.client(remoting, "reader")
                 tasks.create_task(_read(client, address, random.Random(load.rng.random()), stop))
@@ -196,20 +196,6 @@ async def _answering(load: Load, decisions: _Decisions) -> AsyncIterator[Remotin
         yield remoting
     finally:
         await remoting.close()
-
-
-async def _beat(load: Load, client: LoadClient, stop: asyncio.Event) -> None:
-    """Tell every member that the tellers are there, so that whoever leads can ask them."""
-    data = HeartbeatData(clientID=GROUP, producerDataSet=[ProducerData(groupName=GROUP)])
-
-    async def one(address: str) -> None:
-        async with asyncio.timeout(BEAT_S):
-            await client.api.heartbeat(address, data)
-
-    while True:
-        await asyncio.gather(*(one(address) for address in load.addresses), return_exceptions=True)
-        if not await pause(stop, BEAT_S):
-            return
 
 
 async def _read(client: LoadClient, address: str, rng: random.Random, stop: asyncio.Event) -> None:

@@ -15,9 +15,12 @@ from client.consume.rewinds import Rewinds
 from client.consume.subscription import ALL, Subscription, subscribe_to
 from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, raises_client_errors
+from client.hooks import ConsumeHook, ConsumeOutcome
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
 from client.message import ConsumeFrom, MessageModel
+from client.trace.dispatcher import trace_topic
+from client.trace.hooks import consume_hooks
 from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
 from remoting.message import MessageExt
 from remoting.topics import check_group
@@ -39,6 +42,8 @@ class LitePullConsumer(Lifecycle):
 
     What `poll` returned counts as consumed with the next `poll`; every 5 s (`auto_commit`) and at `close` that position
     is stored. `commit` stores the position behind everything that was returned so far.
+    `trace` (True, or a topic) writes message traces; `hooks` see what `poll` is about to return, both calls one after
+    the other: how the application fares with it nobody tells, so it counts as consumed (SUCCESS), as in RocketMQ.
     `credentials` sign all requests (client/credentials.py).
     """
 
@@ -54,6 +59,8 @@ class LitePullConsumer(Lifecycle):
         auto_commit: bool = True,
         limits: FetchLimits | None = None,
         strategy: Strategy | str = "AVG",
+        trace: bool | str = False,
+        hooks: Sequence[ConsumeHook] = (),
         tls: bool | ClientTls | None = None,
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
@@ -71,6 +78,7 @@ class LitePullConsumer(Lifecycle):
         self._auto_commit = auto_commit
         self._limits = limits or FetchLimits()
         self._strategy = strategy_of(strategy)
+        self._hooks_given, self._trace_topic = tuple(hooks), trace_topic(trace)
         self._subscriptions: dict[str, Subscription] = {}
         self._queues: dict[MessageQueue, FetchedQueue] = {}
         self._paused: set[MessageQueue] = set()
@@ -88,6 +96,7 @@ class LitePullConsumer(Lifecycle):
         # `subscribe` and `assign` may come before or after.
         await self.instance.enter()
         self._undo.push_async_callback(self.instance.leave)
+        self._hooks = consume_hooks(self.group, self.instance, self._hooks_given, self._trace_topic, self._undo)
         self._offsets = RemoteOffsets(self.group, self.instance.api, self.instance.routes)
         for topic in self._subscriptions:
             await refresh_quietly(self.instance.routes, topic)
@@ -362,6 +371,7 @@ class LitePullConsumer(Lifecycle):
             messages = fetched.take(self._limits.count)
             if messages:
                 self._turn = (self._turn + step + 1) % len(queues)
+                self._hooks.end(self._hooks.begin(messages), ConsumeOutcome.SUCCESS)
                 return messages
         return []
 

@@ -20,17 +20,16 @@ from client.consume.runninginfo import running_info
 from client.consume.subscription import Subscription, subscribe_to
 from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, RouteError, raises_client_errors
-from client.hooks import ConsumeHook, ConsumeHooks
+from client.hooks import ConsumeHook
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
 from client.message import ConsumeFrom, MessageModel
 from client.telemetry import PROCESS, telemetry_hooks
-from client.trace.dispatcher import TraceDispatcher, trace_topic
-from client.trace.hooks import ConsumeTracer
+from client.trace.dispatcher import trace_topic
+from client.trace.hooks import consume_hooks
 from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
 from remoting.errors import RemotingError
 from remoting.message import MessageExt
-from remoting.msgid import UniqKeys
 from remoting.topics import check_group, retry_topic
 from runtime.tasks import Tasks
 from runtime.tls import ClientTls
@@ -271,7 +270,9 @@ class PushConsumer(Lifecycle):
 
     def _build(self, callback: Callback) -> None:
         """Make the parts, now that a loop runs."""
-        self._caller = CallbackCaller(callback, self._options, self, self._hooks())
+        hooks = [*telemetry_hooks(PROCESS), *self._hooks_given]
+        given = consume_hooks(self.group, self.instance, hooks, self._trace_topic, self._undo)
+        self._caller = CallbackCaller(callback, self._options, self, given)
         self._offsets: OffsetStore = (
             LocalOffsets(self._offset_path)
             if self._offset_path is not None
@@ -308,15 +309,6 @@ class PushConsumer(Lifecycle):
             BalanceOptions(self._model, self._strategy),
             self._assignment.apply,
         )
-
-    def _hooks(self) -> ConsumeHooks:
-        hooks = [*telemetry_hooks(PROCESS), *self._hooks_given]
-        if self._trace_topic is not None:
-            dispatcher = TraceDispatcher(self.instance, f"{self.group}-CONSUME", self._trace_topic)
-            dispatcher.start()
-            self._undo.push_async_callback(dispatcher.close)
-            hooks.append(ConsumeTracer(dispatcher, UniqKeys(self.instance.ip)))
-        return ConsumeHooks(self.group, hooks)
 
     async def _begin(self, queue: MessageQueue) -> int:
         timestamp_ms = self._timestamp_ms

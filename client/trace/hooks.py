@@ -1,8 +1,11 @@
 """Gathering traces: what happens to messages at a producer and a consumer becomes records for the dispatcher."""
 
 import time
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
 
-from client.hooks import ConsumeCall, ConsumeOutcome, SendCall
+from client.hooks import ConsumeCall, ConsumeHook, ConsumeHooks, ConsumeOutcome, SendCall
+from client.instance import ClientInstance
 from client.message import Message, SendResult, SendStatus
 from client.trace.dispatcher import TraceDispatcher
 from client.trace.records import MessageType, Pub, SubAfter, SubBefore
@@ -87,6 +90,22 @@ class ConsumeTracer:
                     consuming.group,
                 )
             )
+
+
+def consume_hooks(
+    group: str, instance: ClientInstance, hooks: Iterable[ConsumeHook], topic: str | None, undo: AsyncExitStack
+) -> ConsumeHooks:
+    """Return the hooks of a consumer that starts, in a running loop: its own ones, and with a `topic` what traces.
+
+    `undo` gets what sends the last traces.
+    """
+    given = [*hooks]
+    if topic is not None:
+        dispatcher = TraceDispatcher(instance, f"{group}-CONSUME", topic)
+        dispatcher.start()
+        undo.push_async_callback(dispatcher.close)
+        given.append(ConsumeTracer(dispatcher, UniqKeys(instance.ip)))
+    return ConsumeHooks(group, given)
 
 
 def _pub(sending: SendCall, message: Message, result: SendResult, region: str) -> Pub:

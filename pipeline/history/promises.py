@@ -58,6 +58,8 @@ class Promises:
     """How far clocks of brokers and clients differ, and how coarse delays are (A20)."""
     delay_bound_s: float = 10.0
     """How late a delayed message may become visible (A1)."""
+    timer_late_s: float = 5.0
+    """How late a timer message may be outside of faults, its precision included (W-timers)."""
     lock_ttl_s: float = 60.0
     """How long a queue's lock lives unless it is renewed (A19)."""
     rto_bound_s: float = 15.0

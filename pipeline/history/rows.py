@@ -46,6 +46,12 @@ class Act(StrEnum):
     END_ROLLBACK = "end_rollback"
     CHECK = "check"
     """The broker asked for the end of `transaction`."""
+    REQUEST = "request"
+    """A request (writer, counter), its message a send of the same name: from when it is asked to its reply or error."""
+    ANSWER = "answer"
+    """Whoever consumed a request sent its reply; OK: a broker said that who asked has it."""
+    REPLY = "reply"
+    """A broker brought a client the reply to its request (writer, counter), or to one that it never asked."""
 
 
 class Op(NamedTuple):
@@ -70,7 +76,7 @@ class Op(NamedTuple):
     counter: int = UNKNOWN
     attempt: int = 0
     digest: int = 0
-    """CRC-32 of the body that was sent."""
+    """CRC-32 of the body that was sent; of a request or reply: of the only reply that belongs to it."""
     offset: int = UNKNOWN
     """Of a send: the queue offset that the broker told. Of a poll or scan: the offset asked for."""
     position: int = UNKNOWN
@@ -78,11 +84,11 @@ class Op(NamedTuple):
     term: int = UNKNOWN
     leader: str = ""
     value: int = UNKNOWN
-    """See the acts; of a poll or scan, the offset to go on from."""
+    """See the acts; of a poll or scan, the offset to go on from; of a request or reply, CRC-32 of the reply's body."""
     end: int = UNKNOWN
     """Of a poll or scan: the end of the queue that the broker told."""
     delay_until: int = UNKNOWN
-    """Of a send: not to be delivered before this time, monotonic ns."""
+    """Of a send: not to be delivered before this time, monotonic ns; of a request: its deadline."""
     transaction: str = ""
     error: str = ""
 

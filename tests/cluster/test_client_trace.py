@@ -8,9 +8,10 @@ from base64 import b64encode
 import pytest
 
 from client.admin.client import AdminClient
+from client.consume.litepull import LitePullConsumer
 from client.consume.push import PushConsumer
-from client.errors import RequestRefused
-from client.hooks import ConsumeCall
+from client.errors import ClientError, RequestRefused
+from client.hooks import ConsumeCall, ConsumeOutcome
 from client.message import ConsumeFrom, ConsumeResult, Message
 from client.produce.batching import Batching
 from client.produce.producer import Producer
@@ -120,6 +121,58 @@ async def test_a_consumers_hooks_see_its_calls(cluster: Cluster) -> None:
     async with consumer, asyncio.timeout(30):
         await counted.after.wait()
     assert counted.before == 1
+
+
+class Noted:
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[bytes], ConsumeOutcome | None]] = []
+
+    def before_consume(self, call: ConsumeCall) -> None:
+        self.calls.append((call.group, [bytes(message.body) for message in call.messages], call.outcome))
+
+    def after_consume(self, call: ConsumeCall) -> None:
+        self.calls.append((call.group, [bytes(message.body) for message in call.messages], call.outcome))
+
+
+async def test_what_is_polled_leaves_traces_and_is_seen_by_hooks(cluster: Cluster) -> None:
+    async with Producer("makers", cluster.namesrv) as producer:
+        sent = [await producer.send(Message("Polled", b"%d" % number, keys=f"key-{number}")) for number in range(5)]
+    noted, polled = Noted(), list[list[bytes]]()
+    consumer = LitePullConsumer("lite", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET, trace=True, hooks=[noted])
+    consumer.subscribe("Polled")
+    async with consumer, asyncio.timeout(30):
+        while sum(map(len, polled)) < len(sent):
+            # An empty answer is nothing that a hook is told of.
+            if messages := await consumer.poll(0.2):
+                polled.append([bytes(message.body) for message in messages])
+    outcomes = (None, ConsumeOutcome.SUCCESS)
+    assert noted.calls == [("lite", bodies, outcome) for bodies in polled for outcome in outcomes]
+    for number, result in enumerate(sent):
+        before, after = await traces_of(cluster, result.msg_id)
+        assert isinstance(before, SubBefore)
+        assert isinstance(after, SubAfter)
+        assert (before.group, before.keys, before.retry_times) == ("lite", f"key-{number}", 0)
+        assert (after.group, after.success, after.context_code) == ("lite", True, 0)
+        assert before.request_id == after.request_id
+
+
+async def test_a_poll_that_a_hook_fails_in_returns_all_the_same(cluster: Cluster) -> None:
+    class Failing(Noted):
+        def before_consume(self, call: ConsumeCall) -> None:
+            raise ZeroDivisionError(call.group)
+
+    async with Producer("makers", cluster.namesrv) as producer:
+        await producer.send(Message("Polled", b"x"))
+    noted = Failing()
+    consumer = LitePullConsumer("lite", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET, hooks=[noted])
+    consumer.subscribe("Polled")
+    async with consumer, asyncio.timeout(30):
+        while not (messages := await consumer.poll(0.5)):
+            pass
+    assert [bytes(message.body) for message in messages] == [b"x"]
+    assert noted.calls == [("lite", [b"x"], ConsumeOutcome.SUCCESS)]
+    with pytest.raises(ClientError, match="the option trace is 1"):
+        LitePullConsumer("lite", cluster.namesrv, trace=1)  # type: ignore[arg-type] # what is no topic
 
 
 async def test_ends_of_transactions_and_recalls_leave_traces(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from pipeline.history.folder import RunFolder
 from pipeline.history.parquet import write_rows
 from pipeline.history.promises import Promises
 from pipeline.history.results import Finding, Verdict
-from pipeline.history.rows import Op, Read
+from pipeline.history.rows import Fault, Op, Read
 from store.files.checkpoint import Checkpoint
 
 GOOD = {"ended": None, "ready": True, "whole": True, "seconds": 1.0, "stopped": 0}
@@ -21,7 +21,7 @@ NOW_S = 1_800_000_000
 
 def judged(folder: Path, check: str, *, promises: Promises | None = None, **info: Any) -> Finding:
     run = RunFolder(folder)
-    for kind in (Op, Read):
+    for kind in (Op, Read, Fault):
         run.file(kind).parent.mkdir(exist_ok=True)
         write_rows(run.file(kind), [], kind)
     told = {"mode": "raft", "fired": [{"name": "kill-leader"}], "promises": (promises or Promises()).as_dict(), **info}
@@ -134,3 +134,9 @@ def test_a_run_is_secured_when_strangers_were_refused_before_and_after(
 def test_of_a_plain_run_nobody_says_that_it_was_secured(tmp_path: Path) -> None:
     with pytest.raises(StopIteration):
         judged(tmp_path, SECURED_CHECK)
+
+
+@pytest.mark.parametrize(("workload", "check"), [("timers", "W-timers"), ("requests", "W-replies")])
+def test_a_workload_that_brought_nothing_is_not_taken_for_a_proof(tmp_path: Path, workload: str, check: str) -> None:
+    assert judged(tmp_path, check, workloads=["send", workload]).verdict is Verdict.UNKNOWN
+    assert judged(tmp_path, check, workloads=["send"]).verdict is Verdict.SKIPPED

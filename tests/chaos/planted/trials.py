@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from chaos.host.local import Mode
@@ -16,6 +17,7 @@ from chaos.runs.schedule import Planned, Schedule
 from chaos.workloads.groups import GROUP as WORKERS
 from chaos.workloads.once import OnceWorkload
 from chaos.workloads.orderly import GROUP as ORDERLY
+from chaos.workloads.timers import TimersWorkload
 from pipeline.history.rows import Act
 from tests.chaos.planted.poptrial import POP_TRIAL, PopTrial
 
@@ -24,6 +26,8 @@ ACKNOWLEDGED_MIN = 1000
 # When nothing is acknowledged for so long, the next fault comes all the same.
 IDLE_MS = 4000
 ASK_EVERY_S = 0.05
+# The last timer messages are due after this.
+LATER_S = 11.0
 
 
 class EndsWorkload(Plain):
@@ -183,6 +187,13 @@ _TRIALS: Mapping[str, Trial] = {
             settings={"transactionTimeOut": 1000, "transactionCheckInterval": 500},
             rate=200.0,
         ),
+        _trial(
+            "timers",
+            "Timer messages, due within eleven seconds; nothing is broken.",
+            workloads=(partial(TimersWorkload, LATER_S),),
+            rate=200.0,
+        ),
+        _trial("requests", "Requests and replies; nothing is broken.", workloads=("requests",), rate=150.0),
         _trial("pair", "A SYNC_MASTER and its slave; nothing is broken.", (), ("send", "bank"), "sync", settings=_SYNC),
         _trial(
             "alone",
