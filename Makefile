@@ -107,7 +107,7 @@ chaos-self: $(READY) ## slow: planted bugs in real clusters and forged anomalies
 interop-java: $(READY) ## slow: the real RocketMQ as slave, master and heir of RaftMQ; needs Java and Maven, brings RocketMQ itself
 	@RAFTMQ_INTEROP_MESSAGES=100000 RAFTMQ_INTEROP_FILTERS=30000 $(PYTEST) -q -rPs --timeout 600 tests/interop/test_broker_rocketmq_pair.py \
 		tests/interop/test_raft_rocketmq.py tests/interop/test_broker_leftovers.py tests/interop/test_broker_sql_rocketmq.py \
-		tests/interop/test_client_java_sql.py tests/interop/test_broker_sql_answers.py tests/interop/test_client_pop_rocketmq.py
+		tests/interop/test_client_java_sql.py tests/interop/test_broker_sql_answers.py tests/interop/test_client_pop_rocketmq.py tests/interop/test_client_java_trace.py
 
 clean: ## remove .venv and all caches
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build

@@ -125,6 +125,8 @@ class Routes:
         self._whom = whom
         self._routes: dict[str, TopicRoute] = {}
         self._asking: dict[str, asyncio.Task[TopicRoute | None]] = {}
+        # Whose turn it is to be asked for first, of those without a master.
+        self._sought = -1
         self.on_change: list[Callable[[TopicRoute], None]] = []
 
     def cached(self, topic: str) -> TopicRoute | None:
@@ -202,9 +204,12 @@ class Routes:
     async def seek_masters(self) -> bool:
         """Refresh the routes in which a broker has no master; True when none is left.
 
-        One of them is asked for first, so that waiting for an election costs a question at a time.
+        One of them is asked for first, so that waiting for an election costs a question at a time: each time another
+        one, for who is elected may know nothing of the first.
         """
-        topics = [route.topic for route in self.all() if route.masterless]
+        found = [route.topic for route in self.all() if route.masterless]
+        turn = self._sought = (self._sought + 1) % max(len(found), 1)
+        topics = found[turn:] + found[:turn]
         for start, end in ((0, 1), (1, len(topics))):
             for place in range(start, end, POLLS_AT_A_TIME):
                 some = topics[place : min(place + POLLS_AT_A_TIME, end)]

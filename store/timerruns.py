@@ -19,10 +19,14 @@ from runtime.durable import fsync_folder
 
 # The entry recalls another; the entry is due later than its slot says, and goes on waiting then.
 DELETES, ROLLS = 1, 2
+# Above these bits of an entry's flags stands the number of its topic, 0 for one that is not known (broker/delay).
+TOPIC_SHIFT = 8
+TOPICS_MAX = 65_535
 # Entries that are read at once from a run.
 CHUNK = 512
-# Entries that are merged at once of each run.
+# Entries that are merged at once of each run; and such that are counted.
 MERGE_CHUNK = 8192
+COUNT_CHUNK = 65_536
 _DTYPE = np.dtype(
     [("slot", "<i8"), ("offset", "<i8"), ("position", "<i8"), ("size", "<i4"), ("flags", "<i4"), ("hash", "<u8")]
 )
@@ -118,6 +122,10 @@ class TimerRun:
         """Close the file."""
         os.close(self._file)
 
+    def another_file(self) -> int:
+        """Return a descriptor of the file that is the caller's to close; raises OSError."""
+        return os.dup(self._file)
+
     def read(self, at: int, count: int) -> _Entries:
         """Return entries from number `at` on. For any thread. Raises OSError."""
         count = max(0, min(count, self.info.entries - at))
@@ -167,6 +175,41 @@ class TimerRun:
     def first(self) -> TimerEntry | None:
         """The first entry that is not passed."""
         return self._entry(self.at) if self.at < self.info.entries else None
+
+
+class RunTail:
+    """The entries of a run that are not passed now, for another thread: the run may be closed meanwhile."""
+
+    def __init__(self, run: TimerRun) -> None:
+        """Keep the file open until close(); raises OSError."""
+        self._file = run.another_file()
+        self._at, self._entries = run.at, run.info.entries
+
+    def parts(self) -> Iterator[_Entries]:
+        """Yield them, many at a time. Raises OSError."""
+        for at in range(self._at, self._entries, COUNT_CHUNK):
+            count = min(COUNT_CHUNK, self._entries - at)
+            data = os.pread(self._file, count * ENTRY_BYTES, at * ENTRY_BYTES)
+            if len(data) != count * ENTRY_BYTES:
+                raise OSError(f"a run of timer messages cannot be read at entry {at}")
+            yield np.frombuffer(data, _DTYPE)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def tails_of(runs: Sequence[TimerRun]) -> list[RunTail]:
+    """Return what is not passed of each run; whoever gets them closes them. Raises OSError."""
+    tails: list[RunTail] = []
+    try:
+        for run in runs:
+            tails.append(RunTail(run))  # noqa: PERF401 # those that were made are closed when one cannot be
+    except OSError:
+        for tail in tails:
+            tail.close()
+        raise
+    return tails
 
 
 def deletes_of(runs: Sequence[TimerRun], first_slot: int, last_slot: int) -> list[TimerEntry]:

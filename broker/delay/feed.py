@@ -12,7 +12,7 @@ from broker.messages.timed_record import Timed, read_timed
 from remoting.record import RecordError
 from remoting.topics import TIMER_TOPIC
 from store.errors import RecordDamaged
-from store.timerruns import DELETES, OFFSET_MAX, ROLLS, TimerEntry
+from store.timerruns import DELETES, OFFSET_MAX, ROLLS, TOPIC_SHIFT, TimerEntry
 from store.types import QueueEntry
 
 _log = logging.getLogger(__name__)
@@ -232,6 +232,7 @@ class TimerFeed:
         if base is not None and offset < base.offset and slot + slack <= base.slot:
             return False
         flags = (DELETES if found.deletes else 0) | (ROLLS if found.roll_ms else 0)
+        flags |= self.index.topics.number(found.topic) << TOPIC_SHIFT
         self.enqueued += 1
         self.index.add(
             TimerEntry(

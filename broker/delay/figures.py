@@ -1,14 +1,19 @@
 """What is told of timer messages: codes 60 and 61, figures of code 28, metrics."""
 
+import asyncio
 import struct
 from collections.abc import Iterator
+from functools import partial
 
 import orjson
 
+from broker.delay.index_files import Aside
+from broker.delay.pending_topics import PendingTopics
 from broker.delay.timers import TimerService
 from broker.messages.timed_record import TimerLimits
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
+from remoting.errors import CommandError
 from remoting.server import Connection, Handler
 from remoting.topics import TIMER_TOPIC
 from runtime.clock import Clock
@@ -16,14 +21,20 @@ from runtime.figures import Figure, by, counter, gauge
 
 # RocketMQ's timercheck: last time read, flushed position of the timer log, queue offset, the master's, data version.
 _CHECK = struct.Struct(">7q")
+# Slaves ask every three seconds, each; what waits may take half a second of a thread to count.
+COUNTED_MS = 3000
 
 
 class TimerFigures:
     """Tells of one timer service."""
 
-    def __init__(self, timers: TimerService, clock: Clock) -> None:
+    def __init__(self, timers: TimerService, clock: Clock, aside: Aside) -> None:
         self._timers = timers
         self._clock = clock
+        self._aside = aside
+        # The counts by topic that were made last, or are being made; and when.
+        self._counts: asyncio.Future[dict[str, int]] | None = None
+        self._counted_ms = 0
 
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -44,14 +55,29 @@ class TimerFigures:
         body = _CHECK.pack(reached, 0, taken, taken, 0, now_ms, timers.index.stamp.marks)
         return Command.response(ResponseCode.SUCCESS, body=body)
 
-    def metrics(self, _connection: Connection, _request: Command) -> Command:
-        """61: how many messages wait; of all topics together, under the topic in which they do."""
-        now_ms, timers = self._clock.now_ms(), self._timers
-        version = {"stateVersion": 0, "timestamp": now_ms, "counter": timers.index.stamp.marks}
-        counts = {TIMER_TOPIC: {"count": timers.index.count, "timeStamp": now_ms}}
+    async def metrics(self, _connection: Connection, _request: Command) -> Command:
+        """61: how many messages wait, by topic, as RocketMQ counts: a recall counts off what it recalls."""
+        counts = await asyncio.shield(self._by_topic())
+        counted_ms, timers = self._counted_ms, self._timers
+        version = {"stateVersion": 0, "timestamp": counted_ms, "counter": timers.index.stamp.marks}
+        timing = {topic: {"count": count, "timeStamp": counted_ms} for topic, count in counts.items()}
         return Command.response(
-            ResponseCode.SUCCESS, body=orjson.dumps({"dataVersion": version, "timingCount": counts})
+            ResponseCode.SUCCESS, body=orjson.dumps({"dataVersion": version, "timingCount": timing})
         )
+
+    def _by_topic(self) -> asyncio.Future[dict[str, int]]:
+        """Return the counts, for a while the same."""
+        now_ms = self._clock.now_ms()
+        fresh = self._counts is not None and now_ms - self._counted_ms < COUNTED_MS
+        if self._counts is None or (self._counts.done() and not (fresh and self._counts.exception() is None)):
+            self._counts, self._counted_ms = asyncio.get_running_loop().create_future(), now_ms
+            try:
+                waiting: PendingTopics = self._timers.index.pending_topics()
+            except OSError as error:
+                _counted(self._counts, error)
+            else:
+                self._aside(waiting.count, partial(_counted, self._counts))
+        return self._counts
 
     def figures(self) -> dict[str, str]:
         """Return what RocketMQ tells of its timer in code 28."""
@@ -80,3 +106,14 @@ class TimerFigures:
 
     def _limits(self) -> TimerLimits:
         return self._timers.limits()
+
+
+def _counted(counts: "asyncio.Future[dict[str, int]]", found: object) -> None:
+    """Tell who waits for counts what came of them."""
+    if counts.cancelled():
+        return
+    if isinstance(found, dict):
+        counts.set_result(found)
+    else:
+        text = f"timer messages cannot be counted: {found}"
+        counts.set_exception(CommandError(ResponseCode.SYSTEM_ERROR, text))

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from broker.delay.pending_topics import PendingTopics, TopicNumbers
 from runtime.durable import read_file, replace_file
 from store.timerruns import (
     DELETES,
@@ -28,6 +29,7 @@ from store.timerruns import (
     as_array,
     first_of,
     merged,
+    tails_of,
     write_run,
 )
 
@@ -66,6 +68,8 @@ class _Manifest(msgspec.Struct):
     version: int
     stamp: IndexStamp
     runs: list[RunInfo]
+    topics: list[str] = []
+    """By the numbers that entries name them by, from 1 on."""
 
 
 class Job:
@@ -79,6 +83,7 @@ class Job:
         self._merging = runs
         self._stamp = stamp
         self._drop = drop
+        self._topics = index.topics.names
         self._kept = [run.info for run in index.runs if run not in runs and run.info.last > drop]
         self._name = f"{index.next_number():010d}.run"
         self._made: RunInfo | None = None
@@ -95,7 +100,7 @@ class Job:
             self._made = write_run(index.folder / self._name, iter([as_array(waiting)]))
         made = [self._made] if self._made is not None else []
         if not self.stopped:
-            index.write_manifest(self._stamp, [*self._kept, *made])
+            index.write_manifest(self._stamp, [*self._kept, *made], self._topics)
 
     def done(self) -> None:
         """Take over what was written."""
@@ -111,6 +116,7 @@ class TimerIndex:
         self.folder = folder
         self.runs: list[TimerRun] = []
         self.stamp = IndexStamp()
+        self.topics = TopicNumbers()
         self._buffer: list[TimerEntry] = []
         self._frozen: list[TimerEntry] = []
         self._frozen_stamp = IndexStamp()
@@ -131,6 +137,7 @@ class TimerIndex:
                 for info in manifest.runs:
                     self.runs.append(TimerRun(self.folder, info))
                 self.stamp = self.saved = manifest.stamp
+                self.topics = TopicNumbers(manifest.topics)
         except (OSError, msgspec.MsgspecError) as error:
             _log.warning("the index of timer messages is unreadable, it is built anew from the log: %s", error)
             self._drop_all()
@@ -146,7 +153,7 @@ class TimerIndex:
         paths = [run.path for run in self.runs]
         self._drop_all()
         if self.folder.exists():
-            self.write_manifest(self.stamp, [])
+            self.write_manifest(self.stamp, [], [])
         for path in paths:
             path.unlink(missing_ok=True)
 
@@ -188,6 +195,13 @@ class TimerIndex:
             waiting = part[bisect_right(part, (*cursor, OFFSET_MAX)) :]
             lows += [min([entry.position for entry in waiting])] if waiting else []
         return min(lows, default=-1)
+
+    def pending_topics(self) -> PendingTopics:
+        """Return what is pending now, to be counted by topic in another thread. Raises OSError."""
+        key = (*self.cursor, OFFSET_MAX)
+        parts = [islice(part, bisect_right(part, key), None) for part in (self._buffer, self._frozen)]
+        flags = [entry.flags for part in parts for entry in part]
+        return PendingTopics(tails_of(self.runs), flags, self.topics.names)
 
     def add(self, entry: TimerEntry) -> None:
         """Take an entry; it may stand anywhere in the order."""
@@ -279,9 +293,9 @@ class TimerIndex:
         self._numbered += 1
         return self._numbered
 
-    def write_manifest(self, stamp: IndexStamp, runs: list[RunInfo]) -> None:
+    def write_manifest(self, stamp: IndexStamp, runs: list[RunInfo], topics: list[str]) -> None:
         """Replace the manifest. For any thread. Raises OSError."""
-        replace_file(self.folder / MANIFEST, msgspec.json.encode(_Manifest(VERSION, stamp, runs)))
+        replace_file(self.folder / MANIFEST, msgspec.json.encode(_Manifest(VERSION, stamp, runs, topics)))
 
     def adopt(self, kept: list[RunInfo], made: RunInfo | None, *, merged_buffer: bool) -> None:
         """Go on with the runs that the manifest names now. Raises OSError."""
@@ -315,3 +329,4 @@ class TimerIndex:
         self._gone += self.runs
         self.runs, self._buffer, self._frozen = [], [], []
         self.stamp = self.saved = IndexStamp()
+        self.topics = TopicNumbers()

@@ -61,7 +61,7 @@ class TimerParts:
             shared,
         )
         self.service = TimerService(made, index, feed)
-        self.told = TimerFigures(self.service, context.clock)
+        self.told = TimerFigures(self.service, context.clock, aside)
         self._recall = RecallHandlers(context, topics, replication, feed.verdict, elsewhere)
 
     def table(self) -> dict[int, Handler]:

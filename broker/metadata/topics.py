@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from broker.metadata.adopted_topics import AdoptedTopics
 from broker.metadata.creation_rate import CreationRate
 from broker.metadata.operations import LocalMeta, MetaLog, Operation, Table, Verb
 from broker.metadata.system_topics import READ_WRITE, system_topics
@@ -105,6 +106,7 @@ class TopicTable:
             self._view.table.update(self._applied.table)
         self._table = self._view.table
         self._meta.attach(self)
+        self._adopted = AdoptedTopics()
         self._system = {topic.topicName: topic for topic in system_topics(config.broker)}
         if self._meta.leads and not self._meta.shared:
             self._add_now(self._missing())
@@ -216,19 +218,10 @@ class TopicTable:
         return removed
 
     def adopt(self, queues: Mapping[str, Iterable[int]]) -> list[str]:
-        """Give topics that have queues in the store, but no configuration, one; returns their names.
-
-        An auto-created topic is written a moment after its first message: a crash in between must not hide messages
-        that were acknowledged. In a group that is for the leader to do; the others adopt nothing.
-        """
-        adopted: list[TopicConfig] = []
+        """Give topics that have queues in the store, and no configuration, one, if this broker leads; return them."""
         if not self._meta.leads:
             return []
-        for topic, ids in queues.items():
-            count = max(ids, default=-1) + 1
-            if not count or topic in self._table or names.check_topic(topic) is not None or self.is_protected(topic):
-                continue
-            adopted.append(TopicConfig(topic, count, count, READ_WRITE))
+        adopted = self._adopted.make(queues, lambda topic: topic in self._table or self.is_protected(topic))
         if self._meta.shared and adopted:
             self._put(*adopted)
         elif adopted:
@@ -237,8 +230,15 @@ class TopicTable:
 
     def adopt_awaited(self, topic: str, queue_id: int, stored_ms: int) -> None:
         """Adopt a topic that a delayed message comes to; one older than the file's last change is of a deleted one."""
-        if topic not in self._table and not self._meta.shared and stored_ms >= self._kept_ms:
-            self.adopt({topic: (queue_id,)})
+        if self._meta.shared or stored_ms < self._kept_ms:
+            return
+        known = self._table.get(topic)
+        wider = self._adopted.widened(known, queue_id) if known is not None else []
+        if wider:
+            self._add_now(wider)
+        if wider or self.adopt({topic: (queue_id,)}):
+            self.changes.put([topic])
+            self._on_change()
 
     def take_over(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
         """Become equal to the master's table, on a slave; returns the topics that are no more."""

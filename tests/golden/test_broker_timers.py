@@ -76,6 +76,15 @@ def test_what_rocketmq_left_pending_is_delivered_in_time_and_what_was_recalled_i
     assert recalled not in left.keys("FeatTimer")
 
 
+def test_what_waits_is_counted_by_topic_as_rocketmq_counts_it(left: TimerSetting) -> None:
+    with tarfile.open(DATA / "store-features-clean.tar.xz") as archive:
+        file = archive.extractfile("b0/config/timermetrics")
+        assert file is not None
+        said = json.loads(file.read())["timingCount"]
+    left.pass_time(0)
+    assert left.service.index.pending_topics().count() == {topic: one["count"] for topic, one in said.items()}
+
+
 def test_pops_check_points_come_into_their_topic(left: TimerSetting) -> None:
     topic = f"{REVIVE_LOG_PREFIX}DefaultCluster"
     before = sum(left.store.max_offset(topic, queue) for queue in range(8))

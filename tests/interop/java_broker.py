@@ -18,22 +18,23 @@ START_TIMEOUT_S = 40
 STOP_TIMEOUT_S = 30
 POLL_S = 0.05
 STARTED = "boot success"
-POM = f"""<project><modelVersion>4.0.0</modelVersion><groupId>raftmq</groupId><artifactId>interop</artifactId>
+BROKER, TOOLS = "rocketmq-broker", "rocketmq-tools"
+POM = """<project><modelVersion>4.0.0</modelVersion><groupId>raftmq</groupId><artifactId>interop</artifactId>
 <version>1</version><dependencies><dependency><groupId>org.apache.rocketmq</groupId>
-<artifactId>rocketmq-broker</artifactId><version>{VERSION}</version></dependency></dependencies></project>"""
+<artifactId>{artifact}</artifactId><version>{version}</version></dependency></dependencies></project>"""
 
 
 class NoJava(Exception):
     """RocketMQ cannot be run on this machine; the text says why."""
 
 
-def class_path(folder: Path) -> str:
-    """Have Maven resolve RocketMQ's broker into its own cache; returns Java's class path. Raises NoJava."""
+def class_path(folder: Path, artifact: str = BROKER) -> str:
+    """Have Maven resolve a part of RocketMQ into its own cache; returns Java's class path. Raises NoJava."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise NoJava(f"{program} is not on PATH")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pom.xml").write_text(POM)
+    (folder / "pom.xml").write_text(POM.format(artifact=artifact, version=VERSION))
     found = folder / "class-path"
     # Without the network first: what is there already needs no look at the registry.
     for mode in (["-o"], []):

@@ -275,7 +275,23 @@ async def test_only_what_was_stored_since_the_last_change_that_was_kept_gives_a_
     found = second.get("lost")
     assert found is not None
     assert (found.writeQueueNums, found.readQueueNums) == (2, 2)
+    # Others of them wait for further queues: none must be hidden. Who says how many there are is believed.
+    second.adopt_awaited("lost", 3, kept_ms)
+    second.adopt_awaited("lost", 0, kept_ms)
+    found = second.get("lost")
+    assert found is not None
+    assert (found.writeQueueNums, found.readQueueNums) == (4, 4)
+    second.update(TopicConfig("lost", 3, 3))
+    second.adopt_awaited("lost", 7, kept_ms)
+    found = second.get("lost")
+    assert found is not None
+    assert found.readQueueNums == 3
     await second.close()
+    third = TopicTable(tmp_path / "topics.json", live(), clock)
+    found = third.get("lost")
+    assert found is not None
+    assert found.readQueueNums == 3
+    await third.close()
 
 
 async def test_pages_cover_the_table_once(tmp_path: Path) -> None:

@@ -151,9 +151,22 @@ async def test_the_elected_one_is_sought_with_one_question_at_a_time() -> None:
     assert server.topics is not None
     server.topics.update(T=data(), U=data())
     assert await table.seek_masters()
-    assert server.asked == ["T", "T", "U"]
+    assert server.asked == ["T", "U", "T"]
     assert await table.seek_masters()
-    assert server.asked == ["T", "T", "U"]
+    assert server.asked == ["T", "U", "T"]
+
+
+async def test_a_topic_that_the_elected_one_does_not_know_is_in_nobodys_way() -> None:
+    server = NameServer(T=data(addresses={2: "h:2"}), U=data(addresses={2: "h:2"}))
+    table = routes(server)
+    for topic in "TU":
+        await table.find(topic)
+    server.topics = {"U": data()}
+    for _ in range(2):
+        assert not await table.seek_masters()
+    found = table.cached("U")
+    assert found is not None
+    assert found.master("b") == "h:1"
 
 
 async def test_changes_are_told_once() -> None:

@@ -1,0 +1,70 @@
+"""How many timer messages wait, by topic: counted when somebody asks (61), in another thread, from flags of entries.
+
+What waits may be ten million entries, so nothing is counted along the way; an answer is given again for a few seconds.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from remoting.topics import TIMER_TOPIC
+from store.timerruns import DELETES, TOPIC_SHIFT, TOPICS_MAX, RunTail
+
+_Numbers = npt.NDArray[np.int64]
+
+
+class TopicNumbers:
+    """The numbers by which entries name their topics; they stay what they are as long as the index does.
+
+    Number 0 is a topic's of which no number is known: of an entry of an older program, or one too many.
+    """
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._numbers = {name: number for number, name in enumerate(names, 1)}
+
+    @property
+    def names(self) -> list[str]:
+        """The topics, by number from 1 on."""
+        return list(self._numbers)
+
+    def number(self, topic: str) -> int:
+        """Return a topic's number; 0 for one that comes when there are TOPICS_MAX."""
+        found = self._numbers.get(topic)
+        if found is None:
+            if len(self._numbers) >= TOPICS_MAX:
+                return 0
+            found = self._numbers[topic] = len(self._numbers) + 1
+        return found
+
+
+class PendingTopics:
+    """What waited at one moment, to be counted once."""
+
+    def __init__(self, tails: Sequence[RunTail], flags: Sequence[int], names: Sequence[str]) -> None:
+        """Take them; `flags` are those of the entries in memory."""
+        self._tails = tails
+        self._flags = np.array(flags, np.int32)
+        self._names = names
+
+    def count(self) -> dict[str, int]:
+        """Return topic → messages that wait for it: a recall counts off what it recalls, as in RocketMQ.
+
+        For any thread. Raises OSError.
+        """
+        found = _counted(self._flags)
+        try:
+            for tail in self._tails:
+                for entries in tail.parts():
+                    found += _counted(entries["flags"])
+        finally:
+            for tail in self._tails:
+                tail.close()
+        names = [TIMER_TOPIC, *self._names]
+        return {names[number]: int(found[number]) for number in np.flatnonzero(found > 0) if number < len(names)}
+
+
+def _counted(flags: npt.NDArray[np.int32]) -> _Numbers:
+    signs = np.where(flags & DELETES, -1, 1)
+    counts = np.bincount(flags >> TOPIC_SHIFT, weights=signs, minlength=TOPICS_MAX + 1)
+    return counts.astype(np.int64)
