@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from auth.directory import AccessDirectory
 from auth.needs import Access, FieldsRule, Rule, Whom
-from auth.settings import AuthKeys, white_list
+from auth.settings import AuthKeys, proof_lasts_s, white_list
 from remoting.audit import RefusalLog
 from remoting.codes import ResponseCode
 from remoting.command import Command
@@ -19,6 +19,8 @@ from remoting.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, is_signed_by
 
 # What was let in lately: user, address and names of what is touched, some hundred bytes each.
 LET_IN_MAX = 10_000
+# At a connection: whom it proved, as the directory was when, and until when that counts.
+_PROVED = "auth.proved"
 
 NOBODY = "username cannot be null."
 WRONG = "check signature failed."
@@ -47,6 +49,7 @@ class AccessGuard:
         # What was let in, as the directory was at `_as_of` → the secret key that it was signed with.
         self._let_in: dict[tuple[object, ...], str] = {}
         self._as_of = directory.changes
+        self._proof_lasts_s = proof_lasts_s(keys)
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         """Return the same handlers, each behind the guard."""
@@ -95,7 +98,7 @@ class AccessGuard:
             else:
                 ext = request.ext
                 key = (code, ext.get(ACCESS_KEY), host, *map(ext.get, names))
-                why = None if known(key, request) else self._looked_at(key, host, request)
+                why = None if known(key, connection, request) else self._looked_at(key, host, request)
             if why is None:
                 ext = request.ext
                 ext.pop(SIGNATURE, None)
@@ -107,15 +110,22 @@ class AccessGuard:
 
         return handle
 
-    def _known(self, key: tuple[object, ...], request: Command) -> bool:
+    def _known(self, key: tuple[object, ...], connection: Connection, request: Command) -> bool:
         """Tell whether the like was let in, and this is signed by the same user: the usual way of a request."""
-        secret = self._let_in.get(key)
-        return (
-            secret is not None
-            and self._as_of == self._directory.changes
-            and is_signed_by(request, secret)
-            and request.ext.keys().isdisjoint(self._reserved)
-        )
+        secret, as_of = self._let_in.get(key), self._as_of
+        if secret is None or as_of != self._directory.changes or not request.ext.keys().isdisjoint(self._reserved):
+            return False
+        lasts_s = self._proof_lasts_s
+        if not lasts_s:
+            return is_signed_by(request, secret)
+        now, user = connection.loop.time(), key[1]
+        proved = connection.attachments.get(_PROVED)
+        if proved is not None and proved[0] == user and proved[1] == as_of and now < proved[2]:
+            return True
+        if not is_signed_by(request, secret):
+            return False
+        connection.attachments[_PROVED] = user, as_of, now + lasts_s
+        return True
 
     def _looked_at(self, key: tuple[object, ...], host: str, request: Command) -> str | None:
         """Return why a request is refused; when it is let in, the next like it is so at a third of the cost."""

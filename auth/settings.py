@@ -56,6 +56,9 @@ class AuthKeys:
     authorizationStrategy: str = ""
     authorizationWhitelist: str = ""  # request codes, separated by ',', that need no permission
     statefulAuthorizationCacheMaxNum: int = 10_000  # decisions that are remembered
+    statefulAuthenticationCacheExpiredSecond: int = (
+        60  # so long a connection's proof counts, with the stateful strategy
+    )
 
 
 def check_auth(keys: AuthKeys) -> None:
@@ -64,7 +67,7 @@ def check_auth(keys: AuthKeys) -> None:
     _only("authenticationMetadataProvider", keys.authenticationMetadataProvider, "LocalAuthenticationMetadataProvider")
     _only("authorizationProvider", keys.authorizationProvider, "DefaultAuthorizationProvider")
     _only("authorizationMetadataProvider", keys.authorizationMetadataProvider, "LocalAuthorizationMetadataProvider")
-    # They differ in what they remember: here decisions are remembered, and nothing else.
+    # They differ in what they remember: here decisions are, with either; who was proved is with the stateful one.
     _only(
         "authenticationStrategy",
         keys.authenticationStrategy,
@@ -88,6 +91,17 @@ def check_auth(keys: AuthKeys) -> None:
         raise ConfigError(
             f"statefulAuthorizationCacheMaxNum={keys.statefulAuthorizationCacheMaxNum}: it takes a number above 0"
         )
+    if keys.statefulAuthenticationCacheExpiredSecond <= 0:
+        raise ConfigError(
+            f"statefulAuthenticationCacheExpiredSecond={keys.statefulAuthenticationCacheExpiredSecond}: it takes a "
+            "number of seconds above 0"
+        )
+
+
+def proof_lasts_s(keys: AuthKeys) -> float:
+    """Return for how many seconds a connection that proved a user speaks for him unproved; 0: never."""
+    stateful = keys.authenticationStrategy.endswith("StatefulAuthenticationStrategy")
+    return float(keys.statefulAuthenticationCacheExpiredSecond) if stateful else 0.0
 
 
 def check_members(keys: AuthKeys, whose: str) -> None:

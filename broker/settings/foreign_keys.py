@@ -93,7 +93,7 @@ _HARMLESS = (
         """
         configName clusterName authConfigPath userCacheMaxNum userCacheExpiredSecond userCacheRefreshSecond
         aclCacheMaxNum aclCacheExpiredSecond aclCacheRefreshSecond statefulAuthenticationCacheMaxNum
-        statefulAuthenticationCacheExpiredSecond statefulAuthorizationCacheExpiredSecond
+        statefulAuthorizationCacheExpiredSecond
         """,
     ),
     Harmless(

@@ -40,12 +40,15 @@ class Protection(NamedTuple):
 
     users: bool
     tls: bool
+    stateful: bool = False
+    """Whether a connection that has proved a user need not do so with each request."""
 
 
 PLAIN = "plain"
 PROTECTIONS: Mapping[str, Protection] = {
     PLAIN: Protection(users=False, tls=False),
     "signed": Protection(users=True, tls=False),
+    "stateful": Protection(users=True, tls=False, stateful=True),
     "tls": Protection(users=False, tls=True),
     "both": Protection(users=True, tls=True),
 }
@@ -55,7 +58,7 @@ SECURED_MODES: Mapping[str, tuple[Mode, int, str]] = {
 }
 # Percent of the plain messages per second that may be lost, with so many in flight.
 AIM_IN_FLIGHT = 64
-AIMS: Mapping[str, float] = {"signed": 15.0, "tls": 60.0}
+AIMS: Mapping[str, float] = {"signed": 15.0, "stateful": 15.0, "tls": 60.0}
 
 
 class SecurityRound(NamedTuple):
@@ -159,9 +162,10 @@ class SecuredCluster:
             asked = PROTECTIONS[self.protection]
             security = Security(folder / "security", users=asked.users, tls=asked.tls) if any(asked) else None
             mode, nodes, flush = SECURED_MODES[self._mode]
-            self._cluster = LocalCluster(
-                folder, nodes=nodes, mode=mode, broker_settings={"flushDiskType": flush}, security=security
-            )
+            settings = {"flushDiskType": flush}
+            if asked.stateful:
+                settings["authenticationStrategy"] = "StatefulAuthenticationStrategy"
+            self._cluster = LocalCluster(folder, nodes=nodes, mode=mode, broker_settings=settings, security=security)
             self._cluster.start()
             stack.callback(self._cluster.kill)
             self._admin = Credentials(security.access_key, security.secret_key) if security and asked.users else None

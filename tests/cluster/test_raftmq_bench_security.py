@@ -47,5 +47,5 @@ def test_the_command_over_real_brokers(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert [row["protection"] for row in told["rows"]] == list(PROTECTIONS)
     assert all(row["messages_per_s"] > 100 and row["server_cpu_us_per_message"] > 0 for row in told["rows"])
-    assert [aim["protection"] for aim in told["aims"]] == ["signed", "tls"]
+    assert [aim["protection"] for aim in told["aims"]] == ["signed", "stateful", "tls"]
     assert list(tmp_path.iterdir()) == []

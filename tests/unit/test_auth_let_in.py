@@ -21,9 +21,10 @@ SAID_BY_MEMBERS = "raftHop"
 
 
 class _Loop:
-    @staticmethod
-    def time() -> float:
-        return 0.0
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
 
 
 class _Peer:
@@ -39,10 +40,10 @@ class _Peer:
 class _Site:
     """A guard before a handler that takes sends and pulls; alice may send to topic "orders" from one network."""
 
-    def __init__(self) -> None:
+    def __init__(self, strategy: str = "") -> None:
         self.directory = AccessDirectory(inner=INNER)
         self.allow("Topic:orders")
-        keys = AuthKeys(authenticationEnabled=True, authorizationEnabled=True)
+        keys = AuthKeys(authenticationEnabled=True, authenticationStrategy=strategy, authorizationEnabled=True)
         self.guard = AccessGuard(keys, self.directory, BROKER, "DefaultCluster", frozenset({SAID_BY_MEMBERS}))
         self.served = 0
         self._table = self.guard.guarded({SEND: self._serve, PULL: self._serve})
@@ -54,8 +55,15 @@ class _Site:
         users = {"alice": User("alice", secret, status=status)}
         self.directory.take(users, {"alice": {PolicyType.CUSTOM: (allowed,)}})
 
-    def asks(self, who: Credentials = ALICE, host: str = "192.0.2.1", change: str = "", **fields: str) -> bool:
-        """Tell whether a send to "orders", or to what `fields` say, is served."""
+    def asks(
+        self,
+        who: Credentials = ALICE,
+        host: str = "192.0.2.1",
+        change: str = "",
+        peer: _Peer | None = None,
+        **fields: str,
+    ) -> bool:
+        """Tell whether a send to "orders", or to what `fields` say, is served; `peer`: over that connection."""
         request = Command.request(SEND, ext={"a": "producer", "b": "orders", **fields}, body=b"body")
         sign(request, who)
         if change == "body":
@@ -63,7 +71,7 @@ class _Site:
         elif change:
             request.ext[change] = "changed"
         before = self.served
-        self._table[SEND](cast(Connection, _Peer(host)), request)
+        self._table[SEND](cast(Connection, peer or _Peer(host)), request)
         return self.served > before
 
     def _serve(self, _connection: Connection, _request: Command) -> None:
@@ -145,3 +153,33 @@ def test_rules_by_fields_look_at_no_other_field() -> None:
             name: "x" for name in ("a", "b", "topic", "group", "consumerGroup", "producerGroup") if name not in fields
         }
         assert rule(Command.request(code, ext=fields), "c") == rule(Command.request(code, ext={**fields, **more}), "c")
+
+
+STATEFUL = "org.apache.rocketmq.auth.authentication.strategy.StatefulAuthenticationStrategy"
+MALLORY = Credentials("alice", "wrong")
+
+
+@pytest.mark.parametrize("strategy", ["", "StatelessAuthenticationStrategy", STATEFUL])
+def test_a_connection_that_has_proved_a_user_speaks_for_him_with_the_stateful_strategy_only(strategy: str) -> None:
+    site, peer = _Site(strategy), _Peer("192.0.2.1")
+    assert site.asks(peer=peer)
+    assert site.asks(peer=peer)
+    assert site.asks(MALLORY, peer=peer) == (strategy == STATEFUL)
+
+
+def test_a_proof_is_one_connections_and_one_users_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    site, peer = _Site(STATEFUL), _Peer("192.0.2.1")
+    assert site.asks()  # over another connection
+    assert not site.asks(MALLORY, peer=peer)
+    for _ in range(2):
+        assert site.asks(peer=peer)
+    assert site.asks(MALLORY, peer=peer)
+    assert not site.asks(Credentials("inner", "wrong"), peer=peer)
+    assert not site.asks(MALLORY, peer=peer, b="others")
+    assert not site.asks(MALLORY, peer=peer, **{SAID_BY_MEMBERS: "1"})
+    monkeypatch.setattr(_Loop, "now", 61.0)
+    assert not site.asks(MALLORY, peer=peer)
+    assert site.asks(peer=peer)
+    assert site.asks(MALLORY, peer=peer)
+    site.allow("Topic:orders", secret="new")
+    assert not site.asks(peer=peer)
