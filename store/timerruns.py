@@ -21,19 +21,17 @@ from runtime.durable import fsync_folder
 DELETES, ROLLS = 1, 2
 # Above these bits of an entry's flags stands the number of its topic, 0 for one that is not known (broker/delay).
 TOPIC_SHIFT = 8
-TOPICS_MAX = 65_535
 # Entries that are read at once from a run.
 CHUNK = 512
-# Entries that are merged at once of each run; and such that are counted.
+# Entries that are merged at once of each run.
 MERGE_CHUNK = 8192
-COUNT_CHUNK = 65_536
-_DTYPE = np.dtype(
+ENTRY_TYPE = np.dtype(
     [("slot", "<i8"), ("offset", "<i8"), ("position", "<i8"), ("size", "<i4"), ("flags", "<i4"), ("hash", "<u8")]
 )
-ENTRY_BYTES = _DTYPE.itemsize
+ENTRY_BYTES = ENTRY_TYPE.itemsize
 # Behind every offset.
 OFFSET_MAX = 2**62
-_Entries = npt.NDArray[np.void]
+Entries = npt.NDArray[np.void]
 Key = tuple[int, int]
 
 
@@ -70,7 +68,7 @@ class RunInfo(NamedTuple):
         return self.last_slot, self.last_offset
 
 
-def write_run(path: Path, parts: Iterator[_Entries]) -> RunInfo | None:
+def write_run(path: Path, parts: Iterator[Entries]) -> RunInfo | None:
     """Write sorted entries to a new file, durably; None (and no file) when there are none. Raises OSError."""
     count = deletes = 0
     low = 2**63 - 1
@@ -98,9 +96,9 @@ def write_run(path: Path, parts: Iterator[_Entries]) -> RunInfo | None:
     return None
 
 
-def as_array(entries: Sequence[TimerEntry]) -> _Entries:
+def as_array(entries: Sequence[TimerEntry]) -> Entries:
     """Return entries as a run holds them."""
-    return np.array([tuple(entry) for entry in entries], _DTYPE)
+    return np.array([tuple(entry) for entry in entries], ENTRY_TYPE)
 
 
 class TimerRun:
@@ -126,13 +124,13 @@ class TimerRun:
         """Return a descriptor of the file that is the caller's to close; raises OSError."""
         return os.dup(self._file)
 
-    def read(self, at: int, count: int) -> _Entries:
+    def read(self, at: int, count: int) -> Entries:
         """Return entries from number `at` on. For any thread. Raises OSError."""
         count = max(0, min(count, self.info.entries - at))
         data = os.pread(self._file, count * ENTRY_BYTES, at * ENTRY_BYTES)
         if len(data) != count * ENTRY_BYTES:
             raise OSError(f"{self.path} cannot be read at entry {at}")
-        return np.frombuffer(data, _DTYPE)
+        return np.frombuffer(data, ENTRY_TYPE)
 
     def find(self, key: Key) -> int:
         """Return the number of the first entry behind a key. For any thread."""
@@ -177,41 +175,6 @@ class TimerRun:
         return self._entry(self.at) if self.at < self.info.entries else None
 
 
-class RunTail:
-    """The entries of a run that are not passed now, for another thread: the run may be closed meanwhile."""
-
-    def __init__(self, run: TimerRun) -> None:
-        """Keep the file open until close(); raises OSError."""
-        self._file = run.another_file()
-        self._at, self._entries = run.at, run.info.entries
-
-    def parts(self) -> Iterator[_Entries]:
-        """Yield them, many at a time. Raises OSError."""
-        for at in range(self._at, self._entries, COUNT_CHUNK):
-            count = min(COUNT_CHUNK, self._entries - at)
-            data = os.pread(self._file, count * ENTRY_BYTES, at * ENTRY_BYTES)
-            if len(data) != count * ENTRY_BYTES:
-                raise OSError(f"a run of timer messages cannot be read at entry {at}")
-            yield np.frombuffer(data, _DTYPE)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
-
-
-def tails_of(runs: Sequence[TimerRun]) -> list[RunTail]:
-    """Return what is not passed of each run; whoever gets them closes them. Raises OSError."""
-    tails: list[RunTail] = []
-    try:
-        for run in runs:
-            tails.append(RunTail(run))  # noqa: PERF401 # those that were made are closed when one cannot be
-    except OSError:
-        for tail in tails:
-            tail.close()
-        raise
-    return tails
-
-
 def deletes_of(runs: Sequence[TimerRun], first_slot: int, last_slot: int) -> list[TimerEntry]:
     """Return the entries of slots that recall others. For any thread. Raises OSError."""
     found: list[TimerEntry] = []
@@ -226,7 +189,7 @@ def deletes_of(runs: Sequence[TimerRun], first_slot: int, last_slot: int) -> lis
     return found
 
 
-def merged(runs: Sequence[TimerRun], after: Key, stopped: Callable[[], bool]) -> Iterator[_Entries]:
+def merged(runs: Sequence[TimerRun], after: Key, stopped: Callable[[], bool]) -> Iterator[Entries]:
     """Yield the entries of several runs behind a key, in one order. For any thread. Raises OSError."""
     places = {run: run.find(after) for run in runs}
     while not stopped():

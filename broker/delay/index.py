@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.delay.pending_topics import PendingTopics, TopicNumbers
+from broker.delay.pending_topics import PendingTopics, TimerTopicNumbers
 from runtime.durable import read_file, replace_file
 from store.timerruns import (
     DELETES,
@@ -29,9 +29,9 @@ from store.timerruns import (
     as_array,
     first_of,
     merged,
-    tails_of,
     write_run,
 )
+from store.timertopics import tails_of
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class TimerIndex:
         self.folder = folder
         self.runs: list[TimerRun] = []
         self.stamp = IndexStamp()
-        self.topics = TopicNumbers()
+        self.topics = TimerTopicNumbers()
         self._buffer: list[TimerEntry] = []
         self._frozen: list[TimerEntry] = []
         self._frozen_stamp = IndexStamp()
@@ -137,7 +137,7 @@ class TimerIndex:
                 for info in manifest.runs:
                     self.runs.append(TimerRun(self.folder, info))
                 self.stamp = self.saved = manifest.stamp
-                self.topics = TopicNumbers(manifest.topics)
+                self.topics = TimerTopicNumbers(manifest.topics)
         except (OSError, msgspec.MsgspecError) as error:
             _log.warning("the index of timer messages is unreadable, it is built anew from the log: %s", error)
             self._drop_all()
@@ -329,4 +329,4 @@ class TimerIndex:
         self._gone += self.runs
         self.runs, self._buffer, self._frozen = [], [], []
         self.stamp = self.saved = IndexStamp()
-        self.topics = TopicNumbers()
+        self.topics = TimerTopicNumbers()

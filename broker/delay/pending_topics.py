@@ -5,16 +5,11 @@ What waits may be ten million entries, so nothing is counted along the way; an a
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from remoting.topics import TIMER_TOPIC
-from store.timerruns import DELETES, TOPIC_SHIFT, TOPICS_MAX, RunTail
-
-_Numbers = npt.NDArray[np.int64]
+from store.timertopics import TOPICS_MAX, RunTail, count_by_number
 
 
-class TopicNumbers:
+class TimerTopicNumbers:
     """The numbers by which entries name their topics; they stay what they are as long as the index does.
 
     Number 0 is a topic's of which no number is known: of an entry of an older program, or one too many.
@@ -44,7 +39,7 @@ class PendingTopics:
     def __init__(self, tails: Sequence[RunTail], flags: Sequence[int], names: Sequence[str]) -> None:
         """Take them; `flags` are those of the entries in memory."""
         self._tails = tails
-        self._flags = np.array(flags, np.int32)
+        self._flags = flags
         self._names = names
 
     def count(self) -> dict[str, int]:
@@ -52,19 +47,5 @@ class PendingTopics:
 
         For any thread. Raises OSError.
         """
-        found = _counted(self._flags)
-        try:
-            for tail in self._tails:
-                for entries in tail.parts():
-                    found += _counted(entries["flags"])
-        finally:
-            for tail in self._tails:
-                tail.close()
         names = [TIMER_TOPIC, *self._names]
-        return {names[number]: int(found[number]) for number in np.flatnonzero(found > 0) if number < len(names)}
-
-
-def _counted(flags: npt.NDArray[np.int32]) -> _Numbers:
-    signs = np.where(flags & DELETES, -1, 1)
-    counts = np.bincount(flags >> TOPIC_SHIFT, weights=signs, minlength=TOPICS_MAX + 1)
-    return counts.astype(np.int64)
+        return {names[number]: count for number, count in count_by_number(self._tails, self._flags).items()}

@@ -158,7 +158,7 @@ async def test_a_half_that_one_broker_alone_has_is_refused_and_never_comes(pair:
         # If it were asked of them it would say "commit", and they would come.
         ledger.asked.clear()
         master.launch()
-        await until(lambda: (master.state("/v1/ha") or {}).get("fenced"), 30)
+        await until(lambda: bool((master.state("/v1/ha") or {}).get("fenced")), 30)
         await command("follow", master.address, "-n", pair.address)
         await follows(master, slave)
         assert await ledger.transact(producer, "again", COMMIT, left=False)

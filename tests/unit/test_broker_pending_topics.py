@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -13,12 +14,12 @@ from broker.delay import index as index_module
 from broker.delay import pending_topics
 from broker.delay.figures import COUNTED_MS, TimerFigures
 from broker.delay.index import MANIFEST, TimerIndex
-from broker.delay.pending_topics import TopicNumbers
+from broker.delay.pending_topics import TimerTopicNumbers
 from remoting.codes import RequestCode
 from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.server import Connection
-from store import timerruns
+from store import timertopics
 from store.timerruns import DELETES, ROLLS, TOPIC_SHIFT, TimerEntry, TimerRun
 from tests.parts.timer_parts import TimerSetting
 from tests.unit.test_broker_timer_index import fill
@@ -35,7 +36,7 @@ def entry(index: TimerIndex, slot: int, topic: str, flags: int = 0) -> TimerEntr
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TimerIndex:
     monkeypatch.setattr(index_module, "BUFFER_MAX", 10)
     monkeypatch.setattr(index_module, "MERGE_AT", 4)
-    monkeypatch.setattr(timerruns, "COUNT_CHUNK", 3)
+    monkeypatch.setattr(timertopics, "COUNT_CHUNK", 3)
     made = TimerIndex(tmp_path / "index")
     made.open()
     return made
@@ -85,7 +86,7 @@ def test_topics_beyond_the_limit_count_together(index: TimerIndex, monkeypatch: 
     monkeypatch.setattr(pending_topics, "TOPICS_MAX", 2)
     fill(index, [entry(index, slot, "ABCD"[slot]) for slot in range(4)])
     assert index.pending_topics().count() == {"A": 1, "B": 1, "rmq_sys_wheel_timer": 2}
-    assert TopicNumbers(["A", "B"]).number("B") == 2
+    assert TimerTopicNumbers(["A", "B"]).number("B") == 2
 
 
 def test_a_run_that_goes_meanwhile_is_counted_all_the_same(index: TimerIndex) -> None:
@@ -111,7 +112,7 @@ def test_what_cannot_be_opened_leaves_nothing_open(index: TimerIndex, monkeypatc
     with pytest.raises(OSError, match="too many"):
         index.pending_topics()
     with pytest.raises(OSError, match="Bad file descriptor"):
-        timerruns.os.fstat(opened[0])
+        os.fstat(opened[0])
 
 
 class Aside:
