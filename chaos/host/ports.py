@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import tempfile
+import time
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -17,6 +18,8 @@ PORTS_LEAST = 1000
 BLOCK_PORTS = 200
 # A broker may also listen on its port-2 (VIP) and port+1 (HA): those are given to nobody.
 STRIDE, BELOW = 4, 2
+# From the choice of a port to its server's start, at most.
+REST_S = 60.0
 GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 GIVEN_PORT_DEFAULT = 32_768
 
@@ -33,22 +36,29 @@ class Ports:
         self._locks: list[int] = []
         self._own: list[int] = []
         self._next = 0
+        # When a port was given last, by time.monotonic().
+        self._given: dict[int, float] = {}
 
     def take(self, count: int) -> list[int]:
         """Return ports of the loopback interface that nobody listens on, all different; raises OSError without any."""
         if self._owner != os.getpid():
             # A fork has its parent's locks, and not its ports.
             self._owner, self._locks, self._own, self._next = os.getpid(), [], [], 0
+            self._given = {}
         found: list[int] = []
         tried = 0
         while len(found) < count:
             if tried >= len(self._own):
+                self._next = len(self._own)
                 self._own += self._block()
             # One after the other, so that a port rests before it is given again.
-            port = self._own[self._next % len(self._own)]
-            self._next += 1
+            port = self._own[self._next]
+            self._next = (self._next + 1) % len(self._own)
             tried += 1
-            if port not in found and is_free(port):
+            # One that was given lately looks free until its server listens on it.
+            rests = time.monotonic() - self._given.get(port, -REST_S) < REST_S
+            if not rests and is_free(port):
+                self._given[port] = time.monotonic()
                 found.append(port)
         return found
 

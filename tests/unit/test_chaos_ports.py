@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.host.ports import BLOCK_PORTS, HOST, STRIDE, Ports
+from chaos.host.ports import BLOCK_PORTS, HOST, REST_S, STRIDE, Ports
 
 PORTS = BLOCK_PORTS // STRIDE
 
@@ -36,6 +36,17 @@ def test_a_port_that_somebody_listens_on_is_passed_over(tmp_path: Path) -> None:
 
 def test_more_than_a_block_is_more_than_one_block(tmp_path: Path) -> None:
     assert len(set(Ports(tmp_path).take(PORTS * 2))) == PORTS * 2
+
+
+def test_none_is_given_again_before_its_server_can_have_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports, now = Ports(tmp_path), 1000.0
+    monkeypatch.setattr("chaos.host.ports.time.monotonic", lambda: now)
+    given = [port for count in (PORTS - 2, 3, 2, 7) for port in ports.take(count)]
+    assert len(set(given)) == len(given)
+    now += REST_S
+    assert set(ports.take(PORTS)) & set(given)
 
 
 def test_the_ports_beside_one_are_given_to_nobody(tmp_path: Path) -> None:
