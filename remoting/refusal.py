@@ -8,6 +8,9 @@ from remoting.errors import CommandError, HeaderError
 
 _log = logging.getLogger(__name__)
 
+# RocketMQ's requests about lite topics (5.4 and later): what is missing has a name, not a number alone.
+_LITE = range(200_070, 200_080)
+
 
 def refusal(request: Command, error: Exception) -> Command:
     """Return the response that a handler's exception amounts to."""
@@ -21,7 +24,8 @@ def refusal(request: Command, error: Exception) -> Command:
 
 def unsupported(request: Command) -> Command:
     """Return the response to a request that has no handler."""
-    remark = f" request type {request.code} not supported"
+    why = ": lite topics are not available" if request.code in _LITE else ""
+    remark = f" request type {request.code} not supported{why}"
     return Command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
 

@@ -42,6 +42,16 @@ async def test_an_unknown_code_is_not_supported() -> None:
         assert (answer.code, answer.remark, answer.opaque) == (3, " request type 9999 not supported", 7)
 
 
+async def test_what_is_missing_of_lite_topics_is_named() -> None:
+    async with serving({}) as (_, peer):
+        for code in (200_069, 200_070, 200_079, 200_080):
+            peer.ask(code, 7)
+            answer = await peer.receive()
+            named = code in {200_070, 200_079}
+            why = ": lite topics are not available" if named else ""
+            assert (answer.code, answer.remark) == (3, f" request type {code} not supported{why}")
+
+
 async def test_what_a_handler_raises_becomes_the_answer(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(_: Connection, __: Command) -> Reply:
         raise CommandError(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
