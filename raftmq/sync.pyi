@@ -242,6 +242,8 @@ class LitePullConsumer:
         auto_commit: bool = ...,
         limits: FetchLimits | None = ...,
         strategy: Strategy | str = ...,
+        trace: bool | str = ...,
+        hooks: Sequence[ConsumeHook] = ...,
         tls: bool | ClientTls | None = ...,
         instance_name: str | None = ...,
         instance: ClientInstance | None = ...,
