@@ -20,6 +20,7 @@ from pathlib import Path
 
 from chaos.host.namespaces import tool
 from runtime.crc import crc32
+from runtime.durable import fsync_folder
 
 # FS_IOC_SHUTDOWN, _IOR('X', 125, __u32), and its flag that drops what the journal has not: <linux/fs.h> of ext4.
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
@@ -107,8 +108,9 @@ class LoopDisk:
         return ballast.stat().st_size
 
     def drain(self) -> None:
-        """Give the room back."""
+        """Give the room back, for good: a loss of power soon after must not bring back what took it."""
         (self.mount / BALLAST).unlink(missing_ok=True)
+        fsync_folder(self.mount)
 
     def free_bytes(self) -> int:
         """Return how much room is left."""

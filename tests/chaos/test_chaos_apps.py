@@ -13,6 +13,7 @@ from chaos.apps.judge import RESULTS, judge_folder
 from chaos.apps.plan import CANCELLED, CLOSED, KILLED, SLOTS, AppPlan, PlannedAct, PlannedFault
 from pipeline.history.results import Verdict
 from raftmq.cli.output import INTERRUPTED
+from tests.chaos.verdicts import assert_valid
 from tests.parts.processes_left import left_of
 
 SECONDS = 14.0
@@ -37,11 +38,7 @@ async def test_applications_come_go_and_die_and_nothing_is_lost(tmp_path: Path) 
     told: list[str] = []
     await torture(plan, tmp_path, lambda what, _part, _acknowledged: told.append(what))
     results = judge_folder(tmp_path)
-    assert results.verdict is Verdict.VALID, [
-        (one.title, one.text, one.witnesses[:3])
-        for one in results.findings
-        if one.verdict in {Verdict.INVALID, Verdict.UNKNOWN}
-    ]
+    assert_valid(results, tmp_path)
     assert results.figures["messages"]["acked"] > 300
     assert orjson.loads((tmp_path / RESULTS).read_bytes())["verdict"] == "valid"
     assert [told[0], told[-1]] == ["starting", "closing"]

@@ -21,7 +21,7 @@ from chaos.runs.scenario import Scenario, promised
 from chaos.runs.schedule import Planned, Schedule, save
 from chaos.runs.tiers import probe
 from pipeline.history.folder import SCHEDULE, RunFolder
-from pipeline.history.results import Verdict
+from tests.chaos.verdicts import assert_valid
 
 (WHY_NOT,) = (one.why for one in probe() if one.name == CAPABILITY)
 pytestmark = pytest.mark.skipif(WHY_NOT != "", reason=f"{CAPABILITY}: {WHY_NOT}")
@@ -70,9 +70,7 @@ async def test_a_group_keeps_its_promises_under_every_partition_of_the_kernels(t
         for number, name in enumerate(FAULTS)
     ]
     results = await run(scenario(), 3, tmp_path, Schedule("net", 3, tuple(planned)))
-    assert results.verdict is Verdict.VALID, [
-        (one.check, one.text, one.witnesses[:2]) for one in results.findings if one.verdict in {"invalid", "unknown"}
-    ]
+    assert_valid(results, tmp_path)
     faults = RunFolder(tmp_path).faults()
     assert [fault.name for fault in faults] == list(FAULTS)
     assert all(re.search(r"[1-9]\d* packets were dropped; well after", fault.effect) for fault in faults), faults

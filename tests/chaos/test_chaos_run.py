@@ -23,6 +23,7 @@ from pipeline.history.results import Verdict
 from pipeline.history.rows import Act, Kind, Op
 from raftmq.cli.chaos import CRASH
 from raftmq.cli.output import INTERRUPTED
+from tests.chaos.verdicts import assert_valid
 from tests.parts.processes_left import left_of
 
 SECONDS = 8.0
@@ -41,9 +42,7 @@ async def test_a_leader_that_dies_under_load_loses_nothing(tmp_path: Path) -> No
     told: list[str] = []
     results = await run(scenario(), 3, tmp_path, Schedule("kill", 3, (KILL,)), lambda what, _count: told.append(what))
     judged = {finding.check: finding for finding in results.findings}
-    assert results.verdict is Verdict.VALID, [
-        (one.check, one.text, one.witnesses[:2]) for one in results.findings if one.verdict in {"invalid", "unknown"}
-    ]
+    assert_valid(results, tmp_path)
     assert judged[BANK_CHECK].verdict is Verdict.VALID
     assert judged["V-run"].verdict is Verdict.VALID
     found = RunFolder(tmp_path)

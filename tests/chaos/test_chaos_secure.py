@@ -24,6 +24,7 @@ from client.credentials import Credentials
 from pipeline.history.folder import RunFolder
 from pipeline.history.results import Verdict
 from runtime.tls import ClientTls
+from tests.chaos.verdicts import assert_valid
 
 SECONDS = 8.0
 # Between two faults so many sends are acknowledged.
@@ -63,10 +64,7 @@ async def opened(folder: Path, **options: object) -> AsyncIterator[Site]:
 @pytest.mark.timeout(180)
 async def test_a_secured_group_keeps_its_promises_and_its_report_says_how_it_ran(tmp_path: Path) -> None:
     results = await run(scenario(FAULTS), 1, tmp_path, schedule(*FAULTS))
-    bad = [
-        (one.check, one.text, one.witnesses[:2]) for one in results.findings if one.verdict in {"invalid", "unknown"}
-    ]
-    assert results.verdict is Verdict.VALID, bad
+    assert_valid(results, tmp_path)
     judged = {finding.check: finding for finding in results.findings}
     # At the NameServer and each member three ways of asking, at each Raft port one; before the load, and after it.
     assert judged[SECURED_CHECK].count == 2 * (4 * 3 + 3)
@@ -151,8 +149,5 @@ async def test_between_network_namespaces(tmp_path: Path) -> None:
         pytest.skip(lacking.why)
     chosen = replace(scenario(("net-isolate-leader",)), links=False)
     results = await run(chosen, 1, tmp_path, schedule("net-isolate-leader"))
-    bad = [
-        (one.check, one.text, one.witnesses[:2]) for one in results.findings if one.verdict in {"invalid", "unknown"}
-    ]
-    assert results.verdict is Verdict.VALID, bad
+    assert_valid(results, tmp_path)
     assert {SECURED_CHECK} <= {one.check for one in results.findings if one.verdict is Verdict.VALID}

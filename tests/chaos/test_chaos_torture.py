@@ -17,6 +17,7 @@ from chaos.runs.self_checks import own_findings
 from chaos.runs.session import lasting
 from pipeline.history.folder import RunFolder
 from pipeline.history.results import Results, Verdict
+from tests.chaos.verdicts import assert_valid
 
 SCALE = float(os.environ.get("RAFTMQ_TORTURE_SCALE", "1"))
 SECONDS = 8.0
@@ -63,7 +64,7 @@ def wrong(results: Results) -> list[object]:
 async def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     """On a slow disk, so that a power cut always finds something that was not synced."""
     results = await run(bounded(planted=f"{PLANTED}:slow_disk"), 1, tmp_path, schedule(*FAULTS))
-    assert results.verdict is Verdict.VALID, wrong(results)
+    assert_valid(results, tmp_path)
     lost = [fault.effect for fault in RunFolder(tmp_path).faults() if fault.name == "power-all"]
     assert re.search(r"[1-9]\d* bytes lost", lost[0]), lost
 
@@ -74,7 +75,7 @@ async def test_what_was_damaged_is_mended_and_nothing_expires(tmp_path: Path) ->
     scenario = bounded()
     scenario = replace(scenario, settings={**scenario.settings, "mappedFileSizeCommitLog": FILE_BYTES})
     results = await run(scenario, 1, tmp_path, schedule(*DAMAGE, lasts_ms=DAMAGE))
-    assert results.verdict is Verdict.VALID, wrong(results)
+    assert_valid(results, tmp_path)
     judged = {finding.check: finding.verdict for finding in results.findings}
     assert {judged[check] for check in ("M-start", "M-level", "M-time")} == {Verdict.VALID}
     run_folder = RunFolder(tmp_path)
