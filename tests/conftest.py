@@ -16,6 +16,9 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from chaos.host.processes import ServerProcess
+from tests.parts.nursery import Nursery
+
 # Properties of the store write files: how long one example takes says nothing about whether it is right.
 _UNTIMED = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
@@ -44,6 +47,9 @@ gc.set_threshold(50_000, 20, 50)
 os.environ["SSL_CERT_FILE"] = os.devnull
 # As in the command raftmq (raftmq/cli/main.py), for the servers that tests start in other ways.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Servers of tests are forks of one process that has imported what they import.
+ServerProcess.begin = staticmethod(Nursery().begin)
 
 
 def _kind(item: pytest.Item) -> str:

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import orjson
 
@@ -47,8 +47,42 @@ class ProcessEnded(ProcessError):
     """A server process ended by itself where it was to serve."""
 
 
+class Begun(Protocol):
+    """A child process that was begun, as subprocess.Popen has it."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return its exit code, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code when it has ended; raises subprocess.TimeoutExpired."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Send it a signal, if it is still there."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+def begin(command: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Begun:
+    """Begin a server that says what it says into a log."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        # Its own session, so that Ctrl-C reaches the parent alone, which then stops it in good order.
+        start_new_session=True,
+        env=environment,
+    )
+
+
 class ServerProcess:
     """One server in a process of its own; `start` may be called again after `kill` or `stop`."""
+
+    begin = staticmethod(begin)
+    """How all of them are begun."""
 
     def __init__(
         self, name: str, arguments: Sequence[str], *, port: int, http_port: int, log: Path, host: str = HOST
@@ -68,7 +102,7 @@ class ServerProcess:
         self.within: Sequence[str] = ()
         """The command that the next start is run by: ``nsenter …`` for a process in another namespace."""
         self._arguments = [*MODULE, "raftmq.cli.main", *arguments]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Begun | None = None
 
     def run_by(self, program: Sequence[str]) -> None:
         """Have the next start run ``python -m program…`` with the same arguments, in place of ``raftmq``."""
@@ -105,15 +139,8 @@ class ServerProcess:
         assert not self.running, f"{self.name} runs already"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            # Its own session, so that Ctrl-C reaches the parent alone, which then stops it in good order.
-            self._process = subprocess.Popen(
-                [*self.within, *self._arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"} | self.environment,
-            )
+            environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
+            self._process = self.begin([*self.within, *self._arguments], log, environment | self.environment)
         watch(self._process.pid)
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
