@@ -42,8 +42,8 @@ logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).starts
 # As in a broker (broker/main.py): with thousands of tests at hand, rounds of the collector at Python's 700 objects were
 # an eighth of the processor time of unit tests, and half of it where each source file becomes a tree.
 gc.set_threshold(50_000, 20, 50)
-# At import aiohttp reads the certificates of all authorities, twice: a twelfth of what it takes to start a server, of
-# which tests start eight hundred. Nothing here asks anybody who shows one of those (Maven has a file of its own).
+# At import aiohttp reads the certificates of all authorities, twice: a twelfth of what it takes to start a server that
+# is no fork (below). Nothing here asks anybody who shows one of those (Maven has a file of its own).
 os.environ["SSL_CERT_FILE"] = os.devnull
 # As in the command raftmq (raftmq/cli/main.py), for the servers that tests start in other ways.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

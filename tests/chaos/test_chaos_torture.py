@@ -16,8 +16,8 @@ from chaos.runs.schedule import Planned, Schedule
 from chaos.runs.self_checks import own_findings
 from chaos.runs.session import lasting
 from pipeline.history.folder import RunFolder
-from pipeline.history.results import Results, Verdict
-from tests.chaos.verdicts import assert_valid
+from pipeline.history.results import Verdict
+from tests.chaos.verdicts import assert_valid, wrong
 
 SCALE = float(os.environ.get("RAFTMQ_TORTURE_SCALE", "1"))
 SECONDS = 8.0
@@ -52,12 +52,6 @@ def schedule(*names: str, lasts_ms: Mapping[str, int] | None = None) -> Schedule
         for number, name in enumerate(names)
     )
     return Schedule("torture", 1, tuple(planned))
-
-
-def wrong(results: Results) -> list[object]:
-    """What a run that should be valid is not."""
-    bad = {Verdict.INVALID, Verdict.UNKNOWN}
-    return [(one.check, one.text, one.witnesses[:2]) for one in results.findings if one.verdict in bad]
 
 
 @pytest.mark.timeout(240)

@@ -9,7 +9,6 @@ saved is reading a thousand modules once more, a third of a second of processor 
 """
 
 import atexit
-import contextlib
 import ctypes
 import gc
 import importlib
@@ -27,6 +26,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from chaos.host.interpreter import MODULE
 from chaos.host.processes import Begun, begin
 
 # prctl(2): orphans of the processes below become children of the one that asked for it.
@@ -55,23 +55,21 @@ class Nursling:
     def poll(self) -> int | None:
         """Return its exit code, minus the signal's number when one ended it; None while it runs."""
         with self._lock:
-            if self._exit_code is None:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-                if pid:
-                    self._exit_code = os.waitstatus_to_exitcode(status)
-            return self._exit_code
+            return self._look()
 
     def wait(self, timeout: float | None = None) -> int:
         """Return its exit code when it has ended; raises subprocess.TimeoutExpired."""
-        # Whoever waits first takes its status; an id without a process is one that has been waited for.
-        with contextlib.suppress(ProcessLookupError):
+        with self._lock:
+            if (code := self._look()) is not None:
+                return code
+            # Nobody has waited for it yet, so its id is no other's: what is opened stays this process.
             held = os.pidfd_open(self.pid)
-            try:
-                ended = select.poll()
-                ended.register(held, select.POLLIN)
-                ended.poll(None if timeout is None else timeout * 1000)
-            finally:
-                os.close(held)
+        try:
+            ended = select.poll()
+            ended.register(held, select.POLLIN)
+            ended.poll(None if timeout is None else timeout * 1000)
+        finally:
+            os.close(held)
         code = self.poll()
         if code is None:
             raise subprocess.TimeoutExpired("a server of the nursery", timeout or 0.0)
@@ -79,12 +77,21 @@ class Nursling:
 
     def send_signal(self, number: int) -> None:
         """Send it a signal, if it is still there."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
+        with self._lock:
+            if self._look() is None:
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it at once."""
         self.send_signal(signal.SIGKILL)
+
+    def _look(self) -> int | None:
+        """Take its exit code if it has ended. Under the lock: from then on its id may be another process's."""
+        if self._exit_code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._exit_code = os.waitstatus_to_exitcode(status)
+        return self._exit_code
 
 
 class Nursery:
@@ -94,13 +101,12 @@ class Nursery:
         self._lock = threading.Lock()
         self._owner = 0
         self._socket: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
         self._environment: Mapping[str, str] = {}
 
     def begin(self, command: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Begun:
         """Begin a server as chaos.host.processes.begin does; as that, where this is nothing for the nursery."""
         with self._lock:
-            if list(command[:3]) == [sys.executable, "-P", "-m"] and command[3] in PROGRAMS:
+            if tuple(command[: len(MODULE)]) == MODULE and command[len(MODULE)] in PROGRAMS:
                 self._open()
                 if _lasting(environment) == self._environment:
                     return Nursling(self._order(command, log, environment))
@@ -126,7 +132,7 @@ class Nursery:
         with theirs:
             self._environment = _lasting(os.environ)
             # It ends with the socket, so with this process.
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno()), "-" * _PADDING],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -134,7 +140,7 @@ class Nursery:
                 env=dict(self._environment) | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
         self._owner, self._socket = os.getpid(), ours
-        atexit.register(self._close, ours, self._process)
+        atexit.register(self._close, ours, process)
 
     def _close(self, ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
         if self._owner == os.getpid():
@@ -204,9 +210,9 @@ def main() -> None:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
-    command = _serve(socket.socket(fileno=int(sys.argv[1])))
-    sys.argv[1:] = command[4:]
-    runpy.run_module(command[3], run_name="__main__", alter_sys=True)
+    program, *arguments = _serve(socket.socket(fileno=int(sys.argv[1])))[len(MODULE) :]
+    sys.argv[1:] = arguments
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
