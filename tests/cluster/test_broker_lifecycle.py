@@ -12,6 +12,7 @@ import pytest
 from broker.ports import reserved_port
 from broker.server import Broker
 from broker.settings.config import load_broker_config
+from chaos.host.processes import free_ports
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from remoting.bodies.registry import (
@@ -90,8 +91,7 @@ async def test_a_stop_answers_who_waits(tmp_path: Path, client: RemotingClient) 
 
 
 async def test_the_vip_port_serves_all_but_pulls(tmp_path: Path, client: RemotingClient) -> None:
-    async with running(tmp_path / "probe") as probe:
-        port = probe.port
+    (port,) = free_ports(1)
     async with running(tmp_path / "store", {"listenPort": str(port), "httpEnable": "false"}) as broker:
         assert broker.vip_port == port - 2
         vip = f"127.0.0.1:{broker.vip_port}"
@@ -209,6 +209,7 @@ async def test_a_disk_that_fails_stops_the_broker_without_a_clean_end(tmp_path: 
 FAILING_DISK = """
 import errno, os, sys
 from broker.settings.config import load_broker_config
+from chaos.host.processes import free_ports
 from broker.main import run_broker
 
 def fail(*_):
