@@ -101,14 +101,20 @@ class HintedControls:
         return config is not None and config.is_classic
 
     def group_start(self, newest: Control) -> Control:
-        """Return the first kept entry of the group that `newest` belongs to."""
+        """Return the first kept entry of the group that `newest` belongs to; QueueOrderError when a hint misleads."""
+        kept_from = self._queues.min_offset(RAFT_TOPIC, 0)
         config = self.get(newest.config)
         while config is not None:
             before = self.get(config.index - 1)
             if before is None:
                 break
             earlier = self.get(before.config)
-            if earlier is None or earlier.is_classic:
+            if earlier is None:
+                # A group that ended would have its last CONFIG here: this one's is older than what is kept.
+                if before.config >= kept_from:
+                    raise QueueOrderError(f"entry {before.config} is not where the queue of {RAFT_TOPIC} says")
+                break
+            if earlier.is_classic:
                 return config
             config = earlier
-        return self.get(self._queues.min_offset(RAFT_TOPIC, 0)) or newest
+        return self.get(kept_from) or newest

@@ -112,6 +112,51 @@ def test_the_base_moves_with_the_start_of_the_log(node: Node, clock: ManualClock
     again.store.close()
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_base_stays_when_the_members_were_written_anew_behind_it(
+    node: Node, clock: ManualClock, clean: bool
+) -> None:
+    """The CONFIG before it is gone then, and what stands between is the group's all the same."""
+    log = node.log
+    log.append(EntryType.CONFIG, 1, b"config", log.commit)
+    lead(node, 3)
+    newest = log.last
+    log.release(newest.index)
+    node.sync()
+    checkpoint(node, clock)
+    trim(node)
+    base = log.base
+    assert 1 < base.index < newest.index - 4
+    for _ in range(2):
+        node.store.close() if clean else node.kill()
+        node = node.again()
+        assert (node.log.base, node.log.last) == (base, newest)
+    node.store.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_base_stays_behind_a_group_that_ended(node: Node, clock: ManualClock, clean: bool) -> None:
+    """Also when its first CONFIG is gone."""
+    node.log.append(EntryType.CONFIG, 1, b"classic", node.log.commit)
+    ended = node.log.last
+    node.log.release(ended.index)
+    node.sync()
+    node.log.append(EntryType.CONFIG, 2, b"config", node.log.commit)
+    lead(node, 3, term=2)
+    node.log.append(EntryType.CONFIG, 2, b"config", node.log.commit)
+    lead(node, 3, term=2)
+    last = node.log.last
+    node.log.release(last.index)
+    node.sync()
+    checkpoint(node, clock)
+    trim(node)
+    for _ in range(2):
+        node.store.close() if clean else node.kill()
+        node = node.again()
+        assert (node.log.base.index, node.log.last) == (ended.index, last)
+    node.store.close()
+
+
 def test_R13_a_copy_of_the_files_is_a_member_s_log(node: Node, clock: ManualClock, tmp_path: Path) -> None:
     node.log.release(node.log.last.index)
     checkpoint(node, clock)
