@@ -3,8 +3,8 @@
 These are the public names; `raftmq.testing` has the fixture that runs them, `raftmq chaos` the command.
 """
 
-from chaos.load.workload import Load, Plain, Workload, opened, start_senders
+from chaos.load.workload import Load, Plain, Workload, consuming, opened, start_senders
 from chaos.runs.scenario import Scenario
 from pipeline.history.promises import Promises
 
-__all__ = ["Load", "Plain", "Promises", "Scenario", "Workload", "opened", "start_senders"]
+__all__ = ["Load", "Plain", "Promises", "Scenario", "Workload", "consuming", "opened", "start_senders"]

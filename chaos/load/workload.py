@@ -3,16 +3,16 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from chaos.load.clients import Clients, Leaders, Leads, LoadClient, connections
+from chaos.load.clients import BROKER, Clients, Leaders, Leads, LoadClient, connections
 from chaos.load.recorder import Recorder
 from client.admin.client import AdminClient
 from client.errors import ClientError
 from pipeline.history.body import Tag
-from pipeline.history.rows import Kind
+from pipeline.history.rows import Act, Kind
 from remoting.bodies.client import HeartbeatData
 from remoting.client import RemotingClient
 from remoting.errors import RemotingError
@@ -82,7 +82,8 @@ class Workload(Protocol):
     def groups(self) -> dict[str, str]:
         """Consumer groups and the topic of each; they are drained in the end.
 
-        Promised of each: it begins at the first offset, and commits only behind what it was given (A17).
+        Promised of each: it begins at the first offset, and commits only behind what it was given (A17); and its
+        queues move on while a consumer lives (A26), which `consuming` notes: without it, while somebody asks.
         """
         ...
 
@@ -146,6 +147,17 @@ async def opened(name: str) -> AsyncIterator[RemotingClient]:
         yield remoting
     finally:
         await remoting.close()
+
+
+@contextlib.contextmanager
+def consuming(load: Load, group: str, topic: str) -> Iterator[None]:
+    """Note that a consumer of a group lives for as long as this lasts: while one does, the group must move on (A26)."""
+    recorder = load.recorder
+    life = recorder.invoke(Act.CONSUME, recorder.process(), topic=topic, broker=BROKER, group=group)
+    try:
+        yield
+    finally:
+        recorder.ok(life)
 
 
 class Plain:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from chaos.load.clients import LoadClient, connections
-from chaos.load.workload import Load, Plain, opened, pause, start_senders
+from chaos.load.workload import Load, Plain, consuming, opened, pause, start_senders
 from remoting.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
 
 # How long a consumer lives, and how long its place stays empty, in seconds.
@@ -38,7 +38,7 @@ class Consumer:
 
     async def live(self, seconds: float, *, killed: bool, stop: asyncio.Event) -> None:
         """Consume for so long, then leave, with a goodbye or without; it may be crashed before."""
-        work = asyncio.create_task(self.consume(stop))
+        work = asyncio.create_task(self._noted(stop))
 
         async def crash() -> None:
             work.cancel()
@@ -58,6 +58,11 @@ class Consumer:
         if not work.cancelled():
             # What it raised is nobody else's to hear of.
             work.result()
+
+    async def _noted(self, stop: asyncio.Event) -> None:
+        """Consume, and have it in the history that somebody does: to be without a queue leaves nothing there."""
+        with consuming(self.load, self.group, self.topic):
+            await self.consume(stop)
 
     async def greet(self) -> None:
         """Tell every broker that this consumer is there."""

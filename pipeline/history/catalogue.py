@@ -33,6 +33,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "A23": "two leaders in one term",
         "A24": "recorded as done, and it is not certain",
         "A25": "unavailable for too long",
+        "A26": "a consumer group that does not move on",
         "B1": "replicas disagree about an entry",
         "B2": "acknowledged, and not on a majority's disks",
         "B3": "a log's chain is broken",

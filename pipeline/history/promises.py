@@ -50,7 +50,8 @@ class Promises:
     retention: bool = False
     """Old messages may be removed during the run. Otherwise each queue begins at offset 0."""
     consumer_groups: tuple[str, ...] = ()
-    """Consumer groups that begin at the first offset and commit only behind what they were given (A17)."""
+    """Consumer groups that begin at the first offset and commit only behind what they were given (A17). Their queues
+    move on while somebody consumes (A26)."""
     orderly_groups: tuple[str, ...] = ()
     """Consumer groups whose members lock a queue while they consume it (A19)."""
 
@@ -70,6 +71,12 @@ class Promises:
     """How long sends may go unacknowledged while there is no fault (A25)."""
     survives: tuple[str, ...] = ()
     """Names of faults under which sends must go on within rto_bound_s, although the fault lasts (A25)."""
+    group_bound_s: float = 25.0
+    """How long nothing that is new may come of a queue to a consumer group while something is due and the group has a
+    consumer (A26): clients share queues anew every 20 s at the latest, and then there may be a hiccup."""
+    orderly_bound_s: float = 35.0
+    """The same of groups that lock their queues: a lock whose holder is gone is another's 30 s after a new leader has
+    begun, and then there may be a hiccup."""
 
     acknowledged_min: int = 1
     """Fewer acknowledged sends make the run's verdict unknown (V1)."""

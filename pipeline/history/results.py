@@ -33,7 +33,7 @@ class Finding:
     """What one check found: `witnesses` are the smallest cases, `count` is of all."""
 
     check: str
-    """A1 to A25, B1 to B14 (pipeline/catalogue), or V… for a guard against empty verdicts."""
+    """A1 to A26, B1 to B14 (pipeline/catalogue), or V… for a guard against empty verdicts."""
     title: str
     verdict: Verdict
     count: int = 0

@@ -52,6 +52,9 @@ class Act(StrEnum):
     """Whoever consumed a request sent its reply; OK: a broker said that who asked has it."""
     REPLY = "reply"
     """A broker brought a client the reply to its request (writer, counter), or to one that it never asked."""
+    CONSUME = "consume"
+    """A consumer of `group` and `topic` lives, from its start to its end, however that comes. Histories of older
+    harnesses have none. One that a fault holds up ends there, and begins anew when it goes on."""
 
 
 class Op(NamedTuple):

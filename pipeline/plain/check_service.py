@@ -88,7 +88,7 @@ def judge_service(
 ) -> Finding:
     """Return the finding of A25; those outages may be left out that are no longer than hiccup_bound_s."""
     time = RemainingTime(stood_still)
-    windows = _excused([time.of_fault(fault) for fault in faults], promises)
+    windows = excused([time.of_fault(fault) for fault in faults], promises)
     hiccup = int(promises.hiccup_bound_s * 1e9)
     found: list[Witness] = []
     undecided: list[str] = []
@@ -97,7 +97,7 @@ def judge_service(
             outage = Outage(group, time.of(whole.began), time.of(whole.ended))
             if outage.ended - outage.began <= hiccup:
                 continue
-            for began, end in _beyond(outage, windows):
+            for began, end in beyond((outage.began, outage.ended), windows):
                 if began > outage.began or end - began > hiccup:
                     why = "after a fault" if began > outage.began else "without a fault"
                     found.append(_witness(whole, why, end - began))
@@ -154,8 +154,8 @@ def outages(group: str, sends: Sequence[Op]) -> list[Outage]:
     return found
 
 
-def _excused(faults: Sequence[Fault], promises: Promises) -> list[Span]:
-    """Return the times in which an outage is no violation."""
+def excused(faults: Sequence[Fault], promises: Promises) -> list[Span]:
+    """Return the times in which an outage is no violation, in order and apart."""
     rto = int(promises.rto_bound_s * 1e9)
     spans: list[Span] = []
     for fault in faults:
@@ -167,19 +167,19 @@ def _excused(faults: Sequence[Fault], promises: Promises) -> list[Span]:
     return joined(spans)
 
 
-def _beyond(outage: Outage, windows: list[Span]) -> Iterator[Span]:
-    """Yield the parts of an outage that no window excuses."""
-    at = outage.began
+def beyond(span: Span, windows: Sequence[Span]) -> Iterator[Span]:
+    """Yield the parts of a time that no window excuses; windows are in order and apart."""
+    at, last = span
     for start, end in windows:
         if end <= at:
             continue
-        if start >= outage.ended:
+        if start >= last:
             break
         if start > at:
             yield at, start
         at = max(at, end)
-    if at < outage.ended:
-        yield at, outage.ended
+    if at < last:
+        yield at, last
 
 
 def _after_faults(faults: Sequence[Fault], sends: Sequence[Op]) -> After | None:

@@ -1,18 +1,18 @@
-"""Plants one anomaly A1 to A25 into a clean history, so that the checks can be proved: each must find its own.
+"""Plants one anomaly A1 to A26 into a clean history, so that the checks can be proved: each must find its own.
 
 What else must be found, because one follows from the other, stands in IMPLIED. Anomalies of store folders: plant_log.
 """
 
-import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 from pipeline.history.rows import UNKNOWN, Act, Kind, Op, Read
-from pipeline.plain.evidence import HeldMessage, History
-from tests.planted.plant_world import CONSUMED, GROUP, LATER, LEDGER, SCANNED, clean, read_of
+from pipeline.plain.evidence import HeldMessage
+from tests.planted.plant_edit import FAR, Edit, Planted
+from tests.planted.plant_service import SILENCE_NS, plant_a25, plant_a26
+from tests.planted.plant_world import CONSUMED, GROUP, LATER, LEDGER, SCANNED, read_of
 
 IMPLIED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -20,131 +20,32 @@ IMPLIED: Mapping[str, frozenset[str]] = MappingProxyType(
         "A2": frozenset({"A1", "A12", "A13"}),
         "A3": frozenset({"V4"}),
         "A10": frozenset({"A11"}),
+        # Who is not answered is not delivered to either.
+        "A25": frozenset({"A26"}),
     }
 )
-# An outage that no bound allows.
-_SILENCE_NS = 60 * 10**9
-_S = 10**9
-# Numbers that no writer and no process of a clean history has.
+# A number that no writer of a clean history has.
 _STRANGER = 77
-_FAR = 50_000
-
-
-@dataclass(frozen=True)
-class Planted:
-    """A history with an anomaly, and what a witness of it must say: these fields, and these among its `ops`."""
-
-    history: History
-    check: str
-    witness: dict[str, Any]
-
-
-class _Edit:
-    """A clean history that is being changed."""
-
-    def __init__(self, seed: int) -> None:
-        self.history = clean(seed)
-        self.rng = random.Random(seed ^ 0x5EED)
-        self.ops = list(self.history.ops)
-        self.reads = list(self.history.reads)
-        merged = self.history.merged
-        self.held: list[HeldMessage] = list(merged.messages) if merged else []
-        self.complete = True
-        self._process = _FAR
-
-    def done(self, check: str, **witness: Any) -> Planted:
-        """Return the changed history and what must be found."""
-        merged = self.history.merged
-        assert merged is not None
-        log = merged._replace(messages=self.held, complete=self.complete)
-        changed = replace(self.history, ops=self.ops, reads=self.reads, merged=log)
-        return Planted(changed, check, witness)
-
-    def some(self, topic: str, *, first_term: bool = False) -> Op:
-        """Return an acknowledged send of a message that nobody had to repeat, with others before and behind it."""
-        rows = [
-            op
-            for op in self.history.acknowledged
-            if op.topic == topic and op.attempt == 0 and (op.term == 1 or not first_term)
-        ]
-        ends = {queue: max(op.offset for op in rows if op.queue == queue) for queue in {op.queue for op in rows}}
-        return self.rng.choice([op for op in rows if 0 < op.offset < ends[op.queue]])
-
-    def process(self) -> int:
-        """Return a process that did nothing else."""
-        self._process += 1
-        return self._process
-
-    def add(self, act: Act, invoked: int, kind: Kind = Kind.OK, **fields: Any) -> Op:
-        """Add an operation that took 2 ns."""
-        defaults = {"process": self.process(), "broker": "g", **fields}
-        op = Op(op=_FAR + len(self.ops), act=act, kind=kind, invoked=invoked, completed=invoked + 2, **defaults)
-        self.ops.append(op)
-        return op
-
-    def change(self, op: Op, **fields: Any) -> Op:
-        """Change an operation."""
-        changed = op._replace(**fields)
-        self.ops[op.op] = changed
-        return changed
-
-    def drop(self, op: Op) -> None:
-        """Take a message out of the log and of everything that was read."""
-        message = (op.writer, op.counter)
-        self.reads = [read for read in self.reads if (read.writer, read.counter) != message]
-        self.held = [row for row in self.held if (row.writer, row.counter) != message]
-
-    def row(self, op: Op) -> HeldMessage:
-        """Return what stands in the log of a send."""
-        name = (op.writer, op.counter, op.attempt)
-        return next(row for row in self.held if (row.writer, row.counter, row.attempt) == name)
-
-    def end(self) -> int:
-        """Return a time behind everything."""
-        return max(op.completed for op in self.ops) + 1000
-
-    def place(self, op: Op) -> dict[str, Any]:
-        """Return the witness' fields for a send's place."""
-        return {"queue": ["", op.topic, op.queue], "offset": op.offset}
-
-    def poll(self, rows: Iterable[HeldMessage], at: int, **fields: Any) -> Op:
-        """Add a poll that answers with some messages."""
-        rows = list(rows)
-        first, last = rows[0], rows[-1]
-        place: dict[str, Any] = {
-            "topic": first.topic,
-            "queue": first.queue,
-            "offset": first.offset,
-            "value": last.offset + 1,
-        }
-        op = self.add(Act.POLL, at, **place, **fields)
-        self.reads += [read_of(op.op, row) for row in rows]
-        return op
-
-    def stretch(self, op: Op, count: int) -> list[HeldMessage]:
-        """Return what stands in a send's queue, from it on."""
-        rows = [row for row in self.held if (row.topic, row.queue) == (op.topic, op.queue)]
-        return rows[op.offset : op.offset + count]
 
 
 def plant(seed: int, check: str) -> Planted:
     """Return a history that has exactly one anomaly, and what it implies. KeyError for one that is not in PLANTS."""
-    return PLANTS[check](_Edit(seed))
+    return PLANTS[check](Edit(seed))
 
 
-def _a1(edit: _Edit) -> Planted:
+def _a1(edit: Edit) -> Planted:
     op = edit.some(SCANNED)
     edit.drop(op)
     return edit.done("A1", ops=[op.op], **edit.place(op))
 
 
-def _a2(edit: _Edit) -> Planted:
+def _a2(edit: Edit) -> Planted:
     op = edit.some(CONSUMED)
     edit.drop(op)
     return edit.done("A2", ops=[op.op], **edit.place(op))
 
 
-def _a3(edit: _Edit) -> Planted:
+def _a3(edit: Edit) -> Planted:
     op = edit.some(SCANNED)
     scans = {one.op for one in edit.ops if one.act == Act.SCAN and (one.topic, one.queue) == (op.topic, op.queue)}
     for number in scans:
@@ -158,26 +59,26 @@ def _a3(edit: _Edit) -> Planted:
     return edit.done("A3", ops=[op.op])
 
 
-def _a4(edit: _Edit) -> Planted:
+def _a4(edit: Edit) -> Planted:
     op = edit.some(SCANNED)
     at, read = _sight(edit, op)
     edit.reads[at] = read._replace(digest=read.digest + 1)
     return edit.done("A4", ops=[op.op, read.op], why="another body")
 
 
-def _sight(edit: _Edit, op: Op) -> tuple[int, Read]:
+def _sight(edit: Edit, op: Op) -> tuple[int, Read]:
     name = (op.writer, op.counter, op.attempt)
     found = [(at, one) for at, one in enumerate(edit.reads) if (one.writer, one.counter, one.attempt) == name]
     return edit.rng.choice(found)
 
 
-def _a5(edit: _Edit) -> Planted:
+def _a5(edit: Edit) -> Planted:
     op = edit.some(SCANNED)
     edit.change(op, kind=Kind.FAIL, offset=UNKNOWN, position=UNKNOWN, error="NOT_LEADER_FOR_QUEUE")
     return edit.done("A5", ops=[op.op])
 
 
-def _a6(edit: _Edit) -> Planted:
+def _a6(edit: Edit) -> Planted:
     op = edit.some(SCANNED)
     rows = [row for row in edit.held if (row.topic, row.queue) == (op.topic, op.queue)]
     copy = edit.row(op)._replace(offset=len(rows), position=edit.held[-1].position + 500)
@@ -191,13 +92,13 @@ def _a6(edit: _Edit) -> Planted:
     return edit.done("A6", ops=[op.op], message=[op.writer, op.counter, op.attempt])
 
 
-def _a7(edit: _Edit) -> Planted:
+def _a7(edit: Edit) -> Planted:
     op = edit.some(CONSUMED)
     poll = edit.poll(edit.stretch(op, 1), edit.end(), group=GROUP)
     return edit.done("A7", ops=[poll.op], group=GROUP, message=[op.writer, op.counter], times=2)
 
 
-def _a8(edit: _Edit) -> Planted:
+def _a8(edit: Edit) -> Planted:
     op = edit.some(SCANNED)
     # Of unknown end, so that no acknowledgement names the place.
     edit.change(op, kind=Kind.INFO, offset=UNKNOWN, position=UNKNOWN, process=edit.process())
@@ -208,13 +109,13 @@ def _a8(edit: _Edit) -> Planted:
     return edit.done("A8", ops=[poll.op], **edit.place(op))
 
 
-def _a9(edit: _Edit) -> Planted:
+def _a9(edit: Edit) -> Planted:
     op = edit.some(SCANNED)
     edit.change(op, position=op.position + 1)
     return edit.done("A9", ops=[op.op], why="at another position")
 
 
-def _late(edit: _Edit, *, one_process: bool) -> list[int]:
+def _late(edit: Edit, *, one_process: bool) -> list[int]:
     """Move a send behind the acknowledgement of one that stands behind it in the queue; return (later, earlier)."""
     pairs = [
         (low, high)
@@ -229,36 +130,36 @@ def _late(edit: _Edit, *, one_process: bool) -> list[int]:
     return [high.op, low.op]
 
 
-def _neighbours(edit: _Edit) -> Iterable[tuple[Op, Op]]:
+def _neighbours(edit: Edit) -> Iterable[tuple[Op, Op]]:
     for queue in (0, 1):
         rows = [op for op in edit.history.acknowledged if (op.topic, op.queue) == (SCANNED, queue)]
         rows.sort(key=lambda op: op.offset)
         yield from pairwise(rows)
 
 
-def _next_term(edit: _Edit, term: int) -> int:
+def _next_term(edit: Edit, term: int) -> int:
     return min((op.completed for op in edit.ops if op.term > term), default=edit.end())
 
 
-def _a10(edit: _Edit) -> Planted:
+def _a10(edit: Edit) -> Planted:
     high, low = _late(edit, one_process=True)
     return edit.done("A10", ops=[high, low])
 
 
-def _a11(edit: _Edit) -> Planted:
+def _a11(edit: Edit) -> Planted:
     # Others behind it may show it as well.
     _, low = _late(edit, one_process=False)
     return edit.done("A11", ops=[low])
 
 
-def _a12(edit: _Edit) -> Planted:
+def _a12(edit: Edit) -> Planted:
     op = next(one for one in edit.history.acknowledged if (one.topic, one.offset) == (SCANNED, 1))
     rows = edit.stretch(op, 3)
     poll = edit.poll([rows[0], rows[2]], edit.end())
     return edit.done("A12", ops=[poll.op])
 
 
-def _a13(edit: _Edit) -> Planted:
+def _a13(edit: Edit) -> Planted:
     op = edit.some(SCANNED)
     unknown: dict[str, Any] = {"kind": Kind.INFO, "offset": UNKNOWN, "position": UNKNOWN, "process": edit.process()}
     edit.change(op, **unknown)
@@ -266,28 +167,28 @@ def _a13(edit: _Edit) -> Planted:
     return edit.done("A13", **edit.place(op))
 
 
-def _a14(edit: _Edit) -> Planted:
+def _a14(edit: Edit) -> Planted:
     op = edit.some(SCANNED)
     told: dict[str, Any] = {"topic": op.topic, "queue": op.queue, "value": op.offset, "address": "n0", "leader": "n0"}
     asked = edit.add(Act.MAX, op.completed + 1, **told)
     return edit.done("A14", ops=[asked.op], end=op.offset)
 
 
-def _a15(edit: _Edit) -> Planted:
+def _a15(edit: Edit) -> Planted:
     op = edit.some(SCANNED)
     told: dict[str, Any] = {"topic": op.topic, "queue": op.queue, "address": "n0", "leader": "n0"}
-    early = edit.add(Act.MAX, op.completed + 1, value=_FAR, **told)
+    early = edit.add(Act.MAX, op.completed + 1, value=FAR, **told)
     return edit.done("A15", ops=[early.op])
 
 
-def _a16(edit: _Edit) -> Planted:
+def _a16(edit: Edit) -> Planted:
     told: dict[str, Any] = {"topic": SCANNED, "queue": 0, "group": "others", "address": "n1", "leader": "n1"}
     commits = [edit.add(Act.COMMIT, edit.end(), value=value, **told) for value in (3, 7)]
     query = edit.add(Act.QUERY, edit.end(), value=3, **told)
     return edit.done("A16", ops=[commits[1].op, query.op], offsets=[7, 3])
 
 
-def _a17(edit: _Edit) -> Planted:
+def _a17(edit: Edit) -> Planted:
     polls = [op for op in edit.ops if op.act == Act.POLL and op.value > op.offset]
     poll = edit.rng.choice(polls)
     rows = [read for read in edit.reads if read.op == poll.op]
@@ -296,29 +197,29 @@ def _a17(edit: _Edit) -> Planted:
     return edit.done("A17", group=GROUP, offset=rows[-1].offset, message=[rows[-1].writer, rows[-1].counter])
 
 
-def _a18(edit: _Edit) -> Planted:
+def _a18(edit: Edit) -> Planted:
     op = edit.rng.choice([one for one in edit.ops if one.act == Act.END_COMMIT])
     edit.change(op, act=Act.END_ROLLBACK)
     return edit.done("A18", transaction=op.transaction, why="visible without a commit")
 
 
-def _a19(edit: _Edit) -> Planted:
+def _a19(edit: Edit) -> Planted:
     at = edit.end()
     place: dict[str, Any] = {"topic": SCANNED, "queue": 0, "group": "orderly"}
-    first = edit.add(Act.LOCK, at, process=_FAR - 1, **place)
+    first = edit.add(Act.LOCK, at, process=FAR - 1, **place)
     second = edit.add(Act.LOCK, at + 10, **place)
-    edit.add(Act.COMMIT, at + 20, process=_FAR - 1, value=1, **place)
+    edit.add(Act.COMMIT, at + 20, process=FAR - 1, value=1, **place)
     return edit.done("A19", ops=[first.op, second.op], group="orderly")
 
 
-def _a20(edit: _Edit) -> Planted:
+def _a20(edit: Edit) -> Planted:
     delayed = [op for op in edit.ops if op.topic == LATER and op.delay_until != UNKNOWN]
     op = edit.rng.choice(delayed)
-    edit.change(op, delay_until=op.delay_until + _SILENCE_NS)
+    edit.change(op, delay_until=op.delay_until + SILENCE_NS)
     return edit.done("A20", ops=[op.op])
 
 
-def _a21(edit: _Edit) -> Planted:
+def _a21(edit: Edit) -> Planted:
     # Two transactions change places in one of the two queues that both wrote.
     names = list(dict.fromkeys(row.transaction for row in edit.held if row.transaction))
     one, other = names[:2]
@@ -338,7 +239,7 @@ def _moved(row: HeldMessage, to: HeldMessage) -> HeldMessage:
     return row._replace(offset=to.offset, position=to.position, entry=to.entry, term=to.term)
 
 
-def _a22(edit: _Edit) -> Planted:
+def _a22(edit: Edit) -> Planted:
     told = [op for op in edit.history.acknowledged if op.term == 2 and op.invoked > _next_term(edit, 1)]
     op = edit.rng.choice(told)
     edit.held[edit.held.index(edit.row(op))] = edit.row(op)._replace(term=1)
@@ -346,42 +247,24 @@ def _a22(edit: _Edit) -> Planted:
     return edit.done("A22", ops=[op.op], terms=[2, 1])
 
 
-def _a23(edit: _Edit) -> Planted:
+def _a23(edit: Edit) -> Planted:
     op = edit.some(SCANNED, first_term=True)
     edit.change(op, leader="n2", address="n2")
     return edit.done("A23", ops=[op.op], term=1)
 
 
-def _a24(edit: _Edit) -> Planted:
+def _a24(edit: Edit) -> Planted:
     op = edit.some(SCANNED)
     edit.change(op, error="10 FLUSH_DISK_TIMEOUT")
     return edit.done("A24", ops=[op.op])
 
 
-def _a25(edit: _Edit) -> Planted:
-    # Before the fault, everything stands still for a while but senders who are refused.
-    at = edit.history.faults[0].began - 2
-
-    def later(time: int) -> int:
-        return time + _SILENCE_NS if time > at else time
-
-    for op in list(edit.ops):
-        due = op.delay_until if op.delay_until == UNKNOWN else later(op.delay_until)
-        edit.change(op, invoked=later(op.invoked), completed=later(op.completed), delay_until=due)
-    faults = [fault._replace(began=later(fault.began), ended=later(fault.ended)) for fault in edit.history.faults]
-    looks = [look._replace(at=later(look.at)) for look in edit.history.looks]
-    for counter in range(_SILENCE_NS // _S):
-        name: dict[str, Any] = {"topic": SCANNED, "queue": 0, "writer": _STRANGER, "counter": counter}
-        edit.add(Act.SEND, at + 1 + counter * _S, Kind.FAIL, error="SYSTEM_BUSY", **name)
-    edit.history = replace(edit.history, faults=faults, looks=looks)
-    return edit.done("A25", why="without a fault")
-
-
-PLANTS: Mapping[str, Callable[[_Edit], Planted]] = MappingProxyType(
+PLANTS: Mapping[str, Callable[[Edit], Planted]] = MappingProxyType(
     {
         "A1": _a1, "A2": _a2, "A3": _a3, "A4": _a4, "A5": _a5, "A6": _a6, "A7": _a7, "A8": _a8, "A9": _a9,
         "A10": _a10, "A11": _a11, "A12": _a12, "A13": _a13, "A14": _a14, "A15": _a15, "A16": _a16, "A17": _a17,
-        "A18": _a18, "A19": _a19, "A20": _a20, "A21": _a21, "A22": _a22, "A23": _a23, "A24": _a24, "A25": _a25,
+        "A18": _a18, "A19": _a19, "A20": _a20, "A21": _a21, "A22": _a22, "A23": _a23, "A24": _a24, "A25": plant_a25,
+        "A26": plant_a26,
     }
 )  # fmt: skip
 

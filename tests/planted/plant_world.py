@@ -35,6 +35,7 @@ PROMISES = Promises(
     rto_bound_s=1.0,
     hiccup_bound_s=1.0,
     progress_bound_s=5.0,
+    group_bound_s=2.0,
     leader_change_on=("kill",),
     faults_min=1,
 )
@@ -187,6 +188,8 @@ def clean(seed: int, steps: int = STEPS) -> History:
             consumers[step % len(consumers)].step()
         if step % 10 == 0:
             world.looks.append(Look(world.now, world.leader, "leader", world.term, world.leader, 1, 1, 1, 1))
+    for consumer in consumers:
+        consumer.note_life()
     # The closings: everything that is due is there, markers, scans through every member, the group's drain.
     world.now += 2 * DELAY
     world.release()
@@ -215,6 +218,15 @@ class Consumer:
         self._queue = queue
         self._at = 0
         self._process = _CONSUMERS + queue
+        self._began = world.now
+
+    def note_life(self) -> None:
+        """Have it in the history that it lived until now, as a consumer; it goes on as the drain."""
+        world = self._world
+        place: dict[str, Any] = {"topic": CONSUMED, "group": GROUP, "broker": "g"}
+        process = 2 * _CONSUMERS + self._queue
+        life = Op(len(world.ops), process, Act.CONSUME, Kind.OK, self._began, world.now, **place)
+        world.ops.append(life)
 
     def step(self) -> bool:
         """Take some messages and commit behind them; False when there are none."""

@@ -14,7 +14,8 @@ from pipeline.history.rows import UNKNOWN, Act, Beat, Fault, Kind
 from pipeline.plain.evidence import History
 from pipeline.spark.checker.evidence import Evidence
 from pipeline.spark.checker.world import World
-from tests.planted.plant import Planted, found, plant
+from tests.planted.plant import found, plant
+from tests.planted.plant_edit import Planted
 from tests.planted.plant_world import LATER, LEDGER, MEMBERS, clean
 from tests.spark.compare import assert_same
 from tests.spark.draft import MS, Draft

@@ -58,7 +58,7 @@ def check_a25(evidence: Evidence) -> dict[int, Finding]:
     for row in world.faults.collect():
         faults[row[RUN]].append(Fault(*row[1:]))
     after = _after_faults(evidence)
-    stood_still = _stalls(evidence)
+    stood_still = stalls_by_run(evidence)
     rows = _outages(evidence).where(F.col("length") > int(world.promises.hiccup_bound_s * 1e9))
     long_ones = rows.select(*_GROUP, "began", "ended").limit(OUTAGES_MAX + 1).collect()
     if len(long_ones) > OUTAGES_MAX:
@@ -76,7 +76,7 @@ def check_a25(evidence: Evidence) -> dict[int, Finding]:
     }
 
 
-def _stalls(evidence: Evidence) -> dict[int, list[Span]]:
+def stalls_by_run(evidence: Evidence) -> dict[int, list[Span]]:
     """Return of each run the times in which the harness's loop stood still, in order."""
     if evidence.world.beats is None:
         return {}

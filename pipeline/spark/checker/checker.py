@@ -17,6 +17,7 @@ from pipeline.plain.guard_stores import check_v8, no_stores_asked
 from pipeline.spark.checker.check_copies import COPIES_CHECKS
 from pipeline.spark.checker.check_groups import GROUP_CHECKS
 from pipeline.spark.checker.check_guards import GUARD_CHECKS
+from pipeline.spark.checker.check_liveness import LIVENESS_CHECKS
 from pipeline.spark.checker.check_log_acks import ACKS_CHECKS
 from pipeline.spark.checker.check_log_bytes import BYTES_CHECKS
 from pipeline.spark.checker.check_log_derived import DERIVED_CHECKS
@@ -48,7 +49,15 @@ def _in_order(checks: Sequence[Callable[..., Any]]) -> tuple[Callable[..., Any],
 
 
 CLIENT_CHECKS: tuple[Callable[[Evidence], dict[int, Finding]], ...] = _in_order(
-    (*LOSS_CHECKS, *COPIES_CHECKS, *ORDER_CHECKS, *GROUP_CHECKS, *TRANSACTION_CHECKS, *SERVICE_CHECKS)
+    (
+        *LOSS_CHECKS,
+        *COPIES_CHECKS,
+        *ORDER_CHECKS,
+        *GROUP_CHECKS,
+        *TRANSACTION_CHECKS,
+        *SERVICE_CHECKS,
+        *LIVENESS_CHECKS,
+    )
 )
 LOG_CHECKS: tuple[Callable[[WorldReplicas], dict[int, Finding]], ...] = _in_order(
     (*BYTES_CHECKS, *ACKS_CHECKS, *DERIVED_CHECKS, *PROMISES_CHECKS)

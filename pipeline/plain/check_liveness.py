@@ -1,0 +1,250 @@
+"""A26: whether consumer groups move on."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pipeline.history.catalogue import finding, skipped, unknown
+from pipeline.history.promises import Promises
+from pipeline.history.results import Finding
+from pipeline.history.rows import UNKNOWN, Act, Fault, Kind, Op
+from pipeline.plain.check_service import IMPATIENCE_S, RemainingTime, beyond, excused, stalls
+from pipeline.plain.evidence import NEVER, History, Message
+from pipeline.plain.finalscan import Queue, Span, joined
+
+Witness = dict[str, Any]
+GroupTopic = tuple[str, str]
+"""Consumer group, topic."""
+GroupQueue = tuple[str, Queue]
+Due = tuple[int, int]
+"""When a message was acknowledged, and when its group was given it; NEVER if it was not."""
+# What shows that somebody consumes, where nobody noted who lives.
+ASKS = (Act.POLL, Act.QUERY, Act.COMMIT, Act.LOCK)
+
+
+class Silence(NamedTuple):
+    """A longest time in which a queue held something for a group, and nothing new of it came; monotonic ns."""
+
+    group: str
+    queue: Queue
+    began: int
+    ended: int
+
+
+class Watch(NamedTuple):
+    """What there was to look at of one group and topic."""
+
+    lives: Sequence[Span]
+    """When it had a consumer under load, in order and apart."""
+    waited: bool = False
+    """Whether anything was due before the last of them ended."""
+    moved: int = UNKNOWN
+    """When something new came to it last before that."""
+    latest: int = UNKNOWN
+    """When the last came of what was due before that; NEVER if some of it did not."""
+
+
+def check_a26(history: History) -> Finding:
+    """Judge that consumer groups move on.
+
+    Something is due to a group in a queue from the acknowledgement of its send until a poll of the group has
+    brought it, from wherever; not what lies before a reset, nor what may have been removed. A silence is a longest
+    time in which something is due in one queue, and nothing comes of that queue that the group has not had.
+    Violated, in groups that promise to consume everything, by a silence of which more than group_bound_s
+    (orderly_bound_s for groups that lock) in one piece lie where a consumer of the group lived, and where A25
+    excuses no outage.
+
+    Consumers live as noted (Act.CONSUME); in a history without, while they ask. Under load only: what is asked
+    behind the first final scan is the harness's own. Times in which its loop stood still are cut out.
+
+    Unknown of a group that nothing was looked at: no consumer lived, nothing was due, nothing came, all of it lay
+    in faults' reach, or nothing came behind the last fault's end although something was due.
+    """
+    promises = history.promises
+    if not promises.consumer_groups:
+        return skipped("A26", "no consumer group is promised to consume everything")
+    if not history.sends:
+        return skipped("A26", "nothing was sent")
+    load_end = min((op.invoked for op in history.ops if op.act == Act.SCAN), default=NEVER)
+    first = _first_deliveries(history)
+    moves: dict[GroupQueue, list[int]] = {}
+    for (group, _), (at, queue) in first.items():
+        moves.setdefault((group, queue), []).append(at)
+    lives = _lives(history, load_end)
+    due = _due(history, lives, first)
+    dues: dict[GroupTopic, list[Due]] = {}
+    silences: list[Silence] = []
+    for (group, queue), some in due.items():
+        dues.setdefault((group, queue[1]), []).extend(some)
+        silences += silences_of(group, queue, some, sorted(moves.get((group, queue), ())))
+    watched = {key: _watch(spans, dues.get(key, ())) for key, spans in lives.items()}
+    return judge_moving(silences, watched, history.faults, promises, stalls(history.beats), judged=not history.lossy)
+
+
+def judge_moving(
+    silences: Iterable[Silence],
+    watched: Mapping[GroupTopic, Watch],
+    faults: Sequence[Fault],
+    promises: Promises,
+    stood_still: Sequence[Span] = (),
+    *,
+    judged: bool = True,
+) -> Finding:
+    """Return the finding of A26; those silences may be left out that are no longer than their group's bound."""
+    time = RemainingTime(stood_still)
+    windows = excused([time.of_fault(fault) for fault in faults], promises)
+    lives = {key: [(time.of(start), time.of(end)) for start, end in watch.lives] for key, watch in watched.items()}
+    seen = {key: [part for life in some for part in beyond(life, windows)] for key, some in lives.items()}
+    found: list[Witness] = []
+    for silence in sorted(silences):
+        key = (silence.group, silence.queue[1])
+        began, ended = time.of(silence.began), time.of(silence.ended)
+        parts = (min(end, ended) - max(start, began) for start, end in seen.get(key, ()))
+        length = next((one for one in parts if one > bound_ns(silence.group, promises)), None)
+        if length is not None:
+            last = min(silence.ended, watched[key].lives[-1][1])
+            found.append(_witness(silence._replace(ended=last), promises, length))
+    healed = max((fault.ended for fault in faults), default=UNKNOWN)
+    undecided = []
+    for group in sorted(set(promises.consumer_groups)):
+        whys = [_not_looked_at(watched[key], seen[key], healed) for key in sorted(watched) if key[0] == group]
+        if any(whys) or not whys:
+            undecided.append(f"{group}: {next(filter(None, whys), 'no consumer lived')}")
+    if undecided and judged and not found:
+        return unknown("A26", "; ".join(undecided))
+    told = f"watched for {_seconds(seen):.1f} of {_seconds(lives):.1f} s in which groups had consumers"
+    return replace(finding("A26", found, judged=judged), text="; ".join(filter(None, (told, time.text))))
+
+
+def bound_ns(group: str, promises: Promises) -> int:
+    """Return how long a queue may be silent to a group, ns."""
+    orderly = group in promises.orderly_groups
+    return int((promises.orderly_bound_s if orderly else promises.group_bound_s) * 1e9)
+
+
+def silences_of(group: str, queue: Queue, due: Iterable[Due], moves: Sequence[int]) -> list[Silence]:
+    """Return the silences of a queue; `moves` are the times at which something new came of it, in order."""
+    found = []
+    for start, end in joined(due):
+        at = start
+        for moment in (*moves[bisect_right(moves, start) : bisect_right(moves, end)], end):
+            if moment > at:
+                found.append(Silence(group, queue, at, moment))
+            at = moment
+    return found
+
+
+def without_slack(spans: Iterable[Span]) -> list[Span]:
+    """Return the times in which somebody asked again and again.
+
+    Spans begin with a question and go on after it for as long as the next one may take.
+    """
+    slack = int(IMPATIENCE_S * 1e9)
+    return [(start, max(start, end - slack)) for start, end in joined(spans)]
+
+
+def under_load(spans: Iterable[Span], load_end: int) -> list[Span]:
+    """Return what of some spans lies before the load's end."""
+    return [(start, min(end, load_end)) for start, end in spans if start < min(end, load_end)]
+
+
+def _seconds(spans: Mapping[GroupTopic, Sequence[Span]]) -> float:
+    return sum(end - start for some in spans.values() for start, end in some) / 1e9
+
+
+def _not_looked_at(watch: Watch, seen: Sequence[Span], healed: int) -> str:
+    """Return why nothing can be said of a group and topic, "" if something can."""
+    if not watch.lives:
+        return "no consumer lived"
+    if not watch.waited:
+        return "nothing was due to it"
+    if watch.moved == UNKNOWN:
+        return "nothing came to it"
+    if not seen:
+        return "its consumers lived in faults' reach only"
+    if healed != UNKNOWN and watch.latest > healed >= watch.moved:
+        return "nothing came to it after the last fault, and it was not watched for long enough"
+    return ""
+
+
+def _witness(silence: Silence, promises: Promises, length: int) -> Witness:
+    why = "an orderly group" if silence.group in promises.orderly_groups else "a group"
+    times = {"began": silence.began, "ended": silence.ended}
+    place: Witness = {"group": silence.group, "queue": list(silence.queue)}
+    return {"ops": [], **place, "why": f"{why} does not move on", "seconds": round(length / 1e9, 3), **times}
+
+
+def _lives(history: History, load_end: int) -> dict[GroupTopic, list[Span]]:
+    """Return when each promised group had a consumer of each topic that something was sent to."""
+    promised, topics = set(history.promises.consumer_groups), history.topics
+    noted: dict[GroupTopic, list[Span]] = {}
+    asked: dict[GroupTopic, list[Span]] = {}
+    for op in history.ops:
+        if op.group not in promised or op.topic not in topics:
+            continue
+        key = (op.group, op.topic)
+        if op.act == Act.CONSUME:
+            # Of one whose end nobody noted, nothing is sure but that it began.
+            noted.setdefault(key, []).append((op.invoked, max(op.completed, op.invoked)))
+        elif op.act in ASKS:
+            asked.setdefault(key, []).append((op.invoked, last_sign(op) + int(IMPATIENCE_S * 1e9)))
+    found = {key: joined(spans) for key, spans in noted.items()}
+    found |= {key: without_slack(spans) for key, spans in asked.items() if key not in noted}
+    return {key: under_load(spans, load_end) for key, spans in found.items()}
+
+
+def last_sign(op: Op) -> int:
+    """Return when somebody was there surely who asked."""
+    return max(op.completed, op.invoked)
+
+
+def _first_deliveries(history: History) -> dict[tuple[str, Message], tuple[int, Queue]]:
+    """Return when and of which queue each message came to each promised group first."""
+    promised = set(history.promises.consumer_groups)
+    found: dict[tuple[str, Message], tuple[int, Queue]] = {}
+    for number, op in history.by_number.items():
+        if op.act != Act.POLL or op.kind == Kind.FAIL or op.group not in promised:
+            continue
+        came = (last_sign(op), history.queue_of(op))
+        for read in history.answers.get(number, ()):
+            key = (op.group, (read.writer, read.counter))
+            found[key] = min(came, found.get(key, came))
+    return found
+
+
+def _due(
+    history: History, keys: Iterable[GroupTopic], first: Mapping[tuple[str, Message], tuple[int, Queue]]
+) -> dict[GroupQueue, list[Due]]:
+    """Return what was due to each group in each queue of its topics."""
+    reset: dict[GroupQueue, int] = {}
+    for op in history.ops:
+        if op.act == Act.RESET and op.kind != Kind.FAIL:
+            place = (op.group, history.queue_of(op))
+            reset[place] = max(op.value, reset.get(place, 0))
+    groups: dict[str, list[str]] = {}
+    for group, topic in keys:
+        groups.setdefault(topic, []).append(group)
+    found: dict[GroupQueue, list[Due]] = {}
+    for op in history.acknowledged:
+        queue = history.queue_of(op)
+        for group in groups.get(op.topic, ()):
+            if op.offset < max(history.lowest.get(queue, 0), reset.get((group, queue), 0)):
+                continue
+            came, _ = first.get((group, (op.writer, op.counter)), (NEVER, queue))
+            found.setdefault((group, queue), []).append((op.completed, came))
+    return found
+
+
+def _watch(lives: Sequence[Span], due: Iterable[Due]) -> Watch:
+    """Return what there was to look at while somebody lived."""
+    if not lives:
+        return Watch(lives)
+    end = lives[-1][1]
+    some = [(sent, came) for sent, came in due if sent < end]
+    return Watch(
+        lives,
+        waited=any(came > sent for sent, came in some),
+        moved=max((came for _, came in some if came <= end), default=UNKNOWN),
+        latest=max((came for _, came in some), default=UNKNOWN),
+    )

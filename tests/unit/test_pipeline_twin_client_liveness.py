@@ -1,0 +1,206 @@
+import pytest
+
+from pipeline.history.results import Finding, Verdict
+from pipeline.history.rows import UNKNOWN, Act, Beat, Fault, Kind
+from pipeline.plain.check_liveness import check_a26
+from tests.parts.little_history import TOPIC, Little, S
+
+GROUP = "g"
+BOUND = 5.0
+
+
+def consumed(*moves: float, until: float | None = None, orderly: bool = False, **promises: object) -> Little:
+    """A message is sent every half second and acknowledged; at `moves` the group takes all that is there.
+
+    Seconds. Sends, and the group's one consumer, go on until `until`; nothing is done before 0.
+    """
+    given = {"consumer_groups": (GROUP,), "orderly_groups": (GROUP,) if orderly else (), "orderly_bound_s": 10.0}
+    little = Little(**{**given, "group_bound_s": BOUND, **promises})
+    end = moves[-1] if until is None else until
+    count = int(end * 2) + 1
+    for number in range(count):
+        little.send(number, number * S // 2, number * S // 2 + 1, number)
+    taken = 0
+    for at in moves:
+        there = min(count, int(at * 2) + 1)
+        little.poll(int(at * S) + 2, taken, [(one, one) for one in range(taken, there)], group=GROUP)
+        taken = there
+    return little
+
+
+def life(little: Little, began: float, ended: float) -> None:
+    little.op(Act.CONSUME, int(began * S), int(ended * S), group=GROUP, queue=UNKNOWN)
+
+
+def judged(little: Little, *lives: tuple[float, float]) -> Finding:
+    for began, ended in lives:
+        life(little, began, ended)
+    return check_a26(little.history())
+
+
+def test_a_group_that_moves_on_in_time_is_well() -> None:
+    found = judged(consumed(0, 4.8, 9.6), (0, 9.7))
+    assert (found.check, found.verdict) == ("A26", Verdict.VALID)
+    assert found.text == "watched for 9.7 of 9.7 s in which groups had consumers"
+
+
+@pytest.mark.parametrize(("orderly", "quiet", "wanted"), [
+    (False, 5.0, Verdict.VALID), (False, 6.0, Verdict.INVALID),
+    (True, 9.5, Verdict.VALID), (True, 11.0, Verdict.INVALID),
+])  # fmt: skip
+def test_a_silence_is_too_long_by_the_bound_of_its_kind(orderly: bool, quiet: float, wanted: Verdict) -> None:
+    found = judged(consumed(0, 1, 1 + quiet, orderly=orderly), (0, 30))
+    assert found.verdict is wanted
+    if wanted is Verdict.INVALID:
+        kind = "an orderly group" if orderly else "a group"
+        began = 1.5 * S + 1  # Of what came after the delivery, the first was acknowledged then.
+        assert found.witnesses == ({
+            "ops": [], "group": GROUP, "queue": ["", TOPIC, 0], "why": f"{kind} does not move on",
+            "seconds": quiet - 0.5, "began": began, "ended": (1 + quiet) * S + 3,
+        },)  # fmt: skip
+
+
+def test_one_queue_that_stands_still_is_not_hidden_by_another() -> None:
+    little = consumed(0, *range(1, 20))
+    little.send(500, S, S + 1, 0, queue=1)
+    found = judged(little, (0, 20))
+    assert [one["queue"] for one in found.witnesses] == [["", TOPIC, 1]]
+
+
+def test_what_comes_again_and_again_moves_nothing() -> None:
+    little = consumed(0, 1, 9)
+    for second in range(2, 9):
+        little.poll(second * S, 0, [(0, 0), (1, 1)], group=GROUP)
+    assert judged(little, (0, 10)).verdict is Verdict.INVALID
+
+
+def test_nothing_due_is_no_silence() -> None:
+    little = consumed(0, 1)
+    little.send(90, 60 * S, 60 * S + 1, 3)
+    little.poll(61 * S, 3, [(3, 90)], group=GROUP)
+    assert judged(little, (0, 62)).verdict is Verdict.VALID
+
+
+def test_what_a_retry_topic_or_another_queue_brought_is_not_due_any_more() -> None:
+    little = consumed(0, 1, 2)
+    little.send(90, 0, 1, 0, queue=1)
+    little.poll(2 * S, 0, [(0, 90)], topic="%RETRY%g", group=GROUP)
+    assert judged(little, (0, 30)).verdict is Verdict.VALID
+
+
+def never_read(**promises: object) -> Little:
+    """One queue moves on; what stands in another is never read."""
+    little = consumed(*range(20), **promises)
+    little.send(500, S, S + 1, 5, queue=1)
+    assert judged(little, (0, 20)).verdict is Verdict.INVALID
+    return little
+
+
+def test_what_was_reset_past_or_removed_is_not_due() -> None:
+    little = never_read()
+    little.op(Act.RESET, 2 * S, 2 * S + 1, group=GROUP, queue=1, value=6)
+    assert check_a26(little.history()).verdict is Verdict.VALID
+    little = never_read(retention=True)
+    little.op(Act.MIN, 40 * S, 40 * S + 1, queue=1, value=6)
+    assert check_a26(little.history()).verdict is Verdict.VALID
+
+
+def test_without_a_living_consumer_nothing_has_to_move() -> None:
+    # One dies, or is held up, at 2 s; the next one begins, or goes on, at 18 s.
+    assert judged(consumed(0, 1, 20), (0, 2), (18, 21)).verdict is Verdict.VALID
+    assert judged(consumed(0, 1, 20), (0, 2), (4, 21)).verdict is Verdict.INVALID
+    assert judged(consumed(0, 1, 20), (0, 2), (1.5, 9)).verdict is Verdict.INVALID, "another one lived on"
+
+
+def test_who_never_gets_a_queue_lives_all_the_same() -> None:
+    found = judged(consumed(0, 1, until=20), (0, 20))
+    assert (found.verdict, found.witnesses[0]["ended"]) == (Verdict.INVALID, 20 * S)
+
+
+def fault(began: float, ended: float, name: str = "kill") -> Fault:
+    return Fault(0, name, "n0", "leader", int(began * S), int(ended * S), "gone")
+
+
+def test_a_fault_and_the_time_to_get_over_it_are_excused() -> None:
+    # rto_bound_s is 1: from 11 s on the group has its own time again.
+    for back, wanted in ((15.5, Verdict.VALID), (17, Verdict.INVALID)):
+        little = consumed(0, 1, back)
+        little.faults = [fault(1.2, 10)]
+        assert judged(little, (0, 30)).verdict is wanted
+
+
+def test_a_fault_that_is_survived_excuses_its_begin_and_its_end() -> None:
+    little = consumed(0, 1, 9, survives=("kill",))
+    little.faults = [fault(1.2, 12)]
+    little.poll(13 * S, 30, [], group=GROUP)
+    assert judged(little, (0, 14)).verdict is Verdict.INVALID
+    little = consumed(0, 1, 9)
+    little.faults = [fault(1.2, 12)]
+    assert judged(little, (0, 9.5)).verdict is Verdict.VALID
+
+
+def test_a_time_in_which_the_harness_stood_still_is_no_silence() -> None:
+    little = consumed(0, 1, 9)
+    assert judged(little, (0, 10)).verdict is Verdict.INVALID, "nobody watched the harness"
+    little.beats = [Beat(tenth * S // 10) for tenth in (*range(15), *range(75, 100))]
+    found = check_a26(little.history())
+    assert found.verdict is Verdict.VALID
+    assert found.text == (
+        "watched for 3.9 of 3.9 s in which groups had consumers; the harness stood still for 6.1 s in all: cut out"
+    )
+
+
+def test_what_the_harness_asks_in_the_end_is_no_consumer_and_no_move() -> None:
+    little = consumed(0, 1, until=2)
+    little.scan(3 * S, [(0, 0)], 5)
+    little.poll(40 * S, 3, [(3, 3), (4, 4)], group=GROUP)
+    assert judged(little).verdict is Verdict.VALID, "nobody noted a life: the consumer asked for a second"
+
+
+def test_a_history_without_lives_is_judged_by_who_asks() -> None:
+    little = consumed(0, 1, 9)
+    assert judged(little).verdict is Verdict.VALID, "nobody asked meanwhile"
+    for second in range(2, 9):
+        little.op(Act.LOCK, second * S, second * S + 1, Kind.FAIL, group=GROUP)
+    assert judged(little).verdict is Verdict.INVALID
+
+
+def why(little: Little, *lives: tuple[float, float]) -> tuple[Verdict, str]:
+    found = judged(little, *lives)
+    return found.verdict, found.text
+
+
+def test_what_was_promised_and_not_looked_at_is_unknown() -> None:
+    assert judged(consumed(0, 1, consumer_groups=()), (0, 2)).verdict is Verdict.SKIPPED
+    assert judged(Little(consumer_groups=(GROUP,)), (0, 2)).verdict is Verdict.SKIPPED, "nothing was sent"
+    little = consumed(0, 1, consumer_groups=(GROUP, "h"))
+    assert why(little, (0, 2)) == (Verdict.UNKNOWN, "h: no consumer lived")
+    quiet = Little(consumer_groups=(GROUP,))
+    quiet.send(0, 50 * S, 50 * S + 1, 0)
+    assert why(quiet, (0, 2)) == (Verdict.UNKNOWN, f"{GROUP}: nothing was due to it")
+    assert why(consumed(until=3), (0, 3)) == (Verdict.UNKNOWN, f"{GROUP}: nothing came to it")
+    little = consumed(0, 1, 2)
+    little.faults = [fault(0, 3)]
+    assert why(little, (0, 2)) == (Verdict.UNKNOWN, f"{GROUP}: its consumers lived in faults' reach only")
+    cut_off = consumed(0, 1)
+    cut_off.op(Act.CONSUME, 0, UNKNOWN, Kind.INFO, group=GROUP)
+    assert why(cut_off) == (Verdict.UNKNOWN, f"{GROUP}: no consumer lived")
+
+
+def test_after_the_last_fault_something_must_have_come() -> None:
+    little = consumed(0, 1, until=6)
+    little.faults = [fault(2, 3)]
+    verdict, text = why(little, (0, 6))
+    assert (verdict, "after the last fault" in text) == (Verdict.UNKNOWN, True)
+    little.poll(4 * S, 3, [(3, 3)], group=GROUP)
+    assert check_a26(little.history()).verdict is Verdict.VALID
+    late = consumed(0, 1, until=12)
+    late.faults = [fault(2, 3)]
+    assert judged(late, (0, 12)).verdict is Verdict.INVALID
+
+
+def test_where_messages_may_be_lost_it_is_counted() -> None:
+    little = consumed(0, 1, until=20, may_lose_acknowledged=True)
+    little.faults = [fault(0.2, 0.4)]
+    found = judged(little, (0, 20))
+    assert (found.verdict, found.count) == (Verdict.INFO, 1)
