@@ -24,7 +24,7 @@ import numpy as np
 from chaos.load.errors import outcome, words
 from pipeline.history.folder import HISTORY, RunFolder
 from pipeline.history.parquet import write_columns, write_rows
-from pipeline.history.rows import Act, Beat, Fault, Kind, Look, Op, Read
+from pipeline.history.rows import UNKNOWN, Act, Beat, Fault, Kind, Look, Op, Read
 
 # Records that are collected before they are written.
 RING_RECORDS = 4096
@@ -128,6 +128,10 @@ class Recorder:
         self.counts = dict.fromkeys(Kind, 0)
         self.acknowledged = 0
         """Sends that ended OK."""
+        # Where queues end, by topic; when a group got something new of one last, and up to where. As many as the
+        # workloads have queues.
+        self._ends: dict[tuple[str, int], int] = {}
+        self._given: dict[tuple[str, str, int], tuple[int, int]] = {}
         self._failure: BaseException | None = None
         self._writer = threading.Thread(target=self._write, name="recorder", daemon=True)
         self._writer.start()
@@ -179,6 +183,14 @@ class Recorder:
         """Note that the loop of the harness has its turn now: a time without any is the harness's and no member's."""
         self._hand("beats", json.dumps(Beat(self.now())._asdict()).encode() + b"\n")
 
+    def waits(self, group: str, topic: str, since: int) -> bool:
+        """Tell whether a queue holds more than a consumer group has had of it, and nothing new of it came since."""
+        for (name, number), end in self._ends.items():
+            at, reached = self._given.get((group, topic, number), (UNKNOWN, 0))
+            if name == topic and reached < end and at <= since:
+                return True
+        return False
+
     def flush(self) -> None:
         """Hand everything that was noted to the writer."""
         self._flushed = self.now()
@@ -202,6 +214,13 @@ class Recorder:
         self.counts[kind] += 1
         if kind is Kind.OK and op.act == Act.SEND:
             self.acknowledged += 1
+            if done.delay_until == UNKNOWN and not done.transaction:
+                place = (done.topic, done.queue)
+                self._ends[place] = max(done.offset + 1, self._ends.get(place, 0))
+        elif kind is Kind.OK and op.act == Act.POLL:
+            place = (op.topic, op.queue)
+            if done.value > self._given.get((op.group, *place), (UNKNOWN, 0))[1]:
+                self._given[op.group, *place] = (done.completed, done.value)
         self._put("ops", done)
         return done
 

@@ -35,6 +35,7 @@ from pipeline.history.results import Results
 from pipeline.history.resultsfile import keep_results
 from pipeline.history.rows import UNKNOWN, Fault, Look
 from pipeline.judge import judge_run
+from pipeline.plain.check_liveness import bound_ns
 from runtime.loop import still_wanted
 
 LOOK_EVERY_S = 0.1
@@ -44,6 +45,10 @@ BEAT_EVERY_S = 0.1
 ROUTE_EVERY_S = 4.0
 # After the last fault the load goes on for so long at least: that sends are acknowledged then is part of the promise.
 TAIL_S = 3.0
+# Beyond the time that a group of consumers has after the last fault (A26).
+TELL_S = 2.0
+# This part of that time is silence that is not waited out: with more, A26 says in the end that it cannot tell.
+SILENT_PART = 4
 # A schedule that waits for operations may take longer than its scenario, by this share and by so many seconds.
 LATE_SHARE_MAX = 1.0
 LATE_S_MAX = 30.0
@@ -199,6 +204,29 @@ class Run:
         finally:
             timer.cancel()
         await asyncio.sleep(max(TAIL_S, end - loop.time()))
+        await self._groups_moved()
+
+    async def _groups_moved(self) -> None:
+        """Have the load go on until something of each queue came to each group after the last fault, or A26 can tell.
+
+        A lock whose holder left while there was no leader is another's 30 s later: most loads are over by then. A queue
+        that has been silent for a while is waited for as well, whatever came before: it may be so for good.
+        """
+        promises, now = self._scenario.promises, self._recorder.now
+        healed, began = self._fault.ended, now()
+        excused = began if healed == UNKNOWN else max(began, healed + int(promises.rto_bound_s * 1e9))
+        topics = {group: topic for one in self._workloads for group, topic in one.groups.items()}
+        for group in sorted(topics.keys() & set(promises.consumer_groups)):
+            bound, said = bound_ns(group, promises), False
+            until = excused + bound + int(TELL_S * 1e9)
+            while now() < until:
+                since = max(healed, now() - bound // SILENT_PART)
+                if not self._recorder.waits(group, topics[group], since):
+                    break
+                if not said:
+                    self._say(f"waiting for {group} to move on")
+                    said = True
+                await asyncio.sleep(LOOK_EVERY_S)
 
     def began(self, planned: Planned, acknowledged: int) -> None:
         """Note that a fault fires."""
@@ -216,7 +244,8 @@ class Run:
         """Note what came of it."""
         # One that could not be done was never healed.
         ended = self._fault.ended if self._fault.ended != UNKNOWN else self._recorder.now()
-        self._recorder.fault(self._fault._replace(ended=ended, **effect._asdict()))
+        self._fault = self._fault._replace(ended=ended, **effect._asdict())
+        self._recorder.fault(self._fault)
         self._fired[-1] |= effect._asdict()
         self._say(f"{planned.name} is over")
 

@@ -74,9 +74,9 @@ class Promises:
     group_bound_s: float = 25.0
     """How long nothing that is new may come of a queue to a consumer group while something is due and the group has a
     consumer (A26): clients share queues anew every 20 s at the latest, and then there may be a hiccup."""
-    orderly_bound_s: float = 35.0
-    """The same of groups that lock their queues: a lock whose holder is gone is another's 30 s after a new leader has
-    begun, and then there may be a hiccup."""
+    orderly_bound_s: float = 40.0
+    """The same of groups that lock their queues, also counted from a new leader on: a lock whose holder is gone is
+    another's 30 s after one has begun, and there may be a hiccup before it and one after."""
 
     acknowledged_min: int = 1
     """Fewer acknowledged sends make the run's verdict unknown (V1)."""

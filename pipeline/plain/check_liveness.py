@@ -1,8 +1,10 @@
 """A26: whether consumer groups move on."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pipeline.history.catalogue import finding, skipped, unknown
@@ -19,8 +21,9 @@ GroupTopic = tuple[str, str]
 GroupQueue = tuple[str, Queue]
 Due = tuple[int, int]
 """When a message was acknowledged, and when its group was given it; NEVER if it was not."""
-# What shows that somebody consumes, where nobody noted who lives.
+# What shows that somebody consumes, where nobody noted who lives; the next of these comes within so many ns.
 ASKS = (Act.POLL, Act.QUERY, Act.COMMIT, Act.LOCK)
+SLACK_NS = int(IMPATIENCE_S * 1e9)
 
 
 class Silence(NamedTuple):
@@ -32,17 +35,25 @@ class Silence(NamedTuple):
     ended: int
 
 
-class Watch(NamedTuple):
+class QueueWatch(NamedTuple):
+    """What there was to look at of one queue for one group, while that had a consumer."""
+
+    waited: bool
+    """Whether anything was due."""
+    moved: int
+    """When something that was due came last, monotonic ns; UNKNOWN if nothing did."""
+    latest: int
+    """When the last came of what was due for IMPATIENCE_S at the end; NEVER if some of it did not come at all."""
+    left: int = NEVER
+    """Since when something was due that had not come in the end; NEVER if all had."""
+
+
+class GroupWatch(NamedTuple):
     """What there was to look at of one group and topic."""
 
     lives: Sequence[Span]
     """When it had a consumer under load, in order and apart."""
-    waited: bool = False
-    """Whether anything was due before the last of them ended."""
-    moved: int = UNKNOWN
-    """When something new came to it last before that."""
-    latest: int = UNKNOWN
-    """When the last came of what was due before that; NEVER if some of it did not."""
+    queues: Mapping[Queue, QueueWatch] = MappingProxyType({})
 
 
 def check_a26(history: History) -> Finding:
@@ -53,13 +64,14 @@ def check_a26(history: History) -> Finding:
     time in which something is due in one queue, and nothing comes of that queue that the group has not had.
     Violated, in groups that promise to consume everything, by a silence of which more than group_bound_s
     (orderly_bound_s for groups that lock) in one piece lie where a consumer of the group lived, and where A25
-    excuses no outage.
+    excuses no outage. Groups that lock have their time anew with each new leader, who lets be whom it finds.
 
     Consumers live as noted (Act.CONSUME); in a history without, while they ask. Under load only: what is asked
     behind the first final scan is the harness's own. Times in which its loop stood still are cut out.
 
     Unknown of a group that nothing was looked at: no consumer lived, nothing was due, nothing came, all of it lay
-    in faults' reach, or nothing came behind the last fault's end although something was due.
+    in faults' reach, or nothing came of a queue behind the last fault's end although something was due. Unknown too
+    if a queue had been silent in the end for more than half of what it may be.
     """
     promises = history.promises
     if not promises.consumer_groups:
@@ -73,43 +85,62 @@ def check_a26(history: History) -> Finding:
         moves.setdefault((group, queue), []).append(at)
     lives = _lives(history, load_end)
     due = _due(history, lives, first)
-    dues: dict[GroupTopic, list[Due]] = {}
+    progress: dict[GroupTopic, dict[Queue, QueueWatch]] = {key: {} for key in lives}
     silences: list[Silence] = []
     for (group, queue), some in due.items():
-        dues.setdefault((group, queue[1]), []).extend(some)
         silences += silences_of(group, queue, some, sorted(moves.get((group, queue), ())))
-    watched = {key: _watch(spans, dues.get(key, ())) for key, spans in lives.items()}
-    return judge_moving(silences, watched, history.faults, promises, stalls(history.beats), judged=not history.lossy)
+        key = (group, queue[1])
+        if lives[key] and (found := _progress(lives[key][-1][1], some)):
+            progress[key][queue] = found
+    watched = {key: GroupWatch(spans, progress[key]) for key, spans in lives.items()}
+    terms: dict[tuple[str, int], int] = {}
+    for look in history.looks:
+        if look.role == "leader":
+            terms[look.member, look.term] = min(look.at, terms.get((look.member, look.term), NEVER))
+    stood_still = stalls(history.beats)
+    return judge_moving(
+        silences, watched, history.faults, promises, stood_still, sorted(terms.values()), judged=not history.lossy
+    )
 
 
 def judge_moving(
     silences: Iterable[Silence],
-    watched: Mapping[GroupTopic, Watch],
+    watched: Mapping[GroupTopic, GroupWatch],
     faults: Sequence[Fault],
     promises: Promises,
     stood_still: Sequence[Span] = (),
+    terms: Sequence[int] = (),
     *,
     judged: bool = True,
 ) -> Finding:
-    """Return the finding of A26; those silences may be left out that are no longer than their group's bound."""
+    """Return the finding of A26; those silences may be left out that are no longer than their group's bound.
+
+    `terms`: when somebody was first seen to lead, in order.
+    """
     time = RemainingTime(stood_still)
     windows = excused([time.of_fault(fault) for fault in faults], promises)
     lives = {key: [(time.of(start), time.of(end)) for start, end in watch.lives] for key, watch in watched.items()}
     seen = {key: [part for life in some for part in beyond(life, windows)] for key, some in lives.items()}
+    changes = [time.of(moment) for moment in terms]
+    for key, parts in seen.items():
+        if key[0] in promises.orderly_groups:
+            seen[key] = [piece for part in parts for piece in divided(part, changes)]
     found: list[Witness] = []
     for silence in sorted(silences):
         key = (silence.group, silence.queue[1])
         began, ended = time.of(silence.began), time.of(silence.ended)
-        parts = (min(end, ended) - max(start, began) for start, end in seen.get(key, ()))
-        length = next((one for one in parts if one > bound_ns(silence.group, promises)), None)
+        lengths = (min(end, ended) - max(start, began) for start, end in seen.get(key, ()))
+        length = next((one for one in lengths if one > bound_ns(silence.group, promises)), None)
         if length is not None:
             last = min(silence.ended, watched[key].lives[-1][1])
             found.append(_witness(silence._replace(ended=last), promises, length))
     healed = max((fault.ended for fault in faults), default=UNKNOWN)
     undecided = []
     for group in sorted(set(promises.consumer_groups)):
-        whys = [_not_looked_at(watched[key], seen[key], healed) for key in sorted(watched) if key[0] == group]
-        if any(whys) or not whys:
+        keys, bearable = [key for key in sorted(watched) if key[0] == group], bound_ns(group, promises) // 2
+        whys = [_undecided(watched[key], seen[key], healed) for key in keys]
+        whys += [_broken_off(watched[key], seen[key], time, bearable) for key in keys]
+        if any(whys) or not keys:
             undecided.append(f"{group}: {next(filter(None, whys), 'no consumer lived')}")
     if undecided and judged and not found:
         return unknown("A26", "; ".join(undecided))
@@ -135,13 +166,19 @@ def silences_of(group: str, queue: Queue, due: Iterable[Due], moves: Sequence[in
     return found
 
 
+def divided(span: Span, moments: Sequence[int]) -> list[Span]:
+    """Return a time in pieces, divided at those of some moments, in order, that lie in it."""
+    start, end = span
+    edges = [start, *moments[bisect_right(moments, start) : bisect_left(moments, end)], end]
+    return list(pairwise(edges))
+
+
 def without_slack(spans: Iterable[Span]) -> list[Span]:
     """Return the times in which somebody asked again and again.
 
     Spans begin with a question and go on after it for as long as the next one may take.
     """
-    slack = int(IMPATIENCE_S * 1e9)
-    return [(start, max(start, end - slack)) for start, end in joined(spans)]
+    return [(start, max(start, end - SLACK_NS)) for start, end in joined(spans)]
 
 
 def under_load(spans: Iterable[Span], load_end: int) -> list[Span]:
@@ -153,19 +190,37 @@ def _seconds(spans: Mapping[GroupTopic, Sequence[Span]]) -> float:
     return sum(end - start for some in spans.values() for start, end in some) / 1e9
 
 
-def _not_looked_at(watch: Watch, seen: Sequence[Span], healed: int) -> str:
+def _undecided(watch: GroupWatch, seen: Sequence[Span], healed: int) -> str:
     """Return why nothing can be said of a group and topic, "" if something can."""
     if not watch.lives:
         return "no consumer lived"
-    if not watch.waited:
+    if not any(one.waited for one in watch.queues.values()):
         return "nothing was due to it"
-    if watch.moved == UNKNOWN:
+    if all(one.moved == UNKNOWN for one in watch.queues.values()):
         return "nothing came to it"
     if not seen:
         return "its consumers lived in faults' reach only"
-    if healed != UNKNOWN and watch.latest > healed >= watch.moved:
-        return "nothing came to it after the last fault, and it was not watched for long enough"
-    return ""
+    still = sorted(queue for queue, one in watch.queues.items() if one.latest > healed >= one.moved)
+    since = "" if healed == UNKNOWN else " after the last fault"
+    return f"nothing came of {_named(still)}{since}, and it was not watched for long enough" if still else ""
+
+
+def _broken_off(watch: GroupWatch, seen: Sequence[Span], time: RemainingTime, bearable: int) -> str:
+    """Return which queues were silent for too long in the end to say that they had moved on, "" if none was."""
+    still = []
+    for queue, one in watch.queues.items():
+        began = time.of(max(one.moved, one.left)) if one.left != NEVER else NEVER
+        if any(end - max(start, began) > bearable for start, end in seen):
+            still.append(queue)
+    return f"nothing came of {_named(sorted(still))} in the end, and the load was over too soon" if still else ""
+
+
+def _named(queues: Sequence[Queue]) -> str:
+    """Return in words which queues these are, "" if there are none."""
+    if not queues:
+        return ""
+    _, topic, number = queues[0]
+    return f"queue {number} of {topic}" + (f" and {len(queues) - 1} more" if len(queues) > 1 else "")
 
 
 def _witness(silence: Silence, promises: Promises, length: int) -> Witness:
@@ -188,7 +243,7 @@ def _lives(history: History, load_end: int) -> dict[GroupTopic, list[Span]]:
             # Of one whose end nobody noted, nothing is sure but that it began.
             noted.setdefault(key, []).append((op.invoked, max(op.completed, op.invoked)))
         elif op.act in ASKS:
-            asked.setdefault(key, []).append((op.invoked, last_sign(op) + int(IMPATIENCE_S * 1e9)))
+            asked.setdefault(key, []).append((op.invoked, last_sign(op) + SLACK_NS))
     found = {key: joined(spans) for key, spans in noted.items()}
     found |= {key: without_slack(spans) for key, spans in asked.items() if key not in noted}
     return {key: under_load(spans, load_end) for key, spans in found.items()}
@@ -236,15 +291,15 @@ def _due(
     return found
 
 
-def _watch(lives: Sequence[Span], due: Iterable[Due]) -> Watch:
-    """Return what there was to look at while somebody lived."""
-    if not lives:
-        return Watch(lives)
-    end = lives[-1][1]
+def _progress(end: int, due: Iterable[Due]) -> QueueWatch | None:
+    """Return what there was to look at of a queue until its group had no consumer any more; None if nothing."""
     some = [(sent, came) for sent, came in due if sent < end]
-    return Watch(
-        lives,
+    if not some:
+        return None
+    waiting = (came for sent, came in some if sent < end - SLACK_NS)
+    return QueueWatch(
         waited=any(came > sent for sent, came in some),
         moved=max((came for _, came in some if came <= end), default=UNKNOWN),
-        latest=max((came for _, came in some), default=UNKNOWN),
+        latest=max(waiting, default=UNKNOWN),
+        left=min((sent for sent, came in some if came > end), default=NEVER),
     )

@@ -16,7 +16,7 @@ from pipeline.spark.checker.evidence import Evidence
 from pipeline.spark.checker.world import World
 from tests.planted.plant import found, plant
 from tests.planted.plant_edit import Planted
-from tests.planted.plant_world import LATER, LEDGER, MEMBERS, clean
+from tests.planted.plant_world import CONSUMED, GROUP, LATER, LEDGER, MEMBERS, clean
 from tests.spark.compare import assert_same
 from tests.spark.draft import MS, Draft
 from tests.spark.histories import COUNT, PROMISED
@@ -24,8 +24,12 @@ from tests.spark.wrongs import WRONGS
 
 SpreadCheck = Callable[[Evidence], dict[int, Finding]]
 Twin = Callable[[History], Finding]
-# Sessions judged; several groups, retention and power loss; nothing promised.
-_PROMISED = (PROMISED[0], PROMISED[3], PROMISED[4])
+# Sessions judged; several groups, retention and power loss, all consumers in order; nothing promised.
+_PROMISED = (
+    PROMISED[0],
+    replace(PROMISED[3], orderly_groups=("orderly", GROUP), orderly_bound_s=2.0),
+    PROMISED[4],
+)
 _SEEDS = 3
 # Rows are few here and plans are many: what is decided at run time, or spread over tasks, only costs.
 _QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
@@ -172,6 +176,50 @@ def _silence(draft: Draft) -> None:
         draft.add(first, kind=Kind.FAIL, counter=9_000 + at % 997 + counter, invoked=begun, completed=begun + 2)
 
 
+def other_lives(draft: Draft) -> None:
+    """Consumers come, go, are held up, or nobody noted when they lived."""
+    rng = draft.rng
+    lives = [op for op in draft.ops if op.act == Act.CONSUME]
+    if not lives or rng.random() < 0.3:
+        draft.ops = [op for op in draft.ops if op.act != Act.CONSUME]
+        return
+    first = rng.choice(lives)
+    began, ended = sorted((draft.when(), draft.when()))
+    what = rng.randrange(3)
+    if what == 0:
+        draft.change(first, invoked=began, completed=rng.choice((ended, ended, UNKNOWN)))
+    elif what == 1:
+        draft.change(first, completed=began)
+        draft.add(first, invoked=ended, completed=max(ended, first.completed))
+    else:
+        draft.add(first, invoked=began, completed=ended, topic=rng.choice((first.topic, LEDGER, "%RETRY%readers")))
+
+
+def stuck(draft: Draft) -> None:
+    """What was just sent to the consumers waits; others come to lead meanwhile, or the consumers' lives end."""
+    rng = draft.rng
+    sent = [op for op in draft.ops if (op.act, op.kind, op.topic) == (Act.SEND, Kind.OK, CONSUMED)]
+    if not sent:
+        return
+    at, length = rng.choice(sent).completed, rng.choice((1, 2, 3, 3, 40)) * _S
+
+    def later(time: int) -> int:
+        return time + length if time > at else time
+
+    draft.ops = [op._replace(invoked=later(op.invoked), completed=later(op.completed)) for op in draft.ops]
+    draft.faults = [fault._replace(began=later(fault.began), ended=later(fault.ended)) for fault in draft.faults]
+    draft.looks = [look._replace(at=later(look.at)) for look in draft.looks]
+    if draft.looks and rng.random() < 0.5:
+        look, term = draft.looks[0], rng.choice((1, 2, 7))
+        for _ in range(rng.choice((1, 3))):
+            draft.looks.append(look._replace(at=at + rng.randrange(length), role="leader", term=term))
+    if rng.random() < 0.4:
+        end = at + rng.randrange(length)
+        lives = (op for op in draft.ops if op.act == Act.CONSUME and op.invoked < end < op.completed)
+        for op in list(lives):
+            draft.change(op, completed=end)
+
+
 def _one_sender(draft: Draft) -> None:
     """Sends of two processes were one's."""
     sends = [op for op in draft.ops if op.act == Act.SEND]
@@ -197,6 +245,7 @@ def _polled_again(draft: Draft) -> None:
 MUTATIONS = (
     _locks, _later_due, _changed_places, _transaction_reads, _transaction_ends, _ends_told, _offsets_told, _topic_gone,
     _other_term, _silence, _one_sender, _polled_again, _uncertain,
+    other_lives, other_lives, stuck, stuck,
 )  # fmt: skip
 
 

@@ -140,6 +140,34 @@ def test_processes_and_operations_are_numbered_once(recorder: Recorder) -> None:
     assert [recorder.invoke(Act.SEND, 0).op for _ in range(3)] == [0, 1, 2]
 
 
+def test_a_group_waits_while_a_queue_holds_more_and_nothing_new_of_it_came(recorder: Recorder) -> None:
+    def send(offset: int, queue: int = 0, **fields: int) -> None:
+        recorder.ok(recorder.invoke(Act.SEND, 0, topic="t", queue=queue, **fields), offset=offset)
+
+    def poll(offset: int, value: int, queue: int = 0) -> int:
+        return recorder.ok(
+            recorder.invoke(Act.POLL, 1, topic="t", queue=queue, group="g", offset=offset), value=value
+        ).completed
+
+    assert not recorder.waits("g", "t", 0), "there is nothing"
+    send(4)
+    send(9, delay_until=1)
+    assert recorder.waits("g", "t", 0), "it never had anything"
+    assert not recorder.waits("g", "other", 0)
+    poll(0, 3)
+    at = poll(3, 5)
+    assert not recorder.waits("g", "t", recorder.now()), "it has had all; what is delayed stands elsewhere"
+    send(5)
+    assert not recorder.waits("g", "t", at - 1), "something came since"
+    assert recorder.waits("g", "t", at)
+    poll(0, 4)
+    assert recorder.waits("g", "t", at), "it has had that before"
+    poll(5, 6)
+    assert not recorder.waits("g", "t", recorder.now())
+    send(0, queue=1)
+    assert recorder.waits("g", "t", recorder.now()), "of another queue"
+
+
 def test_rings_hold_every_field() -> None:
     assert OPS.dtype.itemsize == OPS.packer.size
     assert OPS.dtype.names == Op._fields

@@ -1,7 +1,9 @@
+from typing import Any
+
 import pytest
 
 from pipeline.history.results import Finding, Verdict
-from pipeline.history.rows import UNKNOWN, Act, Beat, Fault, Kind
+from pipeline.history.rows import UNKNOWN, Act, Beat, Fault, Kind, Look
 from pipeline.plain.check_liveness import check_a26
 from tests.parts.little_history import TOPIC, Little, S
 
@@ -9,7 +11,7 @@ GROUP = "g"
 BOUND = 5.0
 
 
-def consumed(*moves: float, until: float | None = None, orderly: bool = False, **promises: object) -> Little:
+def consumed(*moves: float, until: float | None = None, orderly: bool = False, **promises: Any) -> Little:
     """A message is sent every half second and acknowledged; at `moves` the group takes all that is there.
 
     Seconds. Sends, and the group's one consumer, go on until `until`; nothing is done before 0.
@@ -88,7 +90,7 @@ def test_what_a_retry_topic_or_another_queue_brought_is_not_due_any_more() -> No
     assert judged(little, (0, 30)).verdict is Verdict.VALID
 
 
-def never_read(**promises: object) -> Little:
+def never_read(**promises: Any) -> Little:
     """One queue moves on; what stands in another is never read."""
     little = consumed(*range(20), **promises)
     little.send(500, S, S + 1, 5, queue=1)
@@ -197,6 +199,31 @@ def test_after_the_last_fault_something_must_have_come() -> None:
     late = consumed(0, 1, until=12)
     late.faults = [fault(2, 3)]
     assert judged(late, (0, 12)).verdict is Verdict.INVALID
+
+
+def test_a_load_that_ends_within_a_silence_proves_nothing_of_that_queue() -> None:
+    # A queue may be silent for 5 s: with more than half of that in the end, it may be so for good.
+    assert judged(consumed(0, 1, 2, until=4), (0, 4)).verdict is Verdict.VALID
+    said = f"{GROUP}: nothing came of queue 0 of {TOPIC} in the end, and the load was over too soon"
+    assert why(consumed(0, 1, 2, until=6.5), (0, 6.5)) == (Verdict.UNKNOWN, said)
+    assert judged(consumed(0, 1, 2, until=7.6), (0, 7.6)).verdict is Verdict.INVALID
+    never = consumed(0, 1, 2)
+    never.send(500, 0, 1, 0, queue=1)
+    said = f"{GROUP}: nothing came of queue 1 of {TOPIC}, and it was not watched for long enough"
+    assert why(never, (0, 2.5)) == (Verdict.UNKNOWN, said), "without a fault, too"
+
+
+def test_whoever_locks_has_the_time_anew_with_each_new_leader() -> None:
+    for orderly, term, wanted in (
+        (True, 2, Verdict.VALID), (True, 1, Verdict.INVALID), (False, 2, Verdict.INVALID),
+    ):  # fmt: skip
+        little = consumed(0, 1, 17, orderly=orderly)
+        looks = [(0, 1), (8, 1), (8, term), (9, term)]
+        little.looks = [Look(at * S, "n0", "leader", term, "n0", 1, 1, 1, 1) for at, term in looks]
+        assert judged(little, (0, 18)).verdict is wanted
+    little = consumed(0, 1, 20, orderly=True)
+    little.looks = [Look(8 * S, "n0", "leader", 2, "n0", 1, 1, 1, 1)]
+    assert judged(little, (0, 21)).verdict is Verdict.INVALID, "it has had all of its time since"
 
 
 def test_where_messages_may_be_lost_it_is_counted() -> None:

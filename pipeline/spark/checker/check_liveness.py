@@ -12,8 +12,17 @@ from pyspark.sql import functions as F
 from pipeline.history.catalogue import skipped, unknown
 from pipeline.history.results import Finding
 from pipeline.history.rows import UNKNOWN, Act, Fault, Kind
-from pipeline.plain.check_liveness import ASKS, GroupTopic, Silence, Watch, judge_moving, under_load, without_slack
-from pipeline.plain.check_service import IMPATIENCE_S
+from pipeline.plain.check_liveness import (
+    ASKS,
+    SLACK_NS,
+    GroupTopic,
+    GroupWatch,
+    QueueWatch,
+    Silence,
+    judge_moving,
+    under_load,
+    without_slack,
+)
 from pipeline.plain.evidence import NEVER
 from pipeline.plain.finalscan import Span
 from pipeline.plain.finalscan import joined as joined_spans
@@ -36,7 +45,7 @@ def check_a26(evidence: Evidence) -> dict[int, Finding]:
     time in which something is due in one queue, and nothing comes of that queue that the group has not had. A
     witness is one of which more than the group's bound in one piece lie where a consumer of the group lived, and
     where A25 excuses no outage. Unknown of a group that nothing was looked at. Times in which the harness's own
-    loop stood still are cut out.
+    loop stood still are cut out; groups that lock have their time anew with each new leader.
     """
     world = evidence.world
     if not world.promises.consumer_groups:
@@ -57,7 +66,7 @@ def check_a26(evidence: Evidence) -> dict[int, Finding]:
     for row in some:
         queue = (row["q_broker"], row["topic"], row["queue"])
         silences.setdefault(row[RUN], []).append(Silence(row["group"], queue, row["began"], row["ended"]))
-    stood_still = stalls_by_run(evidence)
+    stood_still, terms = stalls_by_run(evidence), _terms(evidence)
     return {
         run: judge_moving(
             silences.get(run, ()),
@@ -65,6 +74,7 @@ def check_a26(evidence: Evidence) -> dict[int, Finding]:
             faults[run],
             world.promises,
             stood_still.get(run, ()),
+            terms.get(run, ()),
             judged=world.is_strict(run),
         )
         if run in sent
@@ -92,7 +102,7 @@ def _lives(evidence: Evidence) -> dict[int, dict[GroupTopic, list[Span]]]:
     is_life = F.col("act") == str(Act.CONSUME)
     asks = F.col("act").isin([str(act) for act in ASKS])
     some = evidence.ops.where((is_life | asks) & _promised(evidence)).join(evidence.topics, [RUN, "topic"], "left_semi")
-    last = F.when(is_life, _last_sign()).otherwise(_last_sign() + int(IMPATIENCE_S * 1e9))
+    last = F.when(is_life, _last_sign()).otherwise(_last_sign() + SLACK_NS)
     spans = some.select(*_GROUP_TOPIC, is_life.alias("noted"), F.col("invoked").alias("first"), last.alias("last"))
     noted = F.max("noted").over(Window.partitionBy(*_GROUP_TOPIC))
     spans = spans.withColumn("any", noted).where(F.col("noted") == F.col("any"))
@@ -103,8 +113,8 @@ def _lives(evidence: Evidence) -> dict[int, dict[GroupTopic, list[Span]]]:
     found: dict[int, dict[GroupTopic, list[Span]]] = {}
     by_noted: dict[tuple[int, bool, GroupTopic], list[Span]] = {}
     for row in rows:
-        key = (row[RUN], row["noted"], (row["group"], row["topic"]))
-        by_noted.setdefault(key, []).append((row["first"], row["last"]))
+        whose = (row[RUN], row["noted"], (row["group"], row["topic"]))
+        by_noted.setdefault(whose, []).append((row["first"], row["last"]))
     for (run, was_noted, key), some_spans in by_noted.items():
         lives = joined_spans(some_spans) if was_noted else without_slack(some_spans)
         found.setdefault(run, {})[key] = under_load(lives, ends.get(run, NEVER))
@@ -136,23 +146,36 @@ def _due(evidence: Evidence, came: DataFrame) -> DataFrame:
 
 def _watched(
     evidence: Evidence, lives: dict[int, dict[GroupTopic, list[Span]]], due: DataFrame
-) -> dict[int, dict[GroupTopic, Watch]]:
+) -> dict[int, dict[GroupTopic, GroupWatch]]:
     """Return of each run what there was to look at."""
-    found = {run: {key: Watch(spans) for key, spans in some.items()} for run, some in lives.items()}
+    found = {run: {key: GroupWatch(spans) for key, spans in some.items()} for run, some in lives.items()}
     ends = [(run, *key, spans[-1][1]) for run, some in lives.items() for key, spans in some.items() if spans]
     if not ends:
         return found
     frame = evidence.world.spark.createDataFrame(ends, f"{RUN} int, group string, topic string, end long")
     before = due.join(F.broadcast(frame), list(_GROUP_TOPIC)).where(F.col("first") < F.col("end"))
-    rows = before.groupBy(*_GROUP_TOPIC).agg(
+    rows = before.groupBy(*_GROUP_QUEUE).agg(
         F.max(F.col("last") > F.col("first")).alias("waited"),
         F.max(F.when(F.col("last") <= F.col("end"), F.col("last"))).alias("moved"),
-        F.max("last").alias("latest"),
+        F.max(F.when(F.col("first") < F.col("end") - SLACK_NS, F.col("last"))).alias("latest"),
+        F.coalesce(F.min(F.when(F.col("last") > F.col("end"), F.col("first"))), F.lit(NEVER)).alias("left"),
     )
     for row in rows.collect():
-        key = (row["group"], row["topic"])
-        moved = UNKNOWN if row["moved"] is None else row["moved"]
-        found[row[RUN]][key] = Watch(lives[row[RUN]][key], row["waited"], moved, row["latest"])
+        moved, latest = (UNKNOWN if row[name] is None else row[name] for name in ("moved", "latest"))
+        key, queue = (row["group"], row["topic"]), (row["q_broker"], row["topic"], row["queue"])
+        watch = found[row[RUN]][key]
+        progress = QueueWatch(row["waited"], moved, latest, row["left"])
+        found[row[RUN]][key] = watch._replace(queues={**watch.queues, queue: progress})
+    return found
+
+
+def _terms(evidence: Evidence) -> dict[int, list[int]]:
+    """Return of each run when somebody was first seen to lead, in order."""
+    looks = evidence.world.looks.where(F.col("role") == "leader")
+    led = looks.groupBy(RUN, "member", "term").agg(F.min("at").alias("at"))
+    found: dict[int, list[int]] = {}
+    for row in sorted(led.select(RUN, "at").collect()):
+        found.setdefault(row[RUN], []).append(row["at"])
     return found
 
 

@@ -81,6 +81,8 @@ _ALL = (
          "tables:keep_topics_to_oneself", "calm", "A16"),
     _bug("locks-for-all", "a queue's lock is granted to everybody",
          "tables:grant_every_lock", "calm", "A19"),
+    _bug("locks-for-nobody", "a new leader gives the locks that it finds to nobody, ever",
+         "tables:keep_locks_for_nobody", "handover", "A26"),
     _bug("rolled-back-and-delivered", "some of what was rolled back is delivered",
          "transactions:deliver_what_is_rolled_back", "transactions", "A18"),
     _bug("committed-and-forgotten", "some of what was committed is not delivered",

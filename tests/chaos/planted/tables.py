@@ -1,12 +1,13 @@
 """Bugs of a Raft group's tables: offsets and topics that do not go through the log as they should, and locks."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 from broker.metadata.consumer_offsets import OffsetTable
 from broker.metadata.operations import Operation, Table, Verb
 from broker.metadata.replicated import GroupMeta
-from broker.queue_locks import LockTable
+from broker.queue_locks import Holders, LockTable
 from chaos.workloads.admin import PREFIX
 from remoting.bodies.registry import MessageQueue
 from remoting.codes import ResponseCode
@@ -74,3 +75,16 @@ def grant_every_lock() -> None:
         return lock
 
     graft(LockTable, "lock", make)
+
+
+def keep_locks_for_nobody() -> None:
+    """Begin to lead with every lock that somebody has held by nobody, who never gives it back."""
+
+    def make(honest: Any) -> Any:
+        def inherit(self: LockTable, holders: Holders) -> None:
+            honest(self, holders)
+            self._groups = {group: dict.fromkeys(held, ("", math.inf)) for group, held in holders.items()}
+
+        return inherit
+
+    graft(LockTable, "inherit", make)

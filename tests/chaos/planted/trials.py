@@ -17,6 +17,7 @@ from chaos.runs.schedule import Planned, Schedule
 from chaos.workloads.groups import GROUP as WORKERS
 from chaos.workloads.once import OnceWorkload
 from chaos.workloads.orderly import GROUP as ORDERLY
+from chaos.workloads.orderly import OrderlyWorkload
 from chaos.workloads.timers import TimersWorkload
 from pipeline.history.rows import Act
 from tests.chaos.planted.poptrial import POP_TRIAL, PopTrial
@@ -53,6 +54,13 @@ class EndsWorkload(Plain):
         client, rng = load.client(remoting, "asker"), random.Random(load.rng.random())
         while await pause(stop, ASK_EVERY_S):
             await client.edge(Act.MAX, address, self.topic, rng.randrange(self.queues))
+
+
+class HandoverWorkload(OrderlyWorkload):
+    """A group in order that is never without a consumer for a moment, which would be given its time anew (A26)."""
+
+    name = "handover"
+    places = 5
 
 
 class Trial(NamedTuple):
@@ -132,6 +140,18 @@ _TRIALS: Mapping[str, Trial] = {
             "cut-leader",
             "The leader is cut off and goes on taking messages; another one is elected.",
             (("isolate-leader", 2000, 4000), ("isolate-leader", 4500, 4000)),
+        ),
+        _trial(
+            "handover",
+            "The leader is killed, under consumers who hold their queues; whoever has gone, another one gets them.",
+            (("kill-leader", 3000, 1500),),
+            (HandoverWorkload,),
+            promises={
+                "consumer_groups": (ORDERLY,),
+                "orderly_groups": (ORDERLY,),
+                "rto_bound_s": 10.0,
+                "survives": ("kill-leader",),
+            },
         ),
         _trial(
             "once",
