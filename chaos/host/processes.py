@@ -189,10 +189,14 @@ class ServerProcess:
 
     def anonymous_mb(self) -> float:
         """Return the memory that is the process's own, in MB: without the files that it maps (Linux ``/proc``)."""
-        for line in Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024 / 1e6
-        raise ProcessError(f"this kernel does not tell the memory of {self.name}")
+        return anonymous_mb(self.pid)
+
+    def disk_reads_mb(self) -> float:
+        """Return what the process has had read from the disk so far, in MB: what the page cache did not have."""
+        for line in Path(f"/proc/{self.pid}/io").read_text(encoding="ascii").splitlines():
+            if line.startswith("read_bytes:"):
+                return int(line.split()[1]) / 1e6
+        raise ProcessError(f"this kernel does not tell what {self.name} reads")
 
     def last_words(self) -> str:
         """Return the end of the process's log."""
@@ -230,6 +234,14 @@ class ServerProcess:
             return False
         finally:
             connection.close()
+
+
+def anonymous_mb(pid: int | str) -> float:
+    """Return a process's own memory in MB, without the files that it maps; "self": this one's (Linux ``/proc``)."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise ProcessError(f"this kernel does not tell the memory of process {pid}")
 
 
 def namesrv_process(

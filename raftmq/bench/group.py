@@ -4,7 +4,7 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -49,6 +49,8 @@ FILL_BODY_BYTES = 64 * 1024
 FILL_IN_FLIGHT = 64
 CAUGHT_UP_TIMEOUT_S = 300.0
 POLL_S = 0.01
+PREPARE_S = 30.0
+AGAIN_S = 0.05
 MIB = 1024 * 1024
 
 
@@ -74,17 +76,32 @@ def times(what: str, values: list[float]) -> Times:
 
 
 @contextmanager
-def spawned_group(setup: Setup, parent: Path | None = None) -> Iterator[LocalCluster]:
-    """Run a NameServer and brokers in a new folder, with production timers."""
+def spawned_group(
+    setup: Setup, parent: Path | None = None, settings: Mapping[str, object] | None = None
+) -> Iterator[LocalCluster]:
+    """Run a NameServer and brokers in a new folder, with production timers; `settings` are keys of broker.conf."""
     with tempfile.TemporaryDirectory(prefix="raftmq-bench-", dir=parent) as folder:
-        cluster = LocalCluster(
-            Path(folder), nodes=setup.brokers, mode=setup.mode, broker_settings={"flushDiskType": setup.flush}
-        )
+        values = {"flushDiskType": setup.flush, **(settings or {})}
+        cluster = LocalCluster(Path(folder), nodes=setup.brokers, mode=setup.mode, broker_settings=values)
         cluster.start()
         try:
             yield cluster
         finally:
             cluster.kill()
+
+
+async def until_done(ask: Callable[[], Awaitable[object]]) -> None:
+    """Ask until the cluster does it: a broker that serves may not be registered yet. Raises ProcessError."""
+    deadline = time.monotonic() + PREPARE_S
+    while True:
+        try:
+            await ask()
+        except (ClientError, RemotingError) as error:
+            if time.monotonic() > deadline:
+                raise ProcessError(f"the cluster does not take what is to be measured: {error}") from error
+            await asyncio.sleep(AGAIN_S)
+        else:
+            return
 
 
 async def run_matrix(

@@ -8,22 +8,18 @@ while it runs (raftmq/bench/frames.py); how busy it was is told, and what broker
 import asyncio
 import statistics
 import tempfile
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from chaos.host.local import LocalCluster, Mode
-from chaos.host.processes import ProcessError
 from chaos.host.security import Security, connecting_to
 from client.admin.client import AdminClient
-from client.errors import ClientError
 from raftmq.bench.frames import QUEUES, BadAnswer
-from raftmq.bench.group import ASYNC_FLUSH, NODES, SYNC_FLUSH
+from raftmq.bench.group import ASYNC_FLUSH, NODES, SYNC_FLUSH, until_done
 from raftmq.bench.load import LoadedBroker, Result, Sends, run_load
-from remoting.errors import RemotingError
 from remoting.signing import Credentials
 from runtime.tls import ClientTls
 
@@ -31,8 +27,6 @@ T = TypeVar("T")
 
 TOPIC, USER, SECRET_KEY = "bench_security", "bench", "a-secret-of-the-bench"
 IN_FLIGHT = (1, 64, 512)
-PREPARE_S = 30.0
-AGAIN_S = 0.05
 
 
 class Protection(NamedTuple):
@@ -182,10 +176,10 @@ class SecuredCluster:
     async def prepare(self) -> None:
         """Make the topic, and the user who may send to it and is no super user; raises ProcessError."""
         async with AdminClient(self._cluster.address, tls=self._tls or False, credentials=self._admin) as admin:
-            await _until_done(lambda: admin.create_topic(TOPIC, read_queues=QUEUES, write_queues=QUEUES))
+            await until_done(lambda: admin.create_topic(TOPIC, read_queues=QUEUES, write_queues=QUEUES))
             if self.user is not None:
-                await _until_done(lambda: admin.create_user(USER, SECRET_KEY))
-                await _until_done(lambda: admin.set_policy(USER, f"Topic:{TOPIC}", ["Pub"]))
+                await until_done(lambda: admin.create_user(USER, SECRET_KEY))
+                await until_done(lambda: admin.set_policy(USER, f"Topic:{TOPIC}", ["Pub"]))
 
     def target(self) -> LoadedBroker:
         """Return the broker to load, and how it is spoken to; waits for one that leads."""
@@ -203,20 +197,6 @@ class SecuredCluster:
         if found.errors or not found.messages:
             raise BadAnswer(f"{self._mode}, {self.protection}: of {found.requests} sends {found.errors} were refused")
         return found
-
-
-async def _until_done(ask: Callable[[], Awaitable[object]]) -> None:
-    """Ask until the cluster does it: a broker that serves may not be known to the NameServer yet."""
-    deadline = time.monotonic() + PREPARE_S
-    while True:
-        try:
-            await ask()
-        except (ClientError, RemotingError) as error:
-            if time.monotonic() > deadline:
-                raise ProcessError(f"the cluster does not take what is to be measured: {error}") from error
-            await asyncio.sleep(AGAIN_S)
-        else:
-            return
 
 
 def costs(measured: Iterable[SecurityRound]) -> list[SecurityCost]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raftmq.cli.bench_backlog import backlog
 from raftmq.cli.bench_fairness import fairness
 from raftmq.cli.bench_orderly import orderly
 from raftmq.cli.bench_running import Folder, measured
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from raftmq.bench.load import Result
 
 app = typer.Typer(no_args_is_help=True, help="Load generators that print their figures.")
+app.command()(backlog)
 app.command()(fairness)
 app.command()(orderly)
 app.command()(security)

@@ -1,6 +1,8 @@
 """How the benchmarks run: what all of them take, and how their mistakes are told."""
 
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,6 +15,8 @@ T = TypeVar("T")
 Folder = Annotated[
     Path | None, typer.Option("--dir", metavar="D", help="Folder for the stores; its disk is what is measured.")
 ]
+# Where there is no terminal, a line about what goes on follows the one before after so many seconds.
+SAID_EVERY_S = 30.0
 
 
 def measured(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -24,3 +28,34 @@ def measured(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return run(work)
     except (BadAnswer, ProcessError) as error:
         fail(str(error))
+
+
+@contextmanager
+def told_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Give what tells how far each part of a long work is: bars on standard error, a line now and then in a log."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]:,}/s"),
+    )
+    bars: dict[str, TaskID] = {}
+    began: dict[str, float] = {}
+    said: dict[str, float] = {}
+    with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as shown:
+
+        def tell(what: str, done: int, total: int) -> None:
+            now = time.monotonic()
+            if what not in bars:
+                bars[what], began[what], said[what] = shown.add_task(what, total=total, rate=0), now, now
+            rate = round(done / max(now - began[what], 0.001))
+            shown.update(bars[what], completed=done, total=total, rate=rate)
+            if not console.is_terminal and now - said[what] > SAID_EVERY_S:
+                said[what] = now
+                typer.echo(f"{what}: {done:,} of {total:,}, {rate:,}/s", err=True)
+
+        yield tell
