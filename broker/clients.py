@@ -3,16 +3,19 @@
 A pure table, driven by heartbeats, closed connections and the clock. A member is a connection, as in RocketMQ: the same
 client id on a new connection is a new member, and the old one leaves when its connection closes. A closed connection
 is forgotten at once, a silent one after channelExpiredTimeout. When the membership or the set of subscribed topics of
-a group changes, all its members are told (code 40), once per turn of the event loop.
+a group changes, all its members are told (code 40): in the next turn of the event loop, and not again before they have
+had time to act on it, which each does by asking for all members. So a thousand that join one after the other are told
+some times a second, and not a thousand times.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
 
-from remoting.bodies.registry import ConsumerData, HeartbeatData, SubscriptionData
+from remoting.bodies.registry import ConsumerData, ConsumerIdList, HeartbeatData, SubscriptionData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError, InvokeError
@@ -23,6 +26,10 @@ from runtime.clock import Clock
 GROUPS_PER_CLIENT_MAX = 4096
 # Topics that one group subscribes to; beyond it likewise.
 SUBSCRIPTIONS_PER_GROUP_MAX = 10_000
+# Seconds between two notices of one group, for each of its members: to tell one and to answer its question takes some
+# 0.2 ms. And how long a change is kept back at most.
+NOTICE_S_EACH = 0.0005
+NOTICE_S_MAX = 1.0
 
 
 class Channel(Protocol):
@@ -60,6 +67,12 @@ class ConsumerGroup(msgspec.Struct, eq=False):
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     members: dict[Any, GroupClient] = msgspec.field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
+    # How many connections each client id has, in the order of their coming, and the list of them as members ask for it
+    # (b"": to be made anew).
+    clients: dict[str, int] = msgspec.field(default_factory=dict)
+    listed: bytes = b""
+    # When members may be told again, on the monotonic clock.
+    quiet_until: float = 0.0
 
     @property
     def broadcasting(self) -> bool:
@@ -74,11 +87,11 @@ class ClientTable:
         self,
         clock: Clock,
         *,
-        later: Callable[[Callable[[], None]], object],
+        later: Callable[[float, Callable[[], None]], object],
         notifies: Callable[[str], bool],
         on_leave: Callable[[str, str], None],
     ) -> None:
-        """`later` runs a call in the next turn of the loop; `notifies` tells whether a group's members want code 40.
+        """`later` runs a call in so many seconds; `notifies` tells whether a group's members want code 40.
 
         `on_leave` is called with (group, client id) when a client's last connection in a group is gone.
         """
@@ -152,7 +165,20 @@ class ClientTable:
 
     def consumer_ids(self, group: str) -> list[str]:
         """Return the client ids of a group, each once."""
-        return list(dict.fromkeys(member.client_id for member in self.connections(group)))
+        found = self._consumers.get(group)
+        return [] if found is None else list(found.clients)
+
+    def consumer_list(self, group: str) -> bytes:
+        """Return the client ids of a group as members are answered (code 38), empty when it has none.
+
+        Written once for all that ask after a change: the answer is as long as the group, and all of it ask.
+        """
+        found = self._consumers.get(group)
+        if found is None:
+            return b""
+        if not found.listed:
+            found.listed = ConsumerIdList(list(found.clients)).encode()
+        return found.listed
 
     def connections(self, group: str) -> list[GroupClient]:
         """Return the members of a consumer group."""
@@ -244,7 +270,13 @@ class ClientTable:
         group = self._consumers.get(consumer.groupName)
         if group is None:
             group = self._consumers[consumer.groupName] = ConsumerGroup(consumer.groupName)
+        before = group.members.get(connection)
+        before_id = None if before is None else before.client_id
         changed = self._see(group.members, connection, data.clientID, language, version)
+        if before_id != data.clientID:
+            _count(group, data.clientID, 1)
+            if before_id is not None:
+                _count(group, before_id, -1)
         group.consume_type = consumer.consumeType
         group.message_model = consumer.messageModel
         group.consume_from_where = consumer.consumeFromWhere
@@ -252,7 +284,7 @@ class ClientTable:
         if not data.withoutSub:
             changed |= _subscribe(group, consumer.subscriptionDataSet)
         if changed:
-            self._tell(group.name)
+            self._tell(group)
         return changed
 
     def _leave(self, connection: Channel, group_name: str) -> None:
@@ -262,12 +294,13 @@ class ClientTable:
             return
         consumers.discard(group_name)
         member = group.members.pop(connection)
+        _count(group, member.client_id, -1)
         self._forget_if_idle(connection)
         if not group.members:
             del self._consumers[group_name]
         else:
-            self._tell(group_name)
-        if all(other.client_id != member.client_id for other in group.members.values()):
+            self._tell(group)
+        if member.client_id not in group.clients:
             self._on_leave(group_name, member.client_id)
 
     def _leave_producers(self, connection: Channel, group_name: str) -> None:
@@ -288,23 +321,36 @@ class ClientTable:
         if not consumers and not producers:
             del self._joined[connection]
 
-    def _tell(self, group: str) -> None:
-        if not self._changed:
-            self._later(self._notify)
-        self._changed.add(group)
+    def _tell(self, group: ConsumerGroup) -> None:
+        """Have the members told of a change, unless they are to be told anyway."""
+        if group.name not in self._changed:
+            self._changed.add(group.name)
+            wait = group.quiet_until - self._clock.monotonic()
+            self._later(max(wait, 0.0), functools.partial(self._notify, group.name))
 
-    def _notify(self) -> None:
-        changed, self._changed = self._changed, set()
-        for name in changed:
-            group = self._consumers.get(name)
-            if group is None or not self._notifies(name):
-                continue
-            for connection in list(group.members):
-                header = NotifyConsumerIdsChangedRequestHeader(consumerGroup=name)
-                request = Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True)
-                # A connection that is closing or does not read learns of it by its own rebalance timer.
-                with contextlib.suppress(InvokeError):
-                    connection.send_oneway(request)
+    def _notify(self, name: str) -> None:
+        self._changed.discard(name)
+        group = self._consumers.get(name)
+        if group is None or not self._notifies(name):
+            return
+        group.quiet_until = self._clock.monotonic() + min(len(group.members) * NOTICE_S_EACH, NOTICE_S_MAX)
+        for connection in list(group.members):
+            header = NotifyConsumerIdsChangedRequestHeader(consumerGroup=name)
+            request = Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True)
+            # A connection that is closing or does not read learns of it by its own rebalance timer.
+            with contextlib.suppress(InvokeError):
+                connection.send_oneway(request)
+
+
+def _count(group: ConsumerGroup, client_id: str, by: int) -> None:
+    """Note that a client has one connection more or less in a group."""
+    count = group.clients.get(client_id, 0) + by
+    assert count >= 0, "a connection that leaves has come"
+    if count:
+        group.clients[client_id] = count
+    else:
+        del group.clients[client_id]
+    group.listed = b""
 
 
 def _subscribe(group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:

@@ -113,7 +113,7 @@ class Parts:
         self._read_tables(folder, exits)
         self.stats = BrokerStats(clock, config.brokerClusterName, config.name(), sends=replication.times.send)
         self.clients = ClientTable(
-            clock, later=loop.call_soon, notifies=self._wants_notice, on_leave=self.locks.release
+            clock, later=loop.call_later, notifies=self._wants_notice, on_leave=self.locks.release
         )
         self._client = self._outgoing(exits)
         self.registration = Registration(live, role, self.topics, self._client, context.address, mode.heard)

@@ -12,7 +12,6 @@ from remoting import topics as names
 from remoting.bodies.registry import (
     CheckClientConfigBody,
     ConsumerData,
-    ConsumerIdList,
     HeartbeatData,
 )
 from remoting.codes import RequestCode, ResponseCode
@@ -72,10 +71,10 @@ class ClientHandlers:
     def consumer_list(self, _connection: Connection, request: Command) -> Command:
         """Return the client ids of a group (38): what clients divide the queues by."""
         group = request.header(GetConsumerListByGroupRequestHeader).consumerGroup
-        ids = self._clients.consumer_ids(group)
+        ids = self._clients.consumer_list(group)
         if not ids:
             return Command.response(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
-        return Command.response(ResponseCode.SUCCESS, body=ConsumerIdList(ids).encode())
+        return Command.response(ResponseCode.SUCCESS, body=ids)
 
     def check_config(self, _connection: Connection, request: Command) -> Command:
         """Tell a consumer before it starts whether its filter can be served (46)."""

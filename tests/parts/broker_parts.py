@@ -83,7 +83,9 @@ class Parts:
         self.topics = TopicTable(folder / "config" / "topics.json", config, clock)
         self.groups = GroupTable(folder / "config" / "subscriptionGroup.json", config, clock)
         self.offsets = OffsetTable(folder / "config" / "consumerOffset.json", clock)
-        self.clients = ClientTable(clock, later=lambda call: call(), notifies=lambda _: False, on_leave=lambda *_: None)
+        self.clients = ClientTable(
+            clock, later=lambda _seconds, call: call(), notifies=lambda _: False, on_leave=lambda *_: None
+        )
         self.stats = BrokerStats(clock, "DefaultCluster", "broker-a")
         self.config_changes: list[frozenset[str]] = []
         self.announced = 0

@@ -124,7 +124,9 @@ class MasterBroker(Tables):
         """`handlers` are served instead of its own; without `news` it is a broker that knows no code of ours."""
         super().__init__(folder, leads=True, inner=inner)
         self.asked: list[int] = []
-        clients = ClientTable(self.clock, later=lambda call: call(), notifies=lambda _: False, on_leave=lambda *_: None)
+        clients = ClientTable(
+            self.clock, later=lambda _seconds, call: call(), notifies=lambda _: False, on_leave=lambda *_: None
+        )
         stats, store = BrokerStats(self.clock, "C", "broker-a"), cast(MessageStore, self.store)
         known = BrokerTables(self.topics, self.groups, self.offsets, clients, stats)
         context = BrokerContext(self.live, store, Standalone(), self.clock, "", HOST, cast(Executor, None))

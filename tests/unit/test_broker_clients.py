@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from broker.clients import GROUPS_PER_CLIENT_MAX, ClientTable
-from remoting.bodies.registry import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from broker.clients import GROUPS_PER_CLIENT_MAX, NOTICE_S_MAX, ClientTable
+from remoting.bodies.registry import ConsumerData, ConsumerIdList, HeartbeatData, ProducerData, SubscriptionData
 from remoting.codes import LanguageCode, RequestCode
 from remoting.command import Command
 from remoting.errors import CommandError, ConnectionLost
@@ -31,20 +31,21 @@ class Peer:
 class Setting:
     def __init__(self, *, notifies: bool = True) -> None:
         self.clock = ManualClock()
-        self.calls: list[Callable[[], None]] = []
+        self.calls: list[tuple[float, Callable[[], None]]] = []
         self.left: list[tuple[str, str]] = []
         self.table = ClientTable(
             self.clock,
-            later=self.calls.append,
+            later=lambda seconds, call: self.calls.append((seconds, call)),
             notifies=lambda _group: notifies,
             on_leave=lambda group, client_id: self.left.append((group, client_id)),
         )
 
     def run(self) -> int:
-        """Do what was put off to the next turn."""
+        """Do what was put off, as if its time had come."""
         calls = self.calls.copy()
         self.calls.clear()
-        for call in calls:
+        for seconds, call in calls:
+            self.clock.advance(seconds)
             call()
         return len(calls)
 
@@ -95,6 +96,59 @@ def test_members_are_told_once_a_turn() -> None:
     assert (one.told, two.told) == (["G"], ["G"])
     setting.beat(two, "two")
     assert setting.run() == 0
+
+
+def test_a_thousand_that_join_are_told_some_times_and_not_a_thousand_times_each() -> None:
+    setting = Setting()
+    peers = [Peer() for _ in range(1000)]
+    ran = 0
+    for number, peer in enumerate(peers):
+        setting.beat(peer, f"client-{number}")
+        setting.clock.advance(0.002)
+        if setting.clock.monotonic() >= due(setting):
+            ran += setting.run()
+    ran += setting.run()
+    assert max(len(peer.told) for peer in peers) == ran < 100
+    assert all(peer.told for peer in peers), "also the last one hears of itself"
+    assert not setting.calls
+
+
+def due(setting: Setting) -> float:
+    """Return when what was put off last is to be done: a call is put off by the time between two notices."""
+    group = setting.table.consumer_group("G")
+    assert group is not None
+    return group.quiet_until
+
+
+def test_a_change_after_a_calm_is_told_at_once_and_never_kept_back_for_long() -> None:
+    setting, one = Setting(), Peer()
+    for number in range(5000):
+        setting.beat(Peer(), f"client-{number}")
+    setting.run()
+    setting.beat(one, "one")
+    assert [seconds for seconds, _ in setting.calls] == [NOTICE_S_MAX]
+    setting.run()
+    setting.clock.advance(NOTICE_S_MAX)
+    setting.table.on_close(one)
+    assert [seconds for seconds, _ in setting.calls] == [0.0]
+
+
+def test_the_list_of_members_is_written_once_and_anew_after_each_change() -> None:
+    setting, one, two = Setting(), Peer(), Peer()
+    table = setting.table
+    assert table.consumer_list("G") == b""
+    setting.beat(one, "one")
+    setting.beat(two, "two")
+    written = table.consumer_list("G")
+    assert ConsumerIdList.decode(written).consumerIdList == ["one", "two"] == table.consumer_ids("G")
+    setting.beat(one, "one")
+    assert table.consumer_list("G") is written
+    setting.beat(one, "renamed")
+    assert ConsumerIdList.decode(table.consumer_list("G")).consumerIdList == ["two", "renamed"]
+    table.on_close(two)
+    assert ConsumerIdList.decode(table.consumer_list("G")).consumerIdList == ["renamed"]
+    table.on_close(one)
+    assert table.consumer_list("G") == b""
 
 
 def test_a_group_that_does_not_want_to_be_told() -> None:
