@@ -9,6 +9,7 @@ import typer
 from raftmq.cli.bench_backlog import backlog
 from raftmq.cli.bench_fairness import fairness
 from raftmq.cli.bench_orderly import orderly
+from raftmq.cli.bench_rebalance import rebalance
 from raftmq.cli.bench_running import Folder, measured
 from raftmq.cli.bench_security import security
 from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, in_utf8
@@ -21,6 +22,7 @@ app = typer.Typer(no_args_is_help=True, help="Load generators that print their f
 app.command()(backlog)
 app.command()(fairness)
 app.command()(orderly)
+app.command()(rebalance)
 app.command()(security)
 
 
