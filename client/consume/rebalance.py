@@ -26,7 +26,8 @@ def allocate(
     ids = sorted(set(members))
     if me not in ids:
         return None
-    everything = sorted(set(queues))
+    # A dict keeps the order that a route's queues have already, and sorting them again costs next to nothing.
+    everything = sorted(dict.fromkeys(queues))
     mine = strategy(me, everything, ids)
     assert set(mine) <= set(everything), "a strategy hands out only the queues that it was given"
     return mine
