@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 
-from client.errors import MessageRefused
+from client.errors import ConsumeError, MessageRefused
 from client.timers import TIMER_PROPERTIES, check_timer, timer_property
 from remoting.bodies.registry import MessageQueue
 from remoting.codes import ResponseCode
@@ -17,6 +17,8 @@ BODY_BYTES_MAX = 4 * 1024 * 1024
 # The record keeps the length of the properties in a signed int16.
 PROPERTIES_BYTES_MAX = 32_767
 INT32_MAX = 2**31 - 1
+# How long a queue that is consumed in order may pause: whatever has its lock must not hold it up for ever.
+RETRY_PAUSE_S_MAX = 30.0
 # What code 320 puts around each message: total size, magic, CRC, flag, body length, properties length.
 BATCH_ENTRY_BYTES = 22
 
@@ -243,6 +245,26 @@ class ConsumeResult(Enum):
     SUCCESS = "SUCCESS"
     # Concurrent: again later, through the retry topic. Orderly: the queue pauses, then the same messages again.
     RECONSUME_LATER = "RECONSUME_LATER"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """What a callback returns of a message that failed, when it says how long it takes until it comes again.
+
+    `level`: the delay level, 1 to 18 (1 s … 2 h; a higher one is the highest), 0 as the broker has it (10 s, and longer
+    each time), -1 a dead letter at once. In order the level does not count (but for -1): the queue pauses for `pause` s
+    (30 at most; None: 1 s), then its messages come again.
+    """
+
+    level: int = 0
+    pause: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConsumeError for what cannot be meant."""
+        if type(self.level) is not int or not -1 <= self.level <= INT32_MAX:
+            raise ConsumeError(f"a retry has level {self.level!r}: it takes 1 to 18, 0 (the broker's) or -1 (no retry)")
+        if self.pause is not None and not 0 <= self.pause <= RETRY_PAUSE_S_MAX:
+            raise ConsumeError(f"a queue pauses for {self.pause!r} s: it takes 0 to {RETRY_PAUSE_S_MAX:g}, or None")
 
 
 class ConsumeFrom(Enum):

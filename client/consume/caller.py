@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -12,15 +12,21 @@ from typing import Any
 
 from client.hooks import ConsumeHooks, ConsumeOutcome
 from client.lifecycle import CALLING, Calling
-from client.message import ConsumeResult
+from client.message import ConsumeResult, RetryLater
 from remoting.message import MessageExt
 from remoting.topics import is_retry_topic
 
 _log = logging.getLogger(__name__)
 
-Callback = Callable[[list[MessageExt]], Awaitable[ConsumeResult | None] | ConsumeResult | None]
+# What is said of one message, or of all that were given.
+Answer = ConsumeResult | RetryLater | None
+Answers = Answer | Sequence[Answer]
+Callback = Callable[[list[MessageExt]], Awaitable[Answers] | Answers]
+# What came of one message: None when it is consumed.
+Retry = RetryLater | None
 
 LOCAL_RETRY_S = 5.0
+AGAIN = RetryLater()
 
 
 @dataclass(slots=True)
@@ -68,7 +74,11 @@ class CallbackCaller:
         self.counters: dict[str, TopicCounters] = {}
 
     async def call(self, messages: list[MessageExt], *, exclusive: bool = False) -> bool:
-        """Return whether the application consumed the messages; whatever it raises is logged and means no.
+        """Return whether the application consumed all of the messages; see `consume`."""
+        return not any(await self.consume(messages, exclusive=exclusive))
+
+    async def consume(self, messages: list[MessageExt], *, exclusive: bool = False) -> list[Retry]:
+        """Return of each message whether, and how, it must come again; whatever the application raises is logged.
 
         `exclusive`: returns only when the callback has really ended, though it counts as failed once its time is over.
         """
@@ -77,53 +87,50 @@ class CallbackCaller:
         topic = messages[0].topic
         began = time.monotonic()
         consuming = self._hooks.begin(messages)
-        outcome = ConsumeOutcome.EXCEPTION
+        outcome, retries = ConsumeOutcome.EXCEPTION, [AGAIN] * len(messages)
         try:
-            outcome = await self._outcome(messages, exclusive=exclusive)
+            outcome, retries = await self._outcome(messages, exclusive=exclusive)
         finally:
             self._hooks.end(consuming, outcome)
-        consumed = outcome is ConsumeOutcome.SUCCESS
         counters = self.counters.setdefault(topic, TopicCounters())
         counters.busy_ms += (time.monotonic() - began) * 1000
-        if consumed:
-            counters.succeeded += len(messages)
-        else:
-            counters.failed += len(messages)
-        return consumed
+        failed = sum(retry is not None for retry in retries)
+        counters.succeeded += len(messages) - failed
+        counters.failed += failed
+        return retries
 
     def close(self) -> None:
         """Let the threads end; a callback that runs on is not waited for."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _outcome(self, messages: list[MessageExt], *, exclusive: bool) -> ConsumeOutcome:
+    async def _outcome(self, messages: list[MessageExt], *, exclusive: bool) -> tuple[ConsumeOutcome, list[Retry]]:
+        all_again: list[Retry] = [AGAIN] * len(messages)
         try:
             if self._threads is not None:
                 answer = await self._in_thread(self._threads, messages, exclusive=exclusive)
             else:
                 answer = await self._in_loop(messages)
         except _TooLong:
-            return ConsumeOutcome.TIME_OUT
+            return ConsumeOutcome.TIME_OUT, all_again
         except asyncio.CancelledError:
             mine = asyncio.current_task()
             if mine is not None and mine.cancelling():
                 raise
             _log.exception("consuming %s failed: the callback let a CancelledError of its own out", names_of(messages))
-            return ConsumeOutcome.EXCEPTION
+            return ConsumeOutcome.EXCEPTION, all_again
         except SystemExit as error:
             _log.error(
                 "consuming %s failed: the callback called sys.exit(%r), which ends neither consumer nor program here",
                 names_of(messages),
                 error.code,
             )
-            return ConsumeOutcome.EXCEPTION
+            return ConsumeOutcome.EXCEPTION, all_again
         except Exception:
             _log.exception("consuming %s failed", names_of(messages))
-            return ConsumeOutcome.EXCEPTION
-        consumed = answer is None or answer is ConsumeResult.SUCCESS
-        if not consumed and answer is not ConsumeResult.RECONSUME_LATER:
-            _log.error("a consumer callback returned %r: it takes a ConsumeResult or None", answer)
-        return ConsumeOutcome.SUCCESS if consumed else ConsumeOutcome.FAILED
+            return ConsumeOutcome.EXCEPTION, all_again
+        retries = _retries(answer, len(messages))
+        return (ConsumeOutcome.FAILED if any(retries) else ConsumeOutcome.SUCCESS), retries
 
     async def _in_loop(self, messages: list[MessageExt], early: Any = None) -> Any:
         """Call a coroutine function, or await what a plain one handed back `early`."""
@@ -177,6 +184,26 @@ def _look_at(ended: "asyncio.Future[Any]") -> None:
     """Take note of an error that perhaps nobody waits for any more, so that asyncio does not complain of it."""
     if not ended.cancelled():
         ended.exception()
+
+
+def _retries(answer: object, count: int) -> list[Retry]:
+    """Return what an application's answer means for each of `count` messages; what it cannot mean is said, and failed."""
+    if isinstance(answer, list | tuple):
+        if len(answer) == count:
+            return [_retry(each) for each in answer]
+        _log.error("a consumer callback returned %d answers for %d messages: all count as failed", len(answer), count)
+        return [AGAIN] * count
+    return [_retry(answer)] * count
+
+
+def _retry(answer: object) -> Retry:
+    if answer is None or answer is ConsumeResult.SUCCESS:
+        return None
+    if isinstance(answer, RetryLater):
+        return answer
+    if answer is not ConsumeResult.RECONSUME_LATER:
+        _log.error("a consumer callback returned %r: it takes a ConsumeResult, a RetryLater or None", answer)
+    return AGAIN
 
 
 def _restore_topic(message: MessageExt) -> None:

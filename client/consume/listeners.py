@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from client.consume.caller import CallbackCaller, ListenerOptions, names_of
+from client.consume.caller import CallbackCaller, ListenerOptions, Retry, names_of
 from client.consume.processqueue import ProcessQueue
 from client.consume.push_queue import AssignedQueue
 from remoting.bodies.registry import MessageQueue
@@ -13,8 +13,11 @@ from remoting.message import MessageExt
 
 _log = logging.getLogger(__name__)
 
-# Tries to have a message delivered again by its broker; False: it must be consumed again here.
-SendBack = Callable[[MessageExt], Awaitable[bool]]
+# Tries to have a message delivered again by its broker, after a delay of that level; False: it must be consumed again
+# here.
+SendBack = Callable[[MessageExt, int], Awaitable[bool]]
+# The level that makes a dead letter of a message.
+DEAD = -1
 
 
 @dataclass(slots=True)
@@ -93,17 +96,19 @@ class ConcurrentListener:
             await asyncio.sleep(0)
 
     async def _consume(self, batch: _Batch) -> None:
-        if await self._caller.call(batch.messages):
-            batch.source.finish(batch.unfinished, batch.messages)
-            return
-        if self._options.gives_up:
+        retries = await self._caller.consume(batch.messages)
+        if any(retries) and self._options.gives_up:
             _log.warning("broadcast %s failed and will not come again", names_of(batch.messages))
-            batch.source.finish(batch.unfinished, batch.messages)
-            return
-        for message in batch.messages:
+            retries = [None] * len(retries)
+        consumed = [message for message, retry in zip(batch.messages, retries, strict=True) if retry is None]
+        if consumed:
+            batch.source.finish(batch.unfinished, consumed)
+        for message, retry in zip(batch.messages, retries, strict=True):
+            if retry is None:
+                continue
             if batch.unfinished.dropped:
                 return
-            if await self._send_back(message):
+            if await self._send_back(message, retry.level):
                 batch.source.finish(batch.unfinished, [message])
             else:
                 message.reconsume_times += 1
@@ -244,19 +249,31 @@ class OrderlyListener:
                 return
             ended = self._busy[queue] = asyncio.Event()
             try:
-                consumed = await self._caller.call(batch, exclusive=True)
+                retries = await self._caller.consume(batch, exclusive=True)
             finally:
                 del self._busy[queue]
                 ended.set()
-        if consumed:
-            ordered.source.finish(ordered.unfinished, batch)
-            return
-        if self._options.gives_up:
+        if any(retries) and self._options.gives_up:
             _log.warning("broadcast %s failed and will not come again", names_of(batch))
-            ordered.source.finish(ordered.unfinished, batch)
-            return
-        for message in batch:
+            retries = [None] * len(retries)
+        # What stands before the first failure is done with; nothing behind it is, or it would be out of order.
+        done = next((place for place, retry in enumerate(retries) if retry is not None), len(batch))
+        if done:
+            ordered.source.finish(ordered.unfinished, batch[:done])
+        if done < len(batch):
+            await self._again(ordered, batch[done:], retries[done:])
+
+    async def _again(self, ordered: _OrderedQueue, batch: list[MessageExt], retries: list[Retry]) -> None:
+        """Pause the queue; what has failed too often, or for good, becomes a dead letter and stands in its way no more."""
+        pauses: list[float] = []
+        for message, retry in zip(batch, retries, strict=True):
+            if retry is None:
+                continue
             message.reconsume_times += 1
-            if message.reconsume_times > self._options.attempts_max and await self._send_back(message):
+            hopeless = retry.level < 0 or message.reconsume_times > self._options.attempts_max
+            if hopeless and await self._send_back(message, DEAD):
                 ordered.source.finish(ordered.unfinished, [message])
-        await asyncio.sleep(self._options.suspend_s)
+            else:
+                pauses.append(self._options.suspend_s if retry.pause is None else retry.pause)
+        if pauses:
+            await asyncio.sleep(max(pauses))

@@ -50,14 +50,14 @@ TOPICS_MAX = 1024
 class PushConsumer(Lifecycle):
     """A member of a consumer group. Subscribe and set the callback before `start`; ``async with`` starts and closes.
 
-    The callback gets a list of up to `batch` messages and returns ConsumeResult (None is SUCCESS); it may be a
-    coroutine function, or plain, which then runs in one of `concurrency` threads. With `orderly` it sees each queue's
-    messages one after the other. `from_where` says where a group begins that has no offset stored (`timestamp_ms`: for
+    The callback gets a list of up to `batch` messages and returns ConsumeResult (None is SUCCESS) or RetryLater, or a
+    list of these, one for each message; it may be a coroutine function, or plain, which then runs in one of
+    `concurrency` threads. With `orderly` it sees each queue's messages one after the other, and what stands behind a
+    failed one comes again too. `from_where` says where a group begins that has no offset stored (`timestamp_ms`: for
     TIMESTAMP, by default half an hour ago). A failed message comes again, at most `attempts_max` times (-1: 16, or in
-    order without end), then it is a dead letter. BROADCASTING keeps offsets below `offset_dir`. `trace` (True, or
-    a topic) writes message traces; `hooks` see every call of the callback. `credentials` sign all
-    requests (client/credentials.py). `start` returns when the first queues are
-    positioned, or after 3 s.
+    order without end), then it is a dead letter. BROADCASTING keeps offsets below `offset_dir`. `trace` (True, or a
+    topic) writes message traces; `hooks` see every call of the callback. `credentials` sign all requests
+    (client/credentials.py). `start` returns when the first queues are positioned, or after 3 s.
     """
 
     noun = "consumer"
@@ -342,7 +342,7 @@ class PushConsumer(Lifecycle):
         if assigned is not None:
             await assigned.restart()
 
-    async def _send_back(self, message: MessageExt) -> bool:
+    async def _send_back(self, message: MessageExt, level: int) -> bool:
         routes = self.instance.routes
         route = routes.cached(message.topic)
         address = route.for_writing(message.broker_name) if route is not None else None
@@ -352,7 +352,7 @@ class PushConsumer(Lifecycle):
             return False
         most = self._attempts_max if self._attempts_max >= 0 else ATTEMPTS_MAX_DEFAULT
         try:
-            await self.instance.api.send_back(address, self.group, message, 0, most)
+            await self.instance.api.send_back(address, self.group, message, level, most)
         except (RemotingError, RouteError) as error:
             _log.warning(
                 "group %s: message %s cannot be sent back and is consumed again here in %s s: %s",

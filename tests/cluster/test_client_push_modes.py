@@ -1,11 +1,12 @@
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
 from client.consume.push import PushConsumer
 from client.errors import ConsumeError
-from client.message import ConsumeFrom, ConsumeResult, MessageModel
+from client.message import ConsumeFrom, ConsumeResult, MessageModel, RetryLater
 from remoting.bodies.registry import MessageQueue
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
@@ -52,6 +53,43 @@ async def test_in_order_each_queue_comes_one_by_one_even_after_a_failure(cluster
     async with following:
         await send(cluster, 1, start=20, one_queue=True)
         await seen.reaches(1, within=5)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_callback_says_when_a_message_comes_again_and_when_it_does_not(cluster: Cluster, orderly: bool) -> None:
+    await send(cluster, 2, one_queue=True)
+    tries: list[tuple[bytes, float]] = []
+    letter = asyncio.Event()
+
+    async def consume(messages: list[MessageExt]) -> RetryLater | None:
+        body = messages[0].body
+        tries.append((body, time.monotonic()))
+        if body == b"1":
+            return None
+        # A level of 1 s where brokers begin with 10 s; in order a pause shorter than the second that it is otherwise.
+        return RetryLater(1, pause=0.1) if len([at for each, at in tries if each == body]) < 2 else RetryLater(-1)
+
+    group = f"later-{orderly}"
+    consumer = PushConsumer(group, cluster.namesrv, from_where=FIRST, orderly=orderly, attempts_max=16)
+    consumer.subscribe("T")
+    consumer.on_message(consume)
+    dead: list[bytes] = []
+
+    async def keep(messages: list[MessageExt]) -> None:
+        dead.extend(message.body for message in messages)
+        letter.set()
+
+    reader = PushConsumer(f"letters-{orderly}", cluster.namesrv, from_where=FIRST)
+    reader.subscribe(f"%DLQ%{group}")
+    reader.on_message(keep)
+    async with consumer, reader:
+        async with asyncio.timeout(8):
+            await letter.wait()
+    assert dead == [b"0"]
+    first, second = (at for body, at in tries if body == b"0")
+    assert second - first < (0.9 if orderly else 6)
+    assert second - first >= (0.1 if orderly else 0.9)
+    assert [body for body, _at in tries].count(b"1") == 1
 
 
 async def test_broadcasting_gives_everything_to_everybody(cluster: Cluster, tmp_path: Path) -> None:

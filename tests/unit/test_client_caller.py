@@ -71,7 +71,7 @@ async def test_workers_go_on_after_cancellations_of_callbacks() -> None:
         if count <= 5:
             raise asyncio.CancelledError
 
-    async def send_back(_message: MessageExt) -> bool:
+    async def send_back(_message: MessageExt, _level: int) -> bool:
         return True
 
     source, unfinished = Source(), ProcessQueue()
@@ -86,7 +86,7 @@ async def test_a_worker_that_ends_is_told_and_replaced(caplog: pytest.LogCapture
     async def callback(_messages: list[MessageExt]) -> None:
         return
 
-    async def send_back(_message: MessageExt) -> bool:
+    async def send_back(_message: MessageExt, _level: int) -> bool:
         return True
 
     source, unfinished = Source(), ProcessQueue()
@@ -118,7 +118,7 @@ async def test_in_order_a_thread_that_takes_too_long_is_never_beside_its_own_rep
         with lock:
             running -= 1
 
-    async def send_back(_message: MessageExt) -> bool:
+    async def send_back(_message: MessageExt, _level: int) -> bool:
         return True
 
     source, unfinished = Source(), ProcessQueue()
@@ -147,7 +147,7 @@ async def test_in_order_a_mistake_of_ours_ends_nothing(caplog: pytest.LogCapture
     async def callback(_messages: list[MessageExt]) -> None:
         return
 
-    async def send_back(_message: MessageExt) -> bool:
+    async def send_back(_message: MessageExt, _level: int) -> bool:
         return True
 
     def is_mine(_queue: Any) -> bool:

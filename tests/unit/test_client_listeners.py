@@ -5,10 +5,11 @@ from typing import Any, cast
 import pytest
 
 from client.consume.caller import CallbackCaller, ListenerOptions
-from client.consume.listeners import ConcurrentListener
+from client.consume.listeners import ConcurrentListener, OrderlyListener
 from client.consume.processqueue import ProcessQueue
 from client.consume.push_queue import AssignedQueue
-from client.message import ConsumeResult
+from client.errors import ConsumeError
+from client.message import ConsumeResult, RetryLater
 from remoting.message import MessageExt
 
 
@@ -68,6 +69,103 @@ async def test_what_a_callback_may_answer(answer: Any, consumed: bool) -> None:
     assert await CallbackCaller(callback, options()).call([message(1)]) is consumed
 
 
+SOON, DEAD = RetryLater(1), RetryLater(-1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "retries"),
+    [
+        (SOON, [SOON, SOON]),
+        ([None, SOON], [None, SOON]),
+        ((ConsumeResult.RECONSUME_LATER, ConsumeResult.SUCCESS), [RetryLater(), None]),
+        # One too few, and no answer at all: nothing of it counts.
+        ([None], [RetryLater(), RetryLater()]),
+        ([None, "yes"], [None, RetryLater()]),
+    ],
+)
+async def test_a_callback_may_answer_for_each_message(answer: Any, retries: list[RetryLater | None]) -> None:
+    async def callback(_messages: list[MessageExt]) -> Any:
+        return answer
+
+    caller = CallbackCaller(callback, options(batch=2))
+    assert await caller.consume([message(1), message(2)]) == retries
+    assert caller.counters["T"].failed == sum(retry is not None for retry in retries)
+
+
+@pytest.mark.parametrize("fields", [{"level": -2}, {"level": True}, {"pause": -1.0}, {"pause": 31.0}])
+def test_a_retry_that_cannot_be_meant_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ConsumeError):
+        RetryLater(**fields)
+
+
+async def test_of_a_batch_each_message_that_failed_goes_back_with_its_own_delay() -> None:
+    sent_back: list[tuple[int, int]] = []
+
+    async def callback(_messages: list[MessageExt]) -> list[RetryLater | None]:
+        return [None, RetryLater(5), DEAD]
+
+    async def send_back(failed: MessageExt, level: int) -> bool:
+        sent_back.append((failed.queue_offset, level))
+        return True
+
+    source, unfinished, three = Source(), ProcessQueue(), options(batch=3)
+    listener = ConcurrentListener(CallbackCaller(callback, three), three, send_back)
+    listener.deliver(source.as_queue(), unfinished, unfinished.put([message(1), message(2), message(3)]))
+    await until(lambda: not unfinished)
+    await listener.close(1)
+    assert sent_back == [(2, 5), (3, -1)]
+    assert source.finished == [1, 2, 3]
+
+
+async def test_in_order_what_stands_behind_a_failure_comes_again() -> None:
+    calls: list[list[int]] = []
+
+    async def callback(messages: list[MessageExt]) -> list[RetryLater | None]:
+        calls.append([each.queue_offset for each in messages])
+        return [None, RetryLater(pause=0.0), None] if len(calls) == 1 else [None] * len(messages)
+
+    async def send_back(_failed: MessageExt, _level: int) -> bool:
+        raise AssertionError
+
+    source, unfinished = Source(), ProcessQueue()
+    source.queue = "q"  # type: ignore[attr-defined] # only compared
+    # A pause of a minute, had the callback not said another one.
+    three = options(batch=3, suspend_s=60.0)
+    listener = OrderlyListener(CallbackCaller(callback, three), three, send_back, lambda _queue: True)
+    unfinished.put([message(1), message(2), message(3)])
+    listener.deliver(source.as_queue(), unfinished, [])
+    await until(lambda: not unfinished)
+    await listener.close(1)
+    assert calls == [[1, 2, 3], [2, 3]]
+
+
+@pytest.mark.parametrize(("answer", "attempts_max", "tries"), [(DEAD, 2**31 - 1, 1), (RetryLater(pause=0.0), 2, 3)])
+async def test_in_order_what_is_hopeless_is_a_dead_letter_and_stands_in_nobodys_way(
+    answer: RetryLater, attempts_max: int, tries: int
+) -> None:
+    seen: list[int] = []
+    dead: list[tuple[int, int]] = []
+
+    async def callback(messages: list[MessageExt]) -> RetryLater | None:
+        seen.append(messages[0].queue_offset)
+        return answer if messages[0].queue_offset == 1 else None
+
+    async def send_back(failed: MessageExt, level: int) -> bool:
+        dead.append((failed.queue_offset, level))
+        return True
+
+    source, unfinished = Source(), ProcessQueue()
+    source.queue = "q"  # type: ignore[attr-defined] # only compared
+    chosen = options(suspend_s=60.0, attempts_max=attempts_max)
+    listener = OrderlyListener(CallbackCaller(callback, chosen), chosen, send_back, lambda _queue: True)
+    unfinished.put([message(1), message(2)])
+    listener.deliver(source.as_queue(), unfinished, [])
+    await until(lambda: not unfinished)
+    await listener.close(1)
+    assert dead == [(1, -1)]
+    assert seen == [1] * tries + [2]
+
+
 async def test_plain_and_wrapped_callbacks_are_understood() -> None:
     async def later(_messages: list[MessageExt]) -> None:
         return None
@@ -100,7 +198,7 @@ async def test_a_message_that_was_sent_back_is_done_here() -> None:
     async def callback(_messages: list[MessageExt]) -> ConsumeResult:
         return ConsumeResult.RECONSUME_LATER
 
-    async def send_back(failed: MessageExt) -> bool:
+    async def send_back(failed: MessageExt, _level: int) -> bool:
         sent_back.append(failed.queue_offset)
         return True
 
@@ -119,7 +217,7 @@ async def test_a_message_that_cannot_be_sent_back_stays_until_it_is_consumed() -
         times.append(messages[0].reconsume_times)
         return ConsumeResult.SUCCESS if len(times) == 4 else ConsumeResult.RECONSUME_LATER
 
-    async def send_back(_failed: MessageExt) -> bool:
+    async def send_back(_failed: MessageExt, _level: int) -> bool:
         return False
 
     source, unfinished = Source(), ProcessQueue()
@@ -138,7 +236,7 @@ async def test_nothing_of_a_dropped_queue_is_begun() -> None:
         called.append(messages[0].queue_offset)
         unfinished.dropped = True
 
-    async def send_back(_failed: MessageExt) -> bool:
+    async def send_back(_failed: MessageExt, _level: int) -> bool:
         return True
 
     unfinished = ProcessQueue()
@@ -162,7 +260,7 @@ async def test_close_waits_for_a_callback_but_not_forever() -> None:
             ended.append("cancelled")
             raise
 
-    async def send_back(_failed: MessageExt) -> bool:
+    async def send_back(_failed: MessageExt, _level: int) -> bool:
         return True
 
     source, unfinished = Source(), ProcessQueue()
