@@ -21,7 +21,7 @@ class Assignment:
     def __init__(self, context: PullContext, released: Callable[[AssignedQueue], Awaitable[None]]) -> None:
         self._context = context
         self._released = released
-        self.queues: dict[MessageQueue, AssignedQueue] = {}
+        self.queues = context.assigned
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
 
     def apply(self, subscription: Subscription, mine: list[MessageQueue]) -> None:

@@ -187,7 +187,7 @@ def _look_at(ended: "asyncio.Future[Any]") -> None:
 
 
 def _retries(answer: object, count: int) -> list[Retry]:
-    """Return what an application's answer means for each of `count` messages; what it cannot mean is said, and failed."""
+    """Return what an answer means for each of `count` messages; what it cannot mean is said, and counts as failed."""
     if isinstance(answer, list | tuple):
         if len(answer) == count:
             return [_retry(each) for each in answer]

@@ -264,7 +264,7 @@ class OrderlyListener:
             await self._again(ordered, batch[done:], retries[done:])
 
     async def _again(self, ordered: _OrderedQueue, batch: list[MessageExt], retries: list[Retry]) -> None:
-        """Pause the queue; what has failed too often, or for good, becomes a dead letter and stands in its way no more."""
+        """Pause the queue; what has failed too often, or for good, becomes a dead letter and out of its way."""
         pauses: list[float] = []
         for message, retry in zip(batch, retries, strict=True):
             if retry is None:

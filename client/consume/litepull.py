@@ -4,12 +4,23 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from client.consume.balancer import BalanceOptions, Balancer
 from client.consume.filters import check_filters
-from client.consume.offsets import RemoteOffsets, broker_address, refresh_quietly, starting_offset
+from client.consume.leaving import Leaving
+from client.consume.offsets import (
+    LocalOffsets,
+    OffsetStore,
+    RemoteOffsets,
+    broker_address,
+    offset_path,
+    refresh_quietly,
+    starting_offset,
+)
 from client.consume.poll_queue import FetchContext, FetchedQueue, FetchLimits
+from client.consume.queuenews import LOOK_S, QueueListener, QueueNews
 from client.consume.rebalance import Strategy, strategy_of
 from client.consume.rewinds import Rewinds
 from client.consume.subscription import ALL, Subscription, subscribe_to
@@ -41,7 +52,8 @@ class LitePullConsumer(Lifecycle):
     """Pulls the messages of a group: ``subscribe`` (queues are shared with the group) or ``assign`` (these ones).
 
     What `poll` returned counts as consumed with the next `poll`; every 5 s (`auto_commit`) and at `close` that position
-    is stored. `commit` stores the position behind everything that was returned so far.
+    is stored. `commit` stores the position behind everything that was returned so far. With `model` BROADCASTING each
+    member gets all messages of a topic that it subscribed, and keeps its own positions below `offset_dir`.
     `trace` (True, or a topic) writes message traces; `hooks` see what `poll` is about to return, both calls one after
     the other: how the application fares with it nobody tells, so it counts as consumed (SUCCESS), as in RocketMQ.
     `credentials` sign all requests (client/credentials.py).
@@ -56,6 +68,8 @@ class LitePullConsumer(Lifecycle):
         *,
         from_where: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         timestamp_ms: int | None = None,
+        model: MessageModel = MessageModel.CLUSTERING,
+        offset_dir: Path | None = None,
         auto_commit: bool = True,
         limits: FetchLimits | None = None,
         strategy: Strategy | str = "AVG",
@@ -75,6 +89,10 @@ class LitePullConsumer(Lifecycle):
         )
         self._from_where = from_where
         self._timestamp_ms = timestamp_ms
+        self._model = model
+        self._offset_path = (
+            offset_path(offset_dir, instance_name, group) if model is MessageModel.BROADCASTING else None
+        )
         self._auto_commit = auto_commit
         self._limits = limits or FetchLimits()
         self._strategy = strategy_of(strategy)
@@ -82,10 +100,10 @@ class LitePullConsumer(Lifecycle):
         self._subscriptions: dict[str, Subscription] = {}
         self._queues: dict[MessageQueue, FetchedQueue] = {}
         self._paused: set[MessageQueue] = set()
-        # Queues that are being handed over: one that comes back meanwhile waits for that.
-        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._balancer: Balancer | None = None
         self._tasks = Tasks(f"lite consumer {group}")
+        self._leaving = Leaving(self._tasks.spawn)
+        self._news = QueueNews(self.instance)
         self._started = False
         self._arrived = asyncio.Event()
         self._turn = 0
@@ -97,7 +115,11 @@ class LitePullConsumer(Lifecycle):
         await self.instance.enter()
         self._undo.push_async_callback(self.instance.leave)
         self._hooks = consume_hooks(self.group, self.instance, self._hooks_given, self._trace_topic, self._undo)
-        self._offsets = RemoteOffsets(self.group, self.instance.api, self.instance.routes)
+        self._offsets: OffsetStore = (
+            RemoteOffsets(self.group, self.instance.api, self.instance.routes)
+            if self._offset_path is None
+            else LocalOffsets(self._offset_path)
+        )
         for topic in self._subscriptions:
             await refresh_quietly(self.instance.routes, topic)
         filters = [*self._subscriptions.values(), *(fetched.subscription for fetched in self._queues.values())]
@@ -107,6 +129,7 @@ class LitePullConsumer(Lifecycle):
         self._started = True
         if self._auto_commit:
             self._tasks.every(COMMIT_S, self._commit_returned, "commit")
+        self._tasks.every(LOOK_S, self._news.look, "queues of topics", first=0.0)
         for fetched in self._queues.values():
             fetched.start(self._context())
         if self._subscriptions:
@@ -116,8 +139,7 @@ class LitePullConsumer(Lifecycle):
         # Stop fetching, and store the positions.
         if not self._started:
             return
-        if self._leaving:
-            await asyncio.wait(list(self._leaving.values()), timeout=CLOSE_S)
+        await self._leaving.wait(CLOSE_S)
         self._started = False
         self._arrived.set()
         await self._tasks.close()
@@ -150,8 +172,7 @@ class LitePullConsumer(Lifecycle):
             topics = {subscription.topic: subscription for subscription in wanted.values()}
             await check_filters(self.instance, self.group, topics.values())
         self._set_queues(wanted)
-        if self._leaving:
-            await asyncio.wait(list(self._leaving.values()))
+        await self._leaving.wait()
 
     def _apply(self, subscription: Subscription, mine: list[MessageQueue]) -> None:
         """Take this member's share of one topic."""
@@ -161,35 +182,17 @@ class LitePullConsumer(Lifecycle):
     def _set_queues(self, wanted: Mapping[MessageQueue, Subscription]) -> None:
         """Make the assigned queues exactly those of `wanted`, in one step; handing over takes its time beside it."""
         for queue in [queue for queue in self._queues if queue not in wanted]:
-            self._begin_leaving(queue, self._hand_over(self._queues.pop(queue)))
+            self._leaving.begin(queue, self._hand_over(self._queues.pop(queue)))
         for queue, subscription in wanted.items():
             old = self._queues.get(queue)
             if old is not None and old.subscription.same_as(subscription):
                 continue
             position = None if old is None else old.position
             if old is not None:
-                self._begin_leaving(queue, old.stop())
+                self._leaving.begin(queue, old.stop())
             new = self._queues[queue] = FetchedQueue(queue, subscription, position, paused=queue in self._paused)
             if self._started:
                 new.start(self._context(), after=self._leaving.get(queue))
-
-    def _begin_leaving(self, queue: MessageQueue, work: Coroutine[object, object, None]) -> None:
-        before = self._leaving.get(queue)
-
-        async def leave() -> None:
-            try:
-                if before is not None:
-                    await asyncio.wait([before])
-                await work
-            finally:
-                work.close()
-
-        def left(ended: "asyncio.Task[None]") -> None:
-            if self._leaving.get(queue) is ended:
-                del self._leaving[queue]
-
-        task = self._leaving[queue] = self._tasks.spawn(leave(), f"hand over {queue}")
-        task.add_done_callback(left)
 
     async def _hand_over(self, fetched: FetchedQueue) -> None:
         """Fetch no more, and store how far this member has come."""
@@ -212,7 +215,8 @@ class LitePullConsumer(Lifecycle):
     async def poll(self, timeout: float = POLL_S) -> list[MessageExt]:
         """Return messages that were fetched, waiting up to `timeout` s for the first; empty when none came."""
         self._check_started()
-        self._acknowledge()
+        for fetched in self._queues.values():
+            fetched.acknowledge()
         deadline = time.monotonic() + timeout
         while True:
             self._arrived.clear()
@@ -275,8 +279,8 @@ class LitePullConsumer(Lifecycle):
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Return no messages of these queues until they are resumed."""
         for queue in queues:
-            self._paused.add(queue)
             self._fetched(queue).paused = True
+            self._paused.add(queue)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Undo `pause`."""
@@ -285,6 +289,12 @@ class LitePullConsumer(Lifecycle):
             self._fetched(queue).paused = False
         self._arrived.set()
 
+    def on_queues(self, topic: str, listener: QueueListener) -> None:
+        """Call `listener` with a topic and its queues, now and whenever they are others; raises ConsumeError."""
+        self._news.listen(topic, listener)
+        if self._started:
+            self._tasks.spawn(self._news.look(), "queues of topics")
+
     # What the client instance and, through it, brokers ask for (serverrequests.ConsumerMember).
 
     def consumer_data(self) -> ConsumerData:
@@ -292,7 +302,7 @@ class LitePullConsumer(Lifecycle):
         return ConsumerData(
             groupName=self.group,
             consumeType="CONSUME_ACTIVELY",
-            messageModel=MessageModel.CLUSTERING.value,
+            messageModel=self._model.value,
             consumeFromWhere=self._from_where.value,
             subscriptionDataSet=[subscription.data() for subscription in self._subscriptions.values()],
         )
@@ -346,7 +356,8 @@ class LitePullConsumer(Lifecycle):
         return fetched
 
     def _context(self) -> FetchContext:
-        return FetchContext(self.group, self.instance, self._limits, self._begin, self._arrived.set, self.rewinds)
+        begin, arrived = self._begin, self._arrived.set
+        return FetchContext(self.group, self.instance, self._limits, begin, arrived, self.rewinds, self._queues)
 
     async def _begin(self, queue: MessageQueue) -> int:
         timestamp_ms = self._timestamp_ms
@@ -357,7 +368,7 @@ class LitePullConsumer(Lifecycle):
 
     def _join(self) -> None:
         if self._balancer is None:
-            options = BalanceOptions(MessageModel.CLUSTERING, self._strategy)
+            options = BalanceOptions(self._model, self._strategy)
             self._balancer = Balancer(self.group, self.instance, self._subscriptions, options, self._apply)
             self._tasks.spawn(self._balancer.run(), "rebalance")
         else:
@@ -374,10 +385,6 @@ class LitePullConsumer(Lifecycle):
                 self._hooks.end(self._hooks.begin(messages), ConsumeOutcome.SUCCESS)
                 return messages
         return []
-
-    def _acknowledge(self) -> None:
-        for fetched in self._queues.values():
-            fetched.acknowledge()
 
     def _note(self, fetched: FetchedQueue, *, returned_only: bool) -> None:
         """Note a queue's position to be stored: of what the next poll confirmed, or of all that was returned."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from client.api import OFFSET_RESET, UNMOVED, PullAnswer, PullRequest, PullStatus
@@ -22,17 +22,24 @@ _log = logging.getLogger(__name__)
 
 PAUSE_S_FIRST = 0.05
 PAUSE_S_MAX = 1.0
+# How often who waits for room that others take up looks again (RocketMQ's figure).
+FULL_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Bounds of one queue: beyond either of the last two, nothing is fetched until something is taken."""
+    """Bounds of one queue and of all: beyond any of the last four, nothing is fetched until something is taken.
+
+    `topic_buffered_max`: of all queues of a topic, each of which has its share; `all_buffered_max`: of the consumer.
+    """
 
     count: int = 32
     bytes_max: int = 256 * 1024
     suspend_ms: int = 15_000
     buffered_max: int = 1000
     buffered_bytes_max: int = 16 * 1024 * 1024
+    topic_buffered_max: int | None = None
+    all_buffered_max: int = 10_000
 
 
 @dataclass(slots=True)
@@ -45,6 +52,8 @@ class FetchContext:
     begin: Callable[[MessageQueue], Awaitable[int]]
     arrived: Callable[[], None]
     rewinds: Rewinds = field(default_factory=Rewinds)
+    # The queues that the consumer has now.
+    queues: Mapping[MessageQueue, "FetchedQueue"] = field(default_factory=dict)
 
 
 class FetchedQueue:
@@ -96,6 +105,11 @@ class FetchedQueue:
             self._end_task()
             self._begin_task()
 
+    @property
+    def buffered(self) -> int:
+        """How many messages wait to be taken."""
+        return len(self._buffer)
+
     async def positioned(self) -> int:
         """Wait until the position is known, and return it. Raises ConsumeError when the queue goes before that."""
         await self._known.wait()
@@ -140,8 +154,7 @@ class FetchedQueue:
                     # A seek meanwhile cancels this task, so the answer cannot overwrite it.
                     self.position = self.acknowledged = self._fetch_offset = await context.begin(self.queue)
                     self._known.set()
-                await self._room(context.limits)
-                answer = await self._pull(context, self._fetch_offset)
+                answer = await self._pull(context, self._fetch_offset, await self._room(context))
                 if answer.status in UNMOVED and answer.next_offset == self._fetch_offset:
                     await self._look_round(context, answer.suggested_id)
                 elif not self._accept(context, answer):
@@ -158,12 +171,33 @@ class FetchedQueue:
                 _log.exception("group %s: fetching from %s failed", context.group, self.queue)
                 await asyncio.sleep(PAUSE_S_MAX)
 
-    async def _room(self, limits: FetchLimits) -> None:
-        while len(self._buffer) >= limits.buffered_max or self._buffered_bytes >= limits.buffered_bytes_max:
-            self._taken.clear()
-            await self._taken.wait()
+    async def _room(self, context: FetchContext) -> int:
+        """Wait until something may be fetched; returns how many messages to ask for."""
+        limits = context.limits
+        while True:
+            if len(self._buffer) >= limits.buffered_max or self._buffered_bytes >= limits.buffered_bytes_max:
+                self._taken.clear()
+                await self._taken.wait()
+                continue
+            room = self._shared_room(context)
+            if room > 0:
+                return min(limits.count, room)
+            # Others take up the room: what they give back is not told here.
+            await asyncio.sleep(FULL_PAUSE_S)
 
-    async def _pull(self, context: FetchContext, offset: int) -> PullAnswer:
+    def _shared_room(self, context: FetchContext) -> int:
+        """Return how many messages may come before the topic, or the consumer, has as many as it may."""
+        limits, queues = context.limits, context.queues
+        room = limits.count
+        if limits.topic_buffered_max is not None:
+            beside = sum(queue.topic == self.queue.topic for queue in queues)
+            room = max(limits.topic_buffered_max // max(beside, 1), 1) - len(self._buffer)
+        # An upper bound first: few consumers have so many queues that they must be counted.
+        if len(queues) * limits.buffered_max > limits.all_buffered_max:
+            room = min(room, limits.all_buffered_max - sum(fetched.buffered for fetched in queues.values()))
+        return room
+
+    async def _pull(self, context: FetchContext, offset: int, count: int) -> PullAnswer:
         route = await context.instance.routes.find(self.queue.topic)
         address = self._replica.choose(route, self.queue.brokerName)
         if address is None:
@@ -172,7 +206,7 @@ class FetchedQueue:
             group=context.group,
             queue=self.queue,
             offset=offset,
-            count=context.limits.count,
+            count=count,
             expression=self.subscription.expression,
             version=self.subscription.version,
             suspend_ms=context.limits.suspend_ms,

@@ -11,7 +11,14 @@ from client.consume.balancer import BalanceOptions, Balancer
 from client.consume.caller import Callback, CallbackCaller, ListenerOptions
 from client.consume.filters import check_filters
 from client.consume.listeners import ConcurrentListener, OrderlyListener
-from client.consume.offsets import LocalOffsets, OffsetStore, RemoteOffsets, refresh_quietly, starting_offset
+from client.consume.offsets import (
+    LocalOffsets,
+    OffsetStore,
+    RemoteOffsets,
+    offset_path,
+    refresh_quietly,
+    starting_offset,
+)
 from client.consume.push_queue import AssignedQueue, PullContext, PullLimits
 from client.consume.queuelocks import QueueLocks
 from client.consume.rebalance import Strategy, strategy_of
@@ -57,7 +64,8 @@ class PushConsumer(Lifecycle):
     TIMESTAMP, by default half an hour ago). A failed message comes again, at most `attempts_max` times (-1: 16, or in
     order without end), then it is a dead letter. BROADCASTING keeps offsets below `offset_dir`. `trace` (True, or a
     topic) writes message traces; `hooks` see every call of the callback. `credentials` sign all requests
-    (client/credentials.py). `start` returns when the first queues are positioned, or after 3 s.
+    (client/credentials.py). `start` returns when the first queues are positioned, or after 3 s; `close`, and the end of
+    ``async with``, wait up to `grace` s for callbacks that run.
     """
 
     noun = "consumer"
@@ -79,6 +87,7 @@ class PushConsumer(Lifecycle):
         limits: PullLimits | None = None,
         strategy: Strategy | str = "AVG",
         offset_dir: Path | None = None,
+        grace: float = CLOSE_S,
         trace: bool | str = False,
         hooks: Sequence[ConsumeHook] = (),
         tls: bool | ClientTls | None = None,
@@ -110,13 +119,13 @@ class PushConsumer(Lifecycle):
         self._strategy = strategy_of(strategy)
         self._hooks_given, self._trace_topic = tuple(hooks), trace_topic(trace)
         self._offset_path = (
-            _offset_path(offset_dir, instance_name, group) if model is MessageModel.BROADCASTING else None
+            offset_path(offset_dir, instance_name, group) if model is MessageModel.BROADCASTING else None
         )
         self._subscriptions: dict[str, Subscription] = {}
         self._callback: Callback | None = None
         self._tasks = Tasks(f"consumer {group}")
         self._started = False
-        self._grace = CLOSE_S
+        self._grace = grace
         self.started_ms = 0
         # How often a broker sent this consumer below what it had stored.
         self.rewinds = Rewinds()
@@ -175,9 +184,9 @@ class PushConsumer(Lifecycle):
         except TimeoutError:
             _log.warning("group %s: not every queue could be reached yet; consumption begins as they can", self.group)
 
-    async def close(self, grace: float = CLOSE_S) -> None:
+    async def close(self, grace: float | None = None) -> None:
         """Take no more messages, let callbacks end (up to `grace` s), store offsets, leave the group; see Lifecycle."""
-        if self._closing is None:
+        if self._closing is None and grace is not None:
             self._grace = grace
         await super().close()
 
@@ -372,13 +381,3 @@ class PushConsumer(Lifecycle):
         if self._started:
             self._tasks.spawn(self.instance.heartbeat(), "subscription changed")
             self._balancer.soon()
-
-
-def _offset_path(folder: Path | None, instance_name: str | None, group: str) -> Path:
-    """Return where a broadcasting consumer keeps its offsets; raises ConsumeError when there is no home for them."""
-    if folder is None:
-        try:
-            folder = Path.home() / ".raftmq_offsets"
-        except RuntimeError as error:
-            raise ConsumeError(f"offset_dir is not given, and there is no home directory: {error}") from error
-    return folder / (instance_name or "DEFAULT") / group / "offsets.json"

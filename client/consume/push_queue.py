@@ -36,7 +36,7 @@ BUSY_PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class PullLimits:
-    """Bounds of one queue: beyond any of the last three, nothing is fetched until something is finished."""
+    """Bounds of one queue, and of a topic: beyond any but the first three nothing is fetched until something ends."""
 
     count: int = 32
     bytes_max: int = 256 * 1024
@@ -45,6 +45,19 @@ class PullLimits:
     unfinished_bytes_max: int = 100 * 1024 * 1024
     # Offsets between the lowest and the highest unfinished one: how much is repeated after a crash at worst.
     span_max: int = 2000
+    # Of all queues of a topic that this member has, each of which has its share (one message, at least). None: no bound
+    # but those of each queue.
+    topic_unfinished_max: int | None = None
+    topic_unfinished_bytes_max: int | None = None
+
+    def share(self, queues: Callable[[], int]) -> tuple[int, int]:
+        """Return how many messages and bytes one of so many `queues` of a topic may have unfinished."""
+        count, size = self.unfinished_max, self.unfinished_bytes_max
+        if self.topic_unfinished_max is not None:
+            count = min(count, max(self.topic_unfinished_max // max(queues(), 1), 1))
+        if self.topic_unfinished_bytes_max is not None:
+            size = min(size, max(self.topic_unfinished_bytes_max // max(queues(), 1), 1))
+        return count, size
 
 
 @dataclass(slots=True)
@@ -63,6 +76,8 @@ class PullContext:
     admit: Callable[[MessageQueue], Awaitable[None]] | None = None
     in_order: bool = False
     rewinds: Rewinds = field(default_factory=Rewinds)
+    # The queues that the consumer has now (assignment.py).
+    assigned: dict[MessageQueue, "AssignedQueue"] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -157,14 +172,24 @@ class AssignedQueue:
                 await asyncio.sleep(PAUSE_S_MAX)
 
     async def _room(self) -> None:
-        limits = self.context.limits
-        while (
-            len(self.unfinished) >= limits.unfinished_max
-            or self.unfinished.size_bytes >= limits.unfinished_bytes_max
-            or (not self.context.in_order and self.unfinished.span >= limits.span_max)
-        ):
+        while self._full():
             self._progress.clear()
             await self._progress.wait()
+
+    def _beside(self) -> int:
+        """Return how many queues of the topic this consumer has."""
+        return sum(queue.topic == self.queue.topic for queue in self.context.assigned)
+
+    def _full(self) -> bool:
+        limits, unfinished = self.context.limits, self.unfinished
+        if not unfinished:
+            return False
+        count, size = limits.share(self._beside)
+        return (
+            len(unfinished) >= count
+            or unfinished.size_bytes >= size
+            or (not self.context.in_order and unfinished.span >= limits.span_max)
+        )
 
     async def _address(self) -> str:
         route = await self.context.instance.routes.find(self.queue.topic)
@@ -180,13 +205,20 @@ class AssignedQueue:
             group=self.context.group,
             queue=self.queue,
             offset=self.next_offset,
-            count=limits.count,
+            count=self._count(),
             expression=self.subscription.expression,
             version=self.subscription.version,
             suspend_ms=limits.suspend_ms,
             bytes_max=limits.bytes_max,
             kind=self.subscription.kind,
         )
+
+    def _count(self) -> int:
+        """Return how many messages to ask for: no more than there is room for, where a topic's share is small."""
+        limits = self.context.limits
+        if limits.topic_unfinished_max is None:
+            return limits.count
+        return max(min(limits.count, limits.share(self._beside)[0] - len(self.unfinished)), 1)
 
     async def _take(self, answer: PullAnswer) -> None:
         if answer.status in UNMOVED and answer.next_offset == self.next_offset:

@@ -1,12 +1,15 @@
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from client.admin.client import AdminClient
 from client.consume.litepull import LitePullConsumer
+from client.consume.poll_queue import FetchLimits
 from client.errors import ConsumeError
-from client.message import ConsumeFrom, Message
+from client.message import ConsumeFrom, Message, MessageModel
 from client.produce.producer import Producer
 from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
@@ -165,3 +168,73 @@ async def test_misuse_is_said(cluster: Cluster) -> None:
             consumer.seek(QUEUE, -1)
         with pytest.raises(ConsumeError, match="do not go together"):
             consumer.subscribe("T")
+
+
+async def test_broadcasting_gives_everything_to_everybody_who_polls(cluster: Cluster, tmp_path: Path) -> None:
+    await send(cluster, 6)
+
+    def member(number: int) -> LitePullConsumer:
+        return LitePullConsumer(
+            "everybody",
+            cluster.namesrv,
+            from_where=ConsumeFrom.FIRST_OFFSET,
+            model=MessageModel.BROADCASTING,
+            offset_dir=tmp_path,
+            instance_name=f"member-{number}",
+        )
+
+    async with member(0) as first, member(1) as second:
+        for consumer in (first, second):
+            consumer.subscribe("T")
+        for consumer in (first, second):
+            assert await bodies(consumer, 6) == [b"%d" % number for number in range(6)]
+    assert (tmp_path / "member-0" / "everybody" / "offsets.json").exists()
+    await send(cluster, 1, start=6)
+    async with member(0) as again:
+        again.subscribe("T")
+        assert await bodies(again, 1) == [b"6"], "it goes on where its own file says"
+        assert await again.committed(QUEUE) == 6
+
+
+async def test_who_listens_is_told_of_queues_that_come(cluster: Cluster) -> None:
+    await send(cluster, 1)
+    told: list[tuple[str, int]] = []
+    news = asyncio.Event()
+
+    def changed(topic: str, queues: list[MessageQueue]) -> None:
+        told.append((topic, len(queues)))
+        news.set()
+
+    async with LitePullConsumer("listens", cluster.namesrv) as consumer, AdminClient(cluster.namesrv) as admin:
+        consumer.on_queues("T", changed)
+        async with asyncio.timeout(5):
+            await news.wait()
+        await admin.create_topic("T", read_queues=6, write_queues=6)
+        news.clear()
+        # Again, as the look of every 30 s: nothing is told twice.
+        consumer.on_queues("U", changed)
+        async with asyncio.timeout(5):
+            await news.wait()
+    assert told == [("T", 4), ("T", 6)]
+
+
+async def test_a_topics_bound_and_the_consumers_hold_whatever_queues_there_are(cluster: Cluster) -> None:
+    async with Producer("producers", cluster.namesrv) as producer:
+        for number in range(120):
+            await producer.send(Message("T", b"%d" % number))
+    for limits, most in (
+        (FetchLimits(topic_buffered_max=20), 20),
+        (FetchLimits(buffered_max=20, all_buffered_max=10, count=2), 10 + 4 * 2),
+    ):
+        group = f"bounded-{most}"
+        async with LitePullConsumer(
+            group, cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET, limits=limits
+        ) as consumer:
+            consumer.subscribe("T")
+            async with asyncio.timeout(10):
+                while len(consumer.assignment()) < 4:
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(0.5)
+            buffered = sum(fetched.buffered for fetched in consumer._queues.values())  # what is bounded
+            assert 4 <= buffered <= most
+            assert len(await bodies(consumer, 120)) == 120

@@ -208,6 +208,28 @@ async def test_fetching_stops_at_the_limit_of_unfinished_messages(cluster: Clust
         assert sorted(map(int, await seen.reaches(40))) == list(range(40))
 
 
+async def test_a_topics_bound_is_shared_by_its_queues(cluster: Cluster) -> None:
+    await send(cluster, 60)
+    release = asyncio.Event()
+    seen = Seen()
+
+    async def consume(messages: list[MessageExt]) -> None:
+        await release.wait()
+        await seen(messages)
+
+    limits = PullLimits(topic_unfinished_max=12)
+    consumer = PushConsumer("shared-bound", cluster.namesrv, from_where=FIRST, limits=limits, concurrency=2)
+    consumer.subscribe("T")
+    consumer.on_message(consume)
+    async with consumer:
+        await asyncio.sleep(0.5)
+        # Four queues, 15 messages in each: three of each.
+        queues = consumer._assignment.queues.items()
+        assert [len(assigned.unfinished) for queue, assigned in sorted(queues) if queue.topic == "T"] == [3] * 4
+        release.set()
+        assert sorted(map(int, await seen.reaches(60))) == list(range(60))
+
+
 async def test_consumption_survives_the_restart_of_the_broker(cluster: Cluster) -> None:
     await send(cluster, 5)
     seen = Seen()
