@@ -4,12 +4,12 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from broker.context import Tables
+from broker.context import BrokerContext, Tables
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.pull import SWEEP_SECONDS, PullHandlers
+from broker.messages.slow_readers import SLOW_SCAN_SECONDS, SlowReaders
 from broker.metadata.agreed_locks import AgreedLocks
 from broker.registration.registration import CHASE_SECONDS, Registration
-from broker.settings.config import LiveConfig
 from remoting.server import Connection
 from remoting.topics import TIMER_TOPIC, retry_topic
 from runtime.tasks import Tasks
@@ -58,8 +58,7 @@ class Upkeep:
 
     def __init__(
         self,
-        live: LiveConfig,
-        store: MessageStore,
+        context: BrokerContext,
         tables: Tables,
         locks: AgreedLocks,
         schedule: ScheduleService,
@@ -68,9 +67,9 @@ class Upkeep:
         timer_arrived: Callable[[], None] = lambda: None,
     ) -> None:
         self._timer_arrived = timer_arrived
-        self._unused = UnusedGroups(tables, store)
-        self._live = live
-        self._store = store
+        self._live, self._store = context.live, context.store
+        self._unused = UnusedGroups(tables, context.store)
+        self._slow = SlowReaders(context, tables)
         self._stats, self._clients = tables.stats, tables.clients
         self._locks = locks
         self._schedule = schedule
@@ -95,6 +94,7 @@ class Upkeep:
         tasks.every(store.flushDelayOffsetInterval / 1000, self._schedule.persist, "persist delay offsets")
         tasks.every(CLIENT_SCAN_SECONDS, self._scan_clients, "scan of silent clients")
         tasks.every(GROUP_SCAN_SECONDS, self._unused.collect, "scan of unused groups")
+        tasks.every(SLOW_SCAN_SECONDS, self._slow.check, "scan of slow readers")
         tasks.every(SWEEP_SECONDS, self._pull.sweep, "sweep of parked pulls")
         tasks.every(1.0, self._stats.tick, "statistics")
         tasks.every(IDLE_SECONDS, lambda: self._idle(full), "store idle")

@@ -157,9 +157,8 @@ class Parts:
         self.pop = PopService(context, self._tables, replication, mode.elsewhere, mends=meta.shared)
         exits.push_async_callback(self.pop.close)
         self.upkeep = Upkeep(
-            live, store, self._tables, self.locks, self.schedule, self.pull, self.registration,
-            self.timers.service.arrived,
-        )  # fmt: skip
+            context, self._tables, self.locks, self.schedule, self.pull, self.registration, self.timers.service.arrived
+        )
         mode.attach(BrokerParts(self._tables, self.schedule, self._modes, self.users, self.pull.wake_all, folder))
         self._guard: AccessGuard | None = None
         self._unlimited, self._limited = self._limited_or_not(mode.gate(self._table(store)))

@@ -124,6 +124,11 @@ class Days(NamedTuple):
     now: int
 
 
+# Bytes of the log past what a pull was given that are noted, and of how many queues; beyond it slow ones go unnoticed.
+BEHIND_NOTED = 1024 * 1024
+BEHIND_MAX = 100_000
+
+
 class BrokerStats:
     """The broker's counters. `tick` must be called about once a second."""
 
@@ -149,6 +154,8 @@ class BrokerStats:
         self._topics: dict[str, Counter] = {}
         self._groups: dict[tuple[str, str], Counter] = {}
         self._sent_back: dict[tuple[str, str], Counter] = {}
+        # (group, topic, queue): how far it was behind at its last pull, where that is much.
+        self._behind: dict[tuple[str, str, int], int] = {}
         self._seconds: deque[_Second] = deque(maxlen=_RATE_WINDOWS_S[-1] + 1)
         self._seconds.append(self._second())
         self._sampled_at = clock.monotonic()
@@ -175,8 +182,12 @@ class BrokerStats:
         """Count a send that was refused or failed."""
         self.totals.put_failed += 1
 
-    def got(self, group: str, topic: str, count: int, size: int) -> None:
-        """Count messages that one pull of a group was given, with their size in bytes."""
+    def got(self, group: str, topic: str, count: int, size: int, *, queue: int = 0, behind: int = 0) -> None:
+        """Count messages that one pull of a group was given, with their size; `behind`: how much log lies past them."""
+        if behind >= BEHIND_NOTED and len(self._behind) < BEHIND_MAX:
+            self._behind[group, topic, queue] = behind
+        elif self._behind:
+            self._behind.pop((group, topic, queue), None)
         totals = self.totals
         totals.got += count
         totals.got_bytes += size
@@ -187,6 +198,17 @@ class BrokerStats:
             counter.count += count
             counter.size += size
             counter.calls += 1
+
+    def furthest_behind(self) -> dict[tuple[str, str, int], int]:
+        """Return of each group the queue in which it is furthest behind, with how many bytes, where that is much."""
+        worst: dict[str, tuple[int, str, int]] = {}
+        for (group, topic, queue), behind in self._behind.items():
+            worst[group] = max(worst.get(group, (0, "", 0)), (behind, topic, queue))
+        return {(group, topic, queue): behind for group, (behind, topic, queue) in worst.items()}
+
+    def forget_behind(self, group: str) -> None:
+        """Forget how far a group was behind, until it pulls again."""
+        self._behind = {place: behind for place, behind in self._behind.items() if place[0] != group}
 
     def missed(self) -> None:
         """Count a pull that found nothing."""

@@ -255,7 +255,8 @@ class PullHandlers:
         """Send what was read."""
         header, request, connection = ticket.header, ticket.request, ticket.owner
         if code == _FOUND:
-            self._stats.got(header.consumerGroup, ticket.topic, result.count, result.size)
+            place, behind = ticket.queue_id, result.behind_bytes
+            self._stats.got(header.consumerGroup, ticket.topic, result.count, result.size, queue=place, behind=behind)
             if self._quota is not None and self._quota.counts_bytes:
                 self._quota.answered(connection, result.size)
         else:

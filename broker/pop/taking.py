@@ -217,7 +217,10 @@ class PopHandlers:
             return None
         for part in found:
             self.taken += len(part.offsets)
-            self._tables.stats.got(asked.group, part.place[1], part.result.count, part.result.size)
+            result, (_group, topic, queue) = part.result, part.place
+            self._tables.stats.got(
+                asked.group, topic, result.count, result.size, queue=queue, behind=result.behind_bytes
+            )
         revive_queue = ORDERED_QUEUE if asked.ordered else points[0].revive_queue
         return PopTaken(points[0].key.pop_ms, revive_queue, found, rest)
 

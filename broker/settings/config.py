@@ -95,6 +95,9 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
     notifyConsumerIdsChangedEnable: bool = True
     useServerSideResetOffset: bool = True
     slaveReadEnable: bool = False
+    # Whether a group may not consume any more that has fallen so many bytes of the log behind (broker/messages/slow_readers.py).
+    disableConsumeIfConsumerReadSlowly: bool = False
+    consumerFallbehindThreshold: int = 16 * 1024**3
     flushConsumerOffsetInterval: int = 5000
     channelExpiredTimeout: int = 120_000
     serverChannelMaxIdleTimeSeconds: int = 120
@@ -228,6 +231,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 _POSITIVE = (
+    "consumerFallbehindThreshold",
     "defaultTopicQueueNums",
     "shortPollingTimeMills",
     "flushConsumerOffsetInterval",

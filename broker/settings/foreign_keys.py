@@ -122,11 +122,11 @@ _HARMLESS = (
         """,
     ),
     Harmless(
-        "of effect only with switches that are refused: transientStorePoolEnable, disableConsumeIfConsumerReadSlowly, "
+        "of effect only with switches that are refused: transientStorePoolEnable, "
         "fetchNamesrvAddrByAddressServer, coldDataFlowControlEnable, replicasPerDiskPartition",
         """
         commitIntervalCommitLog commitCommitLogLeastPages commitCommitLogThoroughInterval transientStorePoolSize
-        fastFailIfNoBufferInStorePool consumerFallbehindThreshold fetchNamesrvAddrInterval usePIDColdCtrStrategy
+        fastFailIfNoBufferInStorePool fetchNamesrvAddrInterval usePIDColdCtrStrategy
         cgColdReadThreshold globalColdReadThreshold timerColdDataCheckIntervalMs
         logicalDiskSpaceCleanForciblyThreshold
         """,
@@ -260,9 +260,9 @@ _LACKING = (
     Lacking("a topic's name of more than 127 bytes makes a record of version 2", "autoMessageVersionOnTopicLen=true"),
     Lacking("only what is confirmed is read", "readUnCommitted=false"),
     Lacking(
-        "consumers are not slowed down or shut out for being behind",
+        "consumers are not slowed down for being behind",
         """
-        disableConsumeIfConsumerReadSlowly=false coldDataFlowControlEnable=false coldDataScanEnable=false
+        coldDataFlowControlEnable=false coldDataScanEnable=false
         coldCtrStrategyEnable=false enableNetWorkFlowControl=false
         """,
     ),
