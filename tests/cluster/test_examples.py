@@ -56,6 +56,9 @@ def test_every_example_is_run_here() -> None:
         "transactional_orders.py",
         "simple_consumer.py",
         "sql_filter.py",
+        "orderly_orders.py",
+        "replay.py",
+        "dead_letters.py",
     }
     with_spark = {"spark_wordcount.py"}  # tests/spark/test_examples_spark.py
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested | with_spark
@@ -138,3 +141,30 @@ def test_simple_consumer(cluster: LocalCluster) -> None:
     for _ in range(2):
         output = run(EXAMPLES / "simple_consumer.py", cluster)
         assert output.endswith("paid 20 orders, 4 of them at the second try\n"), output
+
+
+@pytest.mark.timeout(200)
+def test_orderly_orders(cluster: LocalCluster) -> None:
+    output = run(EXAMPLES / "orderly_orders.py", cluster)
+    assert "killed one of 3 consumers when a third of the steps was done\n" in output
+    assert re.search(r"\nfinished 10000 orders; \d+ steps came again, 0 out of order\n$", output), output
+
+
+@pytest.mark.timeout(100)
+def test_replay(cluster: LocalCluster) -> None:
+    for _ in range(2):
+        output = run(EXAMPLES / "replay.py", cluster)
+        assert output == (
+            "consumed 20 readings\nwould come again: 10\nconsumed the last 10 once more, and none of the others\n"
+        )
+
+
+@pytest.mark.timeout(100)
+def test_dead_letters(cluster: LocalCluster) -> None:
+    for _ in range(2):
+        output = run(EXAMPLES / "dead_letters.py", cluster)
+        assert sorted(output.splitlines()) == [
+            "booked 4 invoices, 94 euro",
+            "dead letter: 20 USD, of topic invoices",
+            "dead letter: 40 USD, of topic invoices",
+        ]
