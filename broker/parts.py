@@ -310,7 +310,7 @@ class Parts:
             self._modes.table(),
             AssignmentHandlers(live, self._modes, clients, self._routes.queues).table(),
             AdminMessages(live, store, clients).table(),
-            AdminClients(live, clients, store).table(),
+            AdminClients(live, self._tables, store).table(),
             AdminUsers(self.users, guarded=live.broker.authenticationEnabled).table(),
         )
 

@@ -24,6 +24,10 @@ QUEUES_PER_TURN = 256
 Announce = Callable[[], Awaitable[None]]
 
 
+# What RocketMQ says where nobody has said anything.
+WELL = "not set any response code"
+
+
 def ok(header: Header | None = None, body: Body | Sequence[Body] = b"") -> Command:
     """Return a SUCCESS response."""
     return Command.response(ResponseCode.SUCCESS, None, header, body)

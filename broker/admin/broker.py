@@ -33,7 +33,16 @@ CONFIG_LENGTH_MAX = 256 * 1024
 # Beside the keys, in the same lines: what is dangerous is meant.
 FORCE = "force"
 # Keys that nobody may change over the network, whatever configBlackList adds.
-_FORBIDDEN = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+_FORBIDDEN = frozenset(
+    {
+        "brokerConfigPath",
+        "configBlackList",
+        "consumerFallbehindThreshold",
+        "disableConsumeIfConsumerReadSlowly",
+        "retrieveMessageFromPopRetryTopicV1",
+        "rocketmqHome",
+    }
+)
 # Keys that say who the broker is, where its files are and where it listens, what it promises of a message it has taken,
 # and what its group trusts: whoever may stop and start it may change them, by hand.
 _BY_HAND = (
@@ -97,6 +106,7 @@ _AT_RUN_TIME = QUOTA_KEYS | frozenset(
         "enablePropertyFilter",
         "enableSplitRegistration",
         "fileReservedTime",
+        "enableRetryTopicV2",
         "forceRegister",
         "haFlowControlEnable",
         "haHousekeepingInterval",

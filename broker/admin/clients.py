@@ -3,8 +3,9 @@
 import asyncio
 import logging
 
-from broker.clients import ClientTable, GroupClient
-from broker.reply import ok
+from broker.clients import GroupClient
+from broker.context import Tables
+from broker.reply import WELL, ok
 from broker.settings.config import LiveConfig
 from remoting.address import format_address
 from remoting.bodies.registry import (
@@ -44,9 +45,9 @@ _VERSION_MIN = 62
 class AdminClients:
     """Handlers about connected clients."""
 
-    def __init__(self, config: LiveConfig, clients: ClientTable, store: MessageStore) -> None:
+    def __init__(self, config: LiveConfig, tables: Tables, store: MessageStore) -> None:
         self._config = config
-        self._clients = clients
+        self._clients, self._topics, self._groups = tables.clients, tables.topics, tables.groups
         self._store = store
 
     def table(self) -> dict[int, Handler]:
@@ -109,7 +110,13 @@ class AdminClients:
     async def consume_directly(self, _connection: Connection, request: Command) -> Command:
         """309: one message is consumed by one consumer at once, and the outcome told."""
         header = request.header(ConsumeMessageDirectlyResultRequestHeader)
-        ext = {**request.ext, "brokerName": self._config.broker.name()}
+        topic, group = self._topics.get(header.topic or ""), self._groups.get(header.consumerGroup)
+        ext = {
+            **request.ext,
+            "brokerName": self._config.broker.name(),
+            "topicSysFlag": str(0 if topic is None else topic.topicSysFlag),
+            "groupSysFlag": str(0 if group is None else group.groupSysFlag),
+        }
         body: bytes | memoryview = request.body
         if header.msgId:
             body = self._record(header.msgId)
@@ -123,12 +130,12 @@ class AdminClients:
             members = [member for member in members if member.client_id == header.clientAddr]
         if not members:
             raise CommandError(
-                ResponseCode.CONSUMER_NOT_ONLINE, f"No Any Consumer online in the consumer group: [{header.group}]"
+                ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"
             )
         asked = members[:CLIENTS_ASKED_MAX]
         tables = await asyncio.gather(*(_ask_status(member, header) for member in asked))
         found = {member.client_id: table for member, table in zip(asked, tables, strict=True) if table is not None}
-        return ok(None, ConsumerStatusBody(consumerTable=found).encode())
+        return Command.response(ResponseCode.SUCCESS, WELL, None, ConsumerStatusBody(consumerTable=found).encode())
 
     def _record(self, msg_id: str) -> memoryview:
         try:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from broker.clients import GroupClient
 from broker.context import BrokerContext, Tables
-from broker.reply import OFFSET_MARK, Announce, ReportPace, no_group, no_topic, ok, whole_table
+from broker.reply import OFFSET_MARK, WELL, Announce, ReportPace, no_group, no_topic, ok, whole_table
 from remoting.bodies.registry import (
     ConsumeStats,
     ConsumeStatsList,
@@ -108,21 +108,23 @@ class AdminOffsets:
         topic = self._topics.get(header.topic)
         if topic is None:
             raise no_topic(header.topic)
+        by_broker = self._config.broker.useServerSideResetOffset
         if self._groups.get(header.group) is None:
-            raise no_group(header.group)
+            raise _no_such_group(header.group, by_broker=by_broker)
         targets = self._targets(topic, header)
         online = self._clients.connections(header.group)
-        if self._config.broker.useServerSideResetOffset or not online:
+        if by_broker or not online:
             # Told at the next pull of whoever comes, or a consumer that is not heard of yet undoes it with a commit.
             # When resets are the clients' business, a group without any is only given the offsets.
-            change = self._offsets.reset if self._config.broker.useServerSideResetOffset else self._offsets.assign
+            change = self._offsets.reset if by_broker else self._offsets.assign
             for queue, offset in targets.items():
                 change(header.group, header.topic, queue.queueId, offset)
             await self._persist()
         else:
             self._tell_clients(online, header, targets)
         _log.info("group %s: offsets in %s reset by an administrator: %s", header.group, header.topic, _shown(targets))
-        return ok(None, ResetOffsetBody(offsetTable=targets).encode())
+        body = ResetOffsetBody(offsetTable=targets).encode()
+        return Command.response(ResponseCode.SUCCESS, None if by_broker else WELL, None, body)
 
     async def time_span(self, _connection: Connection, request: Command) -> Command:
         """303: the times between which each queue's messages lie, and how late the group is."""
@@ -236,7 +238,11 @@ class AdminOffsets:
                     ]
                 )
             told = ResetOffsetRequestHeader(
-                group=header.group, topic=header.topic, timestamp=header.timestamp, isForce=header.isForce
+                # Whether by force was asked of the broker, which has decided.
+                group=header.group,
+                topic=header.topic,
+                timestamp=header.timestamp,
+                isForce=False,
             )
             request = Command.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body.encode(), oneway=True)
             try:
@@ -280,3 +286,10 @@ def _inflight(stats: ConsumeStats) -> int:
 
 def _shown(targets: dict[MessageQueue, int]) -> str:
     return ", ".join(f"{queue.queueId}:{offset}" for queue, offset in targets.items())
+
+
+def _no_such_group(group: str, *, by_broker: bool) -> CommandError:
+    """Return what RocketMQ refuses the reset of an absent group with: another code where the clients do it."""
+    if by_broker:
+        return CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+    return CommandError(ResponseCode.SYSTEM_ERROR, f"The consumer group <{group}> not exist")

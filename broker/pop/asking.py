@@ -44,9 +44,10 @@ class PopQuestion(NamedTuple):
     """Who asks again by the same name has the same messages."""
 
     @property
-    def topics(self) -> tuple[str, str]:
+    def topics(self) -> tuple[str, str, str]:
         """What brings something for it."""
-        return self.topic, pop_retry_topic(self.topic, self.group)
+        topic, group = self.topic, self.group
+        return topic, pop_retry_topic(topic, group), pop_retry_topic(topic, group, v2=True)
 
 
 class PopChecks:
@@ -126,17 +127,23 @@ class PopChecks:
         return PopQuestion(group, name, header.queueId, max(1, most), None, from_end=False, invisible_ms=0)
 
     def sources(self, asked: PopQuestion) -> list[tuple[str, str, list[int]]]:
-        """Return the topics to be read, what kind each is ("0", "1" for the retry topic), and their queues, in order.
+        """Return the topics to be read, the kind of each ("0", "1" and "2": retry topics), and their queues, in order.
 
-        Looked up each time: a retry topic may have come into being while a pop waited.
+        Looked up each time: a retry topic may have come into being while a pop waited. One of the other form than
+        enableRetryTopicV2 has now is from before, and is read too.
         """
-        topics = self._tables.topics
-        topic, retry = topics.get(asked.topic), pop_retry_topic(asked.topic, asked.group)
+        topics, config = self._tables.topics, self._live.broker
+        topic = topics.get(asked.topic)
         found = [] if topic is None else [(asked.topic, "0", self._queues(topic, asked.queue_id))]
-        if (again := topics.get(retry)) is not None:
+        retries = []
+        for kind, retry in zip(("1", "2"), asked.topics[1:], strict=True):
+            left = kind == "1" and config.enableRetryTopicV2 and not config.retrieveMessageFromPopRetryTopicV1
+            if not left and (again := topics.get(retry)) is not None:
+                retries.append((retry, kind, list(range(again.readQueueNums))))
+        if retries:
             # What came there was taken out of order, and is older.
             first = asked.ordered or random.randrange(RETRY_FIRST) == 0
-            found.insert(0 if first else len(found), (retry, "1", list(range(again.readQueueNums))))
+            found = retries + found if first else found + retries
         return found
 
     @staticmethod

@@ -128,7 +128,7 @@ class BatchAckEntry(msgspec.Struct):
         """Return the topic that the messages are in."""
         if self.r == "0":
             return self.t
-        return pop_retry_topic(self.t, self.c) if self.r == "1" else f"{RETRY_PREFIX}{self.c}+{self.t}"
+        return pop_retry_topic(self.t, self.c, v2=self.r != "1")
 
 
 class BatchAckBody(msgspec.Struct):
@@ -138,9 +138,21 @@ class BatchAckBody(msgspec.Struct):
     brokerName: str = ""
 
 
-def pop_retry_topic(topic: str, group: str) -> str:
-    """Return where a group finds again what it took of a topic and did not acknowledge."""
-    return f"{RETRY_PREFIX}{group}_{topic}"
+def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
+    """Return where a group finds again what it took of a topic and did not acknowledge.
+
+    `v2`: the name of enableRetryTopicV2, which tells group and topic apart whatever they are called.
+    """
+    return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
+
+
+def origin_of(retry: str, group: str) -> str:
+    """Return the topic whose messages come again in one of a group's retry topics; any other name as it is."""
+    for v2 in (False, True):
+        prefix = pop_retry_topic("", group, v2=v2)
+        if retry.startswith(prefix):
+            return retry[len(prefix) :]
+    return retry
 
 
 def read_handle(text: str) -> Handle:

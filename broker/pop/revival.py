@@ -14,7 +14,7 @@ from broker.context import BrokerContext, Tables
 from broker.messages.delayed_record import pending, without
 from broker.messages.send_checks import DLQ_QUEUES
 from broker.pop.check_points import CheckPoint, CheckPointTable
-from broker.pop.records import ack_record, pop_retry_topic
+from broker.pop.records import ack_record, origin_of, pop_retry_topic
 from remoting.errors import CommandError
 from remoting.properties import (
     PROPERTIES_BYTES_MAX,
@@ -68,7 +68,7 @@ class Revival:
     def __init__(self, context: BrokerContext, tables: Tables, topic: str, append: Append) -> None:
         """`topic`: of check points."""
         self._store, self._threads, self._clock = context.store, context.threads, context.clock
-        self._store_host = context.store_host
+        self._store_host, self._live = context.store_host, context.live
         self._topics, self._groups = tables.topics, tables.groups
         self._topic = topic
         self._append = append
@@ -133,11 +133,12 @@ class Revival:
         times = stored.reconsume_times + 1
         first = find_property(stored.properties, _FIRST_POP).decode("ascii", "replace") or str(key.pop_ms)
         told = f"{PROPERTY_ORIGIN_GROUP}\x01{key.group}\x02{PROPERTY_FIRST_POP_TIME}\x01{first}\x02"
-        retry = key.topic if is_retry_topic(key.topic) else pop_retry_topic(key.topic, key.group)
+        v2 = self._live.broker.enableRetryTopicV2
+        retry = key.topic if is_retry_topic(key.topic) else pop_retry_topic(key.topic, key.group, v2=v2)
         topic = retry if times <= most else dlq_topic(key.group)
         if times > most:
             msg_id = find_property(stored.properties, _UNIQ_KEY).decode("utf-8", "replace")
-            origin = retry.removeprefix(pop_retry_topic("", key.group))
+            origin = origin_of(retry, key.group)
             told += f"{PROPERTY_RECONSUME_TIME}\x01{stored.reconsume_times}\x02{PROPERTY_DLQ_ORIGIN_TOPIC}\x01{origin}"
             told += f"\x02{PROPERTY_DLQ_ORIGIN_MESSAGE_ID}\x01{msg_id}\x02"
         properties = told.encode() + without(stored.properties, _WRITTEN)

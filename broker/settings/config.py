@@ -95,7 +95,7 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
     notifyConsumerIdsChangedEnable: bool = True
     useServerSideResetOffset: bool = True
     slaveReadEnable: bool = False
-    # Whether a group may not consume any more that has fallen so many bytes of the log behind (broker/messages/slow_readers.py).
+    # Whether a group that has fallen so many bytes of the log behind is shut out (broker/messages/slow_readers.py).
     disableConsumeIfConsumerReadSlowly: bool = False
     consumerFallbehindThreshold: int = 16 * 1024**3
     flushConsumerOffsetInterval: int = 5000
@@ -105,6 +105,10 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
     # POP: pops that wait, of one group and topic and in all; beyond it POLLING_FULL.
     popPollingSize: int = 1024
     maxPopPollingSize: int = 100_000
+    # How retry topics are named that POP makes, %RETRY%GROUP_TOPIC or (V2) %RETRY%GROUP+TOPIC, and whether those of the
+    # first form are read beside them.
+    enableRetryTopicV2: bool = False
+    retrieveMessageFromPopRetryTopicV1: bool = True
     # Clients that ask which queues are theirs (400): whether they are shared out among the group's members, and how a
     # group reads a topic for which nobody said it (401): PULL, or POP with the queues of so many members besides its
     # own, all with 0 and less.

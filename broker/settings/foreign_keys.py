@@ -201,7 +201,7 @@ _LACKING = (
         popCkMaxBufferSize=200000 popCkOffsetMaxQueueSize=20000 enablePopBatchAck=false
         popLongPollingForceNotifyInterval=800 enableNotifyBeforePopCalculateLag=true
         enableNotifyAfterPopOrderLockRelease=true initPopOffsetByCheckMsgInMem=true
-        retrieveMessageFromPopRetryTopicV1=true enableRetryTopicV2=false popFromRetryProbability=20
+        popFromRetryProbability=20
         popFromRetryProbabilityForPriority=0 priorityOrderAsc=true popConsumerFSServiceInit=true
         popConsumerKVServiceInit=false popConsumerKVServiceEnable=false popReviveMaxReturnSizePerRead=16384
         popReviveConcurrency=32 popReviveMaxAttemptTimes=16 popReviveSkipIfGroupAbsent=true

@@ -64,6 +64,27 @@ async def test_what_is_acknowledged_does_not_come_again(cluster: Cluster, popper
     assert await popper.pop(pollTime=400) == []
 
 
+async def test_retry_topics_of_the_second_form_come_beside_those_of_the_first(cluster: Cluster, popper: Popper) -> None:
+    await send(cluster.namesrv, b"before")
+    assert len(await popper.pop(invisibleTime=200)) == 1
+    (before,) = await again(popper, 1)
+    assert before.message.topic == "%RETRY%Poppers_T"
+    # What comes again of the first form stays there.
+    assert (await popper.change(before, 500)).code == 0
+    assert (await popper.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"enableRetryTopicV2=true")).code == 0
+    await send(cluster.namesrv, b"after")
+    assert len(await popper.pop(invisibleTime=200)) == 1
+    found = {each.body: each for each in await again(popper, 2)}
+    assert {body: each.message.topic for body, each in found.items()} == {
+        b"before": "%RETRY%Poppers_T",
+        b"after": "%RETRY%Poppers+T",
+    }
+    assert found[b"after"].handle.split(" ")[4] == "2"
+    assert (await popper.acknowledge(found[b"after"])).code == 0
+    assert (await popper.acknowledge_all(found[b"before"])).code == 0
+    assert await popper.pop(pollTime=400) == []
+
+
 async def test_what_is_put_off_comes_by_then(cluster: Cluster, popper: Popper) -> None:
     await send(cluster.namesrv, b"sooner", b"later")
     taken = {each.body: each for each in await popper.pop()}

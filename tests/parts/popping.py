@@ -95,7 +95,7 @@ def popped(answer: Command) -> list[Popped]:
     }
     found = []
     for message in decode_records(answer.body):
-        kind = "1" if message.topic.startswith("%RETRY%") else "0"
+        kind = ("2" if "+" in message.topic else "1") if message.topic.startswith("%RETRY%") else "0"
         start = starts[kind, str(message.queue_id)]
         told = f"{start} {ext['popTime']} {ext['invisibleTime']} {ext['reviveQid']} {kind} broker-a"
         found.append(Popped(message, f"{told} {message.queue_id} {message.queue_offset}"))

@@ -10,6 +10,7 @@ from broker.pop.records import (
     BatchAckEntry,
     ack_record,
     check_point_record,
+    origin_of,
     pop_retry_topic,
     read_handle,
     read_record,
@@ -118,6 +119,10 @@ def test_the_bits_of_a_batch() -> None:
     assert entry("").offsets() == []
     assert [entry("", retry).topic() for retry in "012"] == ["T", "%RETRY%G_T", "%RETRY%G+T"]
     assert pop_retry_topic("T", "G") == "%RETRY%G_T"
+    assert pop_retry_topic("T", "G", v2=True) == "%RETRY%G+T"
+    assert origin_of("%RETRY%G_T", "G") == origin_of("%RETRY%G+T", "G") == "T"
+    assert origin_of("%RETRY%G_H_T", "G_H") == "T"
+    assert origin_of("%RETRY%G", "G") == "%RETRY%G"
     for bits in ("Bg=", "!!", "A" * 10_000):
         with pytest.raises(ValueError, match="acknowledgement"):
             entry(bits).offsets()
