@@ -24,8 +24,8 @@ class Assignment:
         self.queues = context.assigned
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
 
-    def apply(self, subscription: Subscription, mine: list[MessageQueue]) -> None:
-        """Make the queues of one topic exactly `mine`."""
+    def apply(self, subscription: Subscription, mine: list[MessageQueue], wait_s: float = 0.0) -> None:
+        """Make the queues of one topic exactly `mine`; one that is new is not read before `wait_s` are over."""
         wanted = set(mine)
         for queue, assigned in list(self.queues.items()):
             if queue.topic != subscription.topic:
@@ -36,7 +36,7 @@ class Assignment:
             if queue not in self.queues:
                 _log.info("group %s: %s is taken", self._context.group, queue)
                 assigned = self.queues[queue] = AssignedQueue(self._context, queue, subscription)
-                assigned.start(after=self._leaving.get(queue))
+                assigned.start(after=self._leaving.get(queue), wait_s=wait_s)
 
     def drop_topic(self, topic: str) -> None:
         """Give up all queues of a topic."""

@@ -17,6 +17,11 @@ from remoting.errors import RemotingError
 _log = logging.getLogger(__name__)
 
 REBALANCE_S = 20.0
+# How long a queue that is taken is left alone where there are other members: whoever had it learns of the change when
+# this one does, lets callbacks end (HAND_OVER_S), and stores how far he has come. Who reads before that consumes again
+# what came since an offset was stored last.
+TAKE_S = 0.5
+HAND_OVER_S = 0.3
 # While something is missing (a route, our membership, a broker), rounds follow faster and then slow down.
 UNBALANCED_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0)
 
@@ -39,8 +44,9 @@ class Balancer:
         instance: ClientInstance,
         subscriptions: Mapping[str, Subscription],
         options: BalanceOptions,
-        apply: Callable[[Subscription, list[MessageQueue]], None],
+        apply: Callable[[Subscription, list[MessageQueue], float], None],
     ) -> None:
+        """`apply` gets a topic, this member's queues of it, and how many seconds to wait before a new one is read."""
         self._group = group
         self._instance = instance
         self._subscriptions = subscriptions
@@ -91,7 +97,7 @@ class Balancer:
         if route is None:
             raise RouteError(f"topic {subscription.topic} does not exist yet", retriable=True)
         if self._options.model is MessageModel.BROADCASTING:
-            self._share(subscription, list(route.read_queues))
+            self._share(subscription, list(route.read_queues), 0.0)
             return True
         members = await self._members(route)
         mine = allocate(self._options.strategy, self._instance.client_id, route.read_queues, members)
@@ -99,13 +105,13 @@ class Balancer:
             # The broker does not know us: it was restarted, or our heartbeat is still on its way.
             await self._instance.heartbeat()
             return False
-        self._share(subscription, mine)
+        self._share(subscription, mine, TAKE_S if len(members) > 1 else 0.0)
         return True
 
-    def _share(self, subscription: Subscription, mine: list[MessageQueue]) -> None:
+    def _share(self, subscription: Subscription, mine: list[MessageQueue], wait_s: float) -> None:
         """Apply a share, unless the topic was unsubscribed or subscribed anew while it was asked for."""
         if self._subscriptions.get(subscription.topic) is subscription:
-            self._apply(subscription, mine)
+            self._apply(subscription, mine, wait_s)
 
     async def _members(self, route: TopicRoute) -> list[str]:
         """Ask the topic's brokers one after the other; raises the last error."""

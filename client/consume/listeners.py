@@ -1,7 +1,9 @@
 """Handing messages to the application: concurrently, or in the order of each queue."""
 
 import asyncio
+import contextlib
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -41,6 +43,9 @@ class ConcurrentListener:
         self._later: set[asyncio.TimerHandle] = set()
         self._closing = asyncio.Event()
         self._workers: set[asyncio.Task[None]] = set()
+        # How many callbacks run for a queue.
+        self._running: Counter[ProcessQueue] = Counter()
+        self._ended = asyncio.Event()
         for _number in range(options.concurrency):
             self._add_worker()
 
@@ -66,6 +71,15 @@ class ConcurrentListener:
         await asyncio.gather(*workers, return_exceptions=True)
         self._caller.close()
 
+    async def hand_over(self, unfinished: ProcessQueue, within_s: float) -> None:
+        """Begin nothing more of a queue, and let the callbacks that run for it end, up to `within_s`."""
+        unfinished.retired = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._running[unfinished]:
+                    self._ended.clear()
+                    await self._ended.wait()
+
     def _add_worker(self) -> None:
         worker = asyncio.get_running_loop().create_task(self._work(), name="consume")
         self._workers.add(worker)
@@ -82,8 +96,9 @@ class ConcurrentListener:
     async def _work(self) -> None:
         while not self._closing.is_set():
             batch = await self._waiting.get()
-            if batch is None or batch.unfinished.dropped or self._closing.is_set():
+            if batch is None or batch.unfinished.dropped or batch.unfinished.retired or self._closing.is_set():
                 continue
+            self._running[batch.unfinished] += 1
             try:
                 await self._consume(batch)
             except BaseException as error:
@@ -92,6 +107,11 @@ class ConcurrentListener:
                 if not isinstance(error, Exception):
                     raise
                 _log.exception("consuming %s: it is tried again later", names_of(batch.messages))
+            finally:
+                self._running[batch.unfinished] -= 1
+                if not self._running[batch.unfinished]:
+                    del self._running[batch.unfinished]
+                self._ended.set()
             # Callbacks that never wait must leave the loop to others between messages.
             await asyncio.sleep(0)
 

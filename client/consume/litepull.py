@@ -174,12 +174,12 @@ class LitePullConsumer(Lifecycle):
         self._set_queues(wanted)
         await self._leaving.wait()
 
-    def _apply(self, subscription: Subscription, mine: list[MessageQueue]) -> None:
+    def _apply(self, subscription: Subscription, mine: list[MessageQueue], wait_s: float) -> None:
         """Take this member's share of one topic."""
         others = {queue: old.subscription for queue, old in self._queues.items() if queue.topic != subscription.topic}
-        self._set_queues(others | dict.fromkeys(mine, subscription))
+        self._set_queues(others | dict.fromkeys(mine, subscription), wait_s)
 
-    def _set_queues(self, wanted: Mapping[MessageQueue, Subscription]) -> None:
+    def _set_queues(self, wanted: Mapping[MessageQueue, Subscription], wait_s: float = 0.0) -> None:
         """Make the assigned queues exactly those of `wanted`, in one step; handing over takes its time beside it."""
         for queue in [queue for queue in self._queues if queue not in wanted]:
             self._leaving.begin(queue, self._hand_over(self._queues.pop(queue)))
@@ -192,7 +192,7 @@ class LitePullConsumer(Lifecycle):
                 self._leaving.begin(queue, old.stop())
             new = self._queues[queue] = FetchedQueue(queue, subscription, position, paused=queue in self._paused)
             if self._started:
-                new.start(self._context(), after=self._leaving.get(queue))
+                new.start(self._context(), self._leaving.get(queue), wait_s if old is None else 0.0)
 
     async def _hand_over(self, fetched: FetchedQueue) -> None:
         """Fetch no more, and store how far this member has come."""

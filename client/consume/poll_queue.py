@@ -83,10 +83,10 @@ class FetchedQueue:
         if position is not None:
             self._known.set()
 
-    def start(self, context: FetchContext, after: "asyncio.Task[None] | None" = None) -> None:
-        """Begin to fetch, once `after` has ended."""
+    def start(self, context: FetchContext, after: "asyncio.Task[None] | None" = None, wait_s: float = 0.0) -> None:
+        """Begin to fetch, once `after` has ended and after `wait_s`."""
         self._context = context
-        self._begin_task(after)
+        self._begin_task(after, wait_s)
 
     async def stop(self) -> None:
         """Fetch no more; who waits for a position that is not known is told."""
@@ -132,9 +132,9 @@ class FetchedQueue:
         """Take everything that was taken so far as consumed."""
         self.acknowledged = self.position
 
-    def _begin_task(self, after: "asyncio.Task[None] | None" = None) -> None:
+    def _begin_task(self, after: "asyncio.Task[None] | None" = None, wait_s: float = 0.0) -> None:
         assert self._context is not None
-        work = self._run(self._context, after)
+        work = self._run(self._context, after, wait_s)
         self._task = asyncio.get_running_loop().create_task(work, name=f"fetch {self.queue}")
 
     def _end_task(self) -> None:
@@ -144,9 +144,11 @@ class FetchedQueue:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    async def _run(self, context: FetchContext, after: "asyncio.Task[None] | None") -> None:
+    async def _run(self, context: FetchContext, after: "asyncio.Task[None] | None", wait_s: float) -> None:
         if after is not None:
             await asyncio.wait([after])
+        if wait_s:
+            await asyncio.sleep(wait_s)
         pause = PAUSE_S_FIRST
         while True:
             try:

@@ -20,6 +20,8 @@ class ProcessQueue:
         self._highest = -1
         self.size_bytes = 0
         self.dropped = False
+        # Nothing more of it is to be consumed here; what has begun may end, and counts.
+        self.retired = False
 
     def __len__(self) -> int:
         return len(self._messages)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from client.consume.assignment import Assignment
-from client.consume.balancer import BalanceOptions, Balancer
+from client.consume.balancer import HAND_OVER_S, BalanceOptions, Balancer
 from client.consume.caller import Callback, CallbackCaller, ListenerOptions
 from client.consume.filters import check_filters
 from client.consume.listeners import ConcurrentListener, OrderlyListener
@@ -332,6 +332,8 @@ class PushConsumer(Lifecycle):
             # A callback that runs may end; nothing of the queue begins after it.
             self._listener.retire(assigned.unfinished)
             await self._listener.idle(assigned.queue)
+        else:
+            await self._listener.hand_over(assigned.unfinished, HAND_OVER_S)
         await self._offsets.persist([assigned.queue])
         assigned.unfinished.dropped = True
         self._offsets.forget(assigned.queue)

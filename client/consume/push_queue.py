@@ -100,10 +100,11 @@ class AssignedQueue:
     _task: asyncio.Task[None] | None = None
     _replica: ReplicaChoice = field(default_factory=lambda: ReplicaChoice(time.monotonic))
 
-    def start(self, after: "asyncio.Task[None] | None" = None) -> None:
-        """Begin to fetch, once `after` has ended."""
+    def start(self, after: "asyncio.Task[None] | None" = None, wait_s: float = 0.0) -> None:
+        """Begin to fetch, once `after` has ended; after `wait_s`, unless a lock tells when the queue is free."""
         if not self.retired and self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(after), name=f"pull {self.queue}")
+            run = self._run(after, wait_s if self.context.admit is None else 0.0)
+            self._task = asyncio.get_running_loop().create_task(run, name=f"pull {self.queue}")
 
     async def stop(self) -> None:
         """Fetch no more, and have what is unfinished forgotten when it ends."""
@@ -146,9 +147,11 @@ class AssignedQueue:
     def _api(self) -> BrokerApi:
         return self.context.instance.api
 
-    async def _run(self, after: "asyncio.Task[None] | None") -> None:
+    async def _run(self, after: "asyncio.Task[None] | None", wait_s: float) -> None:
         if after is not None:
             await asyncio.wait([after])
+        if wait_s:
+            await asyncio.sleep(wait_s)
         pause = PAUSE_S_FIRST
         while True:
             try:

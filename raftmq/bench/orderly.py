@@ -1,14 +1,16 @@
 """How long consumption in order stands still: at a planned transfer of the lead, at a kill -9, while consumers restart.
 
 A Raft group of three brokers as processes, a steady load of numbered messages for each of many keys, and a group of
-ordered consumers, here. What is told of each event: the longest silence of one queue's acknowledgements and of its
-callbacks, the longest wait of a message from the one to the other, and whether any key came out of order.
+consumers, in order or not, here. What is told of each event: the longest silence of one queue's acknowledgements and of
+its callbacks, the longest wait of a message from the one to the other, how many messages came again, in all and of one
+queue, and whether any key came out of order.
 """
 
 import asyncio
 import contextlib
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -52,6 +54,7 @@ class OrderlyStall:
     repeated: int
     inversions: int
     lost: int
+    repeated_most: int
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -71,7 +74,7 @@ class OrderBook:
     newest: dict[int, int] = field(default_factory=dict)
     sends: dict[int, list[float]] = field(default_factory=dict)
     callbacks: dict[int, list[float]] = field(default_factory=dict)
-    repeated: int = 0
+    repeats: Counter[int] = field(default_factory=Counter)
     inversions: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -87,11 +90,16 @@ class OrderBook:
         self.callbacks.setdefault(queue, []).append(now)
         self._news.set()
         if (queue, number) in self.came:
-            self.repeated += 1
+            self.repeats[queue] += 1
             return
         self.came[queue, number] = now
         self.inversions += number < self.newest.get(queue, -1)
         self.newest[queue] = max(number, self.newest.get(queue, -1))
+
+    @property
+    def repeated(self) -> int:
+        """How many messages came again."""
+        return self.repeats.total()
 
     @property
     def missing(self) -> int:
@@ -119,11 +127,12 @@ class OrderBook:
             repeated=self.repeated,
             inversions=self.inversions,
             lost=self.missing,
+            repeated_most=max(self.repeats.values(), default=0),
         )
 
 
 class OrderedGroup:
-    """The consumers of one group; `name` makes their client ids."""
+    """The consumers of one group, in order unless `options` say otherwise."""
 
     def __init__(self, namesrv: str, consumed: Callable[[int, bytes], None], **options: Any) -> None:
         self._namesrv, self._consumed, self._options = namesrv, consumed, options
@@ -137,9 +146,8 @@ class OrderedGroup:
             GROUP,
             self._namesrv,
             from_where=ConsumeFrom.FIRST_OFFSET,
-            orderly=True,
             instance_name=f"member-{self._number}",
-            **self._options,
+            **{"orderly": True, **self._options},
         )
         consumer.subscribe(TOPIC)
         consumer.on_message(self._take)
@@ -162,7 +170,13 @@ class OrderedGroup:
 
 
 async def run_orderly(
-    events: list[str], consumers: int = 3, queues: int = 8, rate: int = 200, parent: Path | None = None
+    events: list[str],
+    consumers: int = 3,
+    queues: int = 8,
+    rate: int = 200,
+    parent: Path | None = None,
+    *,
+    orderly: bool = True,
 ) -> AsyncGenerator[OrderlyStall]:
     """Yield a row for each of EVENTS that is named, of `rate` messages a second. Raises ProcessError."""
     for event in events:
@@ -171,17 +185,20 @@ async def run_orderly(
             cluster.start()
             try:
                 await asyncio.to_thread(cluster.wait_for_leader)
-                yield await _measure(cluster, event, consumers, queues, rate)
+                book = OrderBook()
+                group = OrderedGroup(cluster.address, book.consumed, orderly=orderly)
+                await _measure(cluster, event, group, book, consumers, queues, rate)
+                yield book.row(event, consumers)
             finally:
                 cluster.kill()
 
 
-async def _measure(cluster: LocalCluster, event: str, consumers: int, queues: int, rate: int) -> OrderlyStall:
-    book = OrderBook()
+async def _measure(
+    cluster: LocalCluster, event: str, group: OrderedGroup, book: OrderBook, consumers: int, queues: int, rate: int
+) -> None:
     async with contextlib.AsyncExitStack() as stack:
         admin = await stack.enter_async_context(AdminClient(cluster.address))
         await admin.create_topic(TOPIC, read_queues=queues, write_queues=queues)
-        group = OrderedGroup(cluster.address, book.consumed)
         stack.push_async_callback(group.close)
         for _ in range(consumers):
             await group.join()
@@ -191,11 +208,11 @@ async def _measure(cluster: LocalCluster, event: str, consumers: int, queues: in
             for times in (*book.sends.values(), *book.callbacks.values()):
                 del times[:-1]
             book.sent.clear()
+            book.repeats.clear()
             await _happens(event, cluster, admin, group)
             await asyncio.sleep(AFTER_S[event])
         with contextlib.suppress(TimeoutError):
             await book.complete(ARRIVE_S)
-    return book.row(event, consumers)
 
 
 async def _happens(event: str, cluster: LocalCluster, admin: AdminClient, group: OrderedGroup) -> None:

@@ -1,4 +1,4 @@
-"""`raftmq bench orderly`: how long consumption in order stands still when a leader or a consumer goes."""
+"""`raftmq bench orderly`: how long consumption stands still, and what it repeats, when a leader or a consumer goes."""
 
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "event", "consumers", "queues", "messages", "sends silent ms", "callbacks silent ms", "waited ms", "repeated",
-    "inversions", "lost",
+    "inversions", "lost", "repeated of one queue",
 )  # fmt: skip
 
 
@@ -26,10 +26,11 @@ def orderly(
     consumers: Annotated[int, typer.Option("--consumers", min=1, max=64)] = 3,
     queues: Annotated[int, typer.Option("--queues", min=1, max=64)] = 8,
     rate: Annotated[int, typer.Option("--rate", min=1, max=10_000, help="Messages per second, all queues.")] = 200,
+    concurrent: Annotated[bool, typer.Option("--concurrent", help="Consumers that keep no order.")] = False,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the longest stall of ordered consumers: lead transferred, leader killed, consumers restarted in turn."""
+    """Measure how long consumers stand still and what comes again: lead transferred, leader killed, they restarted."""
     from raftmq.bench.orderly import EVENTS, run_orderly
 
     events = event or list(EVENTS)
@@ -38,7 +39,7 @@ def orderly(
     rows: list[OrderlyStall] = []
 
     async def work() -> None:
-        async with aclosing(run_orderly(events, consumers, queues, rate, folder)) as all_:
+        async with aclosing(run_orderly(events, consumers, queues, rate, folder, orderly=not concurrent)) as all_:
             async for row in all_:
                 rows.append(row)
                 if not as_json:

@@ -1,8 +1,18 @@
-"""How much of a topic one of its queues may have unfinished (client/consume/push_queue.py)."""
+"""One queue of a push consumer: when it begins, and how much of its topic it may have unfinished."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from client.consume.push_queue import PullLimits
+from client.api import PullAnswer, PullRequest
+from client.consume.offsets import OffsetStore
+from client.consume.push_queue import AssignedQueue, PullContext, PullLimits
+from client.consume.subscription import subscribe_by_tags
+from client.instance import ClientInstance
+from client.routes import TopicRoute
+from remoting.bodies.registry import MessageQueue
 
 
 @pytest.mark.parametrize(
@@ -19,3 +29,36 @@ from client.consume.push_queue import PullLimits
 )
 def test_each_queue_of_a_topic_has_its_share(limits: PullLimits, queues: int, share: tuple[int, int]) -> None:
     assert limits.share(lambda: queues) == share
+
+
+@pytest.mark.parametrize(("locked", "soon"), [(False, False), (True, True)])
+async def test_a_queue_that_others_may_have_is_left_alone_for_a_while(locked: bool, soon: bool) -> None:
+    """Unless a lock tells when it is free."""
+    pulled: list[int] = []
+
+    async def pull(_address: str, request: PullRequest) -> PullAnswer:
+        pulled.append(request.offset)
+        await asyncio.Event().wait()
+        raise AssertionError("never answered")
+
+    async def find(_topic: str) -> TopicRoute:
+        return TopicRoute("T", (), (), {"b": {0: "m:1"}})
+
+    async def begin(_queue: MessageQueue) -> int:
+        return 7
+
+    async def admit(_queue: MessageQueue) -> None:
+        return
+
+    api = SimpleNamespace(pull=pull)
+    instance = cast("ClientInstance", SimpleNamespace(api=api, routes=SimpleNamespace(find=find)))
+    offsets = cast("OffsetStore", SimpleNamespace(update=lambda *_, **__: None))
+    context = PullContext("G", instance, offsets, PullLimits(), lambda *_: None, begin, admit=admit if locked else None)
+    assigned = AssignedQueue(context, MessageQueue("T", "b", 0), subscribe_by_tags("T", "*", 0))
+    assigned.start(wait_s=0.2)
+    await asyncio.sleep(0.05)
+    assert (pulled == [7]) is soon
+    async with asyncio.timeout(5):
+        while not pulled:
+            await asyncio.sleep(0.01)
+    await assigned.stop()

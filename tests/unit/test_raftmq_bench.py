@@ -170,3 +170,6 @@ def test_the_book_of_ordered_messages_tells_inversions_from_repetitions() -> Non
         book.consumed(1, b"%d" % number)
     row = book.row("kill", 3)
     assert (row.inversions, row.lost, row.queues, row.messages) == (1, 1, 2, 10)
+    book.consumed(1, b"3")
+    row = book.row("kill", 3)
+    assert (row.repeated, row.repeated_most) == (3, 2)
