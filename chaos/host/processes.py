@@ -13,10 +13,11 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any
 
 import orjson
 
+from chaos.host.begun import Begun, begin
 from chaos.host.guard import watch
 from chaos.host.interpreter import MODULE
 from chaos.host.localfolder import kept_peers, kept_port, kept_values
@@ -45,37 +46,6 @@ class ProcessError(Exception):
 
 class ProcessEnded(ProcessError):
     """A server process ended by itself where it was to serve."""
-
-
-class Begun(Protocol):
-    """A child process that was begun, as subprocess.Popen has it."""
-
-    pid: int
-
-    def poll(self) -> int | None:
-        """Return its exit code, None while it runs."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Return its exit code when it has ended; raises subprocess.TimeoutExpired."""
-
-    def send_signal(self, number: int, /) -> None:
-        """Send it a signal, if it is still there."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-
-def begin(command: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Begun:
-    """Begin a server that says what it says into a log."""
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        # Its own session, so that Ctrl-C reaches the parent alone, which then stops it in good order.
-        start_new_session=True,
-        env=environment,
-    )
 
 
 class ServerProcess:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.host.processes import ServerProcess, begin, broker_process
+from chaos.host.begun import begin
+from chaos.host.processes import ServerProcess, broker_process
 from tests.parts.nursery import Nursling
 
 

@@ -26,8 +26,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from chaos.host.begun import Begun, begin
 from chaos.host.interpreter import MODULE
-from chaos.host.processes import Begun, begin
 
 # prctl(2): orphans of the processes below become children of the one that asked for it.
 _PR_SET_CHILD_SUBREAPER = 36
