@@ -8,12 +8,14 @@ whatever of it is passed on cannot be used again.
 from collections.abc import Mapping
 
 from auth.directory import AccessDirectory
+from auth.known_sends import KEPT_UNDER, KnownSends
 from auth.needs import Access, FieldsRule, Rule, Whom
 from auth.settings import AuthKeys, proof_lasts_s, white_list
 from remoting.audit import RefusalLog
 from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.connection import Connection, Handler, Reply
+from remoting.headers.signed import SignedSend, typed_send
 from remoting.refusal import unsupported
 from remoting.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, is_signed_by
 
@@ -21,6 +23,7 @@ from remoting.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, is_signed_by
 LET_IN_MAX = 10_000
 # At a connection: whom it proved, as the directory was when, and until when that counts.
 _PROVED = "auth.proved"
+_SEND_FIELDS = frozenset(SignedSend.__struct_encode_fields__)
 
 NOBODY = "username cannot be null."
 WRONG = "check signature failed."
@@ -49,6 +52,7 @@ class AccessGuard:
         # What was let in, as the directory was at `_as_of` → the secret key that it was signed with.
         self._let_in: dict[tuple[object, ...], str] = {}
         self._as_of = directory.changes
+        self._sends = KnownSends()
         self._proof_lasts_s = proof_lasts_s(keys)
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
@@ -88,10 +92,16 @@ class AccessGuard:
         rule = self._needs.get(code)
         if rule is Whom.EVERYBODY:
             return handler
-        refusal, refusals, known = self.refusal, self._refusals, self._known
-        names = rule.names if isinstance(rule, FieldsRule) and code not in self._unsigned else None
+        refusal, refusals, known, known_send = self.refusal, self._refusals, self._known, self._known_send
+        proved = code not in self._unsigned
+        names = rule.names if isinstance(rule, FieldsRule) and proved else None
+        # Nothing that only brokers may say can be in such a send, nor a field that decides and is not looked at.
+        kinds = names is not None and KEPT_UNDER.issuperset(names) and _SEND_FIELDS.isdisjoint(self._reserved)
 
         def handle(connection: Connection, request: Command) -> Reply:
+            send = request.typed_header
+            if kinds and type(send) is SignedSend and known_send(connection, request, send):
+                return handler(connection, request)
             host = connection.peer[0]
             if names is None:
                 why = refusal(host, request)
@@ -103,6 +113,10 @@ class AccessGuard:
                 ext = request.ext
                 ext.pop(SIGNATURE, None)
                 ext.pop(SECURITY_TOKEN, None)
+                if proved:
+                    request.user = ext.get(ACCESS_KEY, "")
+                if kinds and type(send) is SignedSend:
+                    self._note_send(key, host, request, send)
                 return handler(connection, request)
             answer = Command.response(ResponseCode.NO_PERMISSION, why)
             refusals.tell(connection, request, answer)
@@ -110,22 +124,61 @@ class AccessGuard:
 
         return handle
 
+    def _known_send(self, connection: Connection, request: Command, send: SignedSend) -> bool:
+        """Tell whether a send is like one let in before, and signed by the same user; set its typed header then."""
+        kind = self._sends.kind(connection, send, self._directory.changes)
+        if kind is None:
+            return False
+        if self._proof_lasts_s:
+            proved = self._has_proved(connection, kind.user)
+            header = kind.read(send, request.body, proved)
+            if header is not None and not proved:
+                self._note_proof(connection, kind.user)
+        else:
+            header = kind.read(send, request.body)
+        if header is None:
+            return False
+        request.typed_header = header
+        request.user = kind.user
+        return True
+
+    def _note_send(self, key: tuple[object, ...], host: str, request: Command, send: SignedSend) -> None:
+        """Keep of what kind a send is that was let in, where its user has one key only."""
+        as_of = self._directory.changes
+        secret = self._let_in.get(key) if self._as_of == as_of else None
+        if secret is None or request.raw_header is None or (header := typed_send(request.raw_header)) is None:
+            return
+        request.typed_header = header
+        self._sends.note(host, send, header, secret, as_of)
+
     def _known(self, key: tuple[object, ...], connection: Connection, request: Command) -> bool:
         """Tell whether the like was let in, and this is signed by the same user: the usual way of a request."""
         secret, as_of = self._let_in.get(key), self._as_of
         if secret is None or as_of != self._directory.changes or not request.ext.keys().isdisjoint(self._reserved):
             return False
-        lasts_s = self._proof_lasts_s
-        if not lasts_s:
+        if not self._proof_lasts_s:
             return is_signed_by(request, secret)
-        now, user = connection.loop.time(), key[1]
-        proved = connection.attachments.get(_PROVED)
-        if proved is not None and proved[0] == user and proved[1] == as_of and now < proved[2]:
+        user = request.ext[ACCESS_KEY]
+        if self._has_proved(connection, user):
             return True
         if not is_signed_by(request, secret):
             return False
-        connection.attachments[_PROVED] = user, as_of, now + lasts_s
+        self._note_proof(connection, user)
         return True
+
+    def _has_proved(self, connection: Connection, user: str) -> bool:
+        """Tell whether a connection has proved a user, as users and policies are now, and that still counts."""
+        proved = connection.attachments.get(_PROVED)
+        return (
+            proved is not None
+            and proved[0] == user
+            and proved[1] == self._directory.changes
+            and connection.loop.time() < proved[2]
+        )
+
+    def _note_proof(self, connection: Connection, user: str) -> None:
+        until = connection.loop.time() + self._proof_lasts_s
+        connection.attachments[_PROVED] = user, self._directory.changes, until
 
     def _looked_at(self, key: tuple[object, ...], host: str, request: Command) -> str | None:
         """Return why a request is refused; when it is let in, the next like it is so at a third of the cost."""

@@ -242,7 +242,7 @@ class QuotaGuard:
         rates, caller_of, over = self._rates, self._caller, self._over
 
         def handle(connection: Connection, request: Command) -> Reply:
-            caller = caller_of(connection, request, request.ext.get(ACCESS_KEY, "") if signed else "")
+            caller = caller_of(connection, request, (request.user or request.ext.get(ACCESS_KEY, "")) if signed else "")
             if caller.counted:
                 if places and len(caller.places) < self._places_on and (why := self._placed(caller)) is not None:
                     connection.reply(request, self._refused(caller, why))

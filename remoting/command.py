@@ -9,6 +9,7 @@ import orjson
 from remoting.codes import VERSION, LanguageCode
 from remoting.errors import HeaderError
 from remoting.headers.base import H, Header, decode_header, encode_header, read_ext
+from remoting.headers.signed import PROOF_FIELDS, SignedSend, typed_send
 
 # How a header is written; the high byte of a frame's header word.
 JSON = 0
@@ -33,7 +34,8 @@ class Command(msgspec.Struct, eq=False, gc=False):
     that messages leave straight from the mapped log. `ext` are the custom fields, always strings. The decoder leaves in
     `raw_header` the JSON text of a header that it decoded straight into a typed one, so that `ext` costs nothing until
     it is asked for. `until`, `read_at` and `waited` are noted by who serves a request, and never sent: by when it must
-    have an answer, when it was read, and how many seconds later its turn came.
+    have an answer, when it was read, and how many seconds later its turn came. `user` is who was found to have signed
+    it: from then on `ext` has no proof of that any more, so that what is passed on of it cannot be used again.
     """
 
     code: int
@@ -51,6 +53,7 @@ class Command(msgspec.Struct, eq=False, gc=False):
     until: float = 0.0
     read_at: float = 0.0
     waited: float = 0.0
+    user: str = ""
 
     @property
     def is_response(self) -> bool:
@@ -89,6 +92,11 @@ class Command(msgspec.Struct, eq=False, gc=False):
         header = self.typed_header
         if isinstance(header, cls):
             return header
+        if type(header) is SignedSend and self.raw_header is not None:
+            typed = typed_send(self.raw_header)
+            if isinstance(typed, cls):
+                self.typed_header = typed
+                return typed
         return decode_header(cls, self.ext)
 
     def answerable(self, header: Header) -> "Command":
@@ -158,12 +166,13 @@ class Command(msgspec.Struct, eq=False, gc=False):
         return f"<{kind} code={self.code} opaque={self.opaque}{remark} body={self.body_bytes}>"
 
     def _read_ext(self) -> dict[str, str]:
-        if self.raw_header is not None:
+        if self.raw_header is not None and type(self.typed_header) is not SignedSend:
             try:
                 fields: Any = orjson.loads(self.raw_header)
             except orjson.JSONDecodeError as error:
                 raise HeaderError(f"the header is not JSON: {error}") from None
-            return read_ext(fields.get("extFields"))
+            ext = read_ext(fields.get("extFields"))
+            return {name: value for name, value in ext.items() if name not in PROOF_FIELDS} if self.user else ext
         return {} if self.typed_header is None else encode_header(self.typed_header)
 
 
