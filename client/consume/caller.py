@@ -87,7 +87,8 @@ class CallbackCaller:
         topic = messages[0].topic
         began = time.monotonic()
         consuming = self._hooks.begin(messages)
-        outcome, retries = ConsumeOutcome.EXCEPTION, [AGAIN] * len(messages)
+        outcome = ConsumeOutcome.EXCEPTION
+        retries: list[Retry] = [AGAIN] * len(messages)
         try:
             outcome, retries = await self._outcome(messages, exclusive=exclusive)
         finally:

@@ -12,7 +12,7 @@ from remoting.bodies.registry import TopicConfig
 QUESTION = PopQuestion("G", "T", -1, 32, None, from_end=False, invisible_ms=1)
 
 
-def checks(*topics: TopicConfig, **config: bool) -> PopChecks:
+def checks(*topics: TopicConfig, **config: Any) -> PopChecks:
     known = {topic.topicName: topic for topic in topics}
     live = SimpleNamespace(broker=BrokerConfig(**config))
     context: Any = SimpleNamespace(live=live, role=None, clock=None)

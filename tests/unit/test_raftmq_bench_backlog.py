@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from raftmq.bench import backlog
 from raftmq.bench.backlog import BacklogBook, BacklogLoad, NoRoomForBacklog, check_room
 from remoting.message import MessageExt
 
@@ -35,7 +34,7 @@ def test_a_backlog_needs_room_on_its_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
     def disk(total: float, used: float, free: float) -> None:
         usage = SimpleNamespace(total=int(total * needed), used=int(used * needed), free=int(free * needed))
-        monkeypatch.setattr(backlog.shutil, "disk_usage", lambda _folder: usage)
+        monkeypatch.setattr("shutil.disk_usage", lambda _folder: usage)
 
     disk(10, 7.4, 2.6)
     check_room(load, tmp_path)
