@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from raftmq.cli.output import fail, run
+from raftmq.cli.output import fail, one_line_errors
 
 T = TypeVar("T")
 
@@ -20,12 +20,17 @@ SAID_EVERY_S = 30.0
 
 
 def measured(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a measurement; what goes wrong with it ends the command with a sentence."""
+    """Run a measurement; what goes wrong with it ends the command with a sentence.
+
+    SIGTERM, by which CI ends a job, ends it as Ctrl-C does: what it started goes with it.
+    """
     from chaos.host.processes import ProcessError
     from raftmq.bench.frames import BadAnswer
+    from runtime.loop import run_until_told
 
     try:
-        return run(work)
+        with one_line_errors():
+            return run_until_told(work())
     except (BadAnswer, ProcessError) as error:
         fail(str(error))
 

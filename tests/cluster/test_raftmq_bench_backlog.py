@@ -43,10 +43,11 @@ def test_the_figures_as_json(tmp_path: Path) -> None:
     for part in told["parts"]:
         assert (part["repeated"], part["lost"]) == (0, 0)
         assert part["per_s"] > 100
-        assert part["broker_cpu_us"] > 0
         for memory in (part["broker_resident"], part["broker_anonymous"], part["client_anonymous"]):
             assert memory["highest"] >= max(memory["begin"], memory["end"]) > 10
         assert part["broker_resident"]["end"] > part["broker_anonymous"]["end"]
+    # The kernel counts in hundredths of a second, and a part may take less.
+    assert sum(part["broker_cpu_us"] for part in told["parts"]) > 0
     _fill, tail, backlog = told["parts"]
     assert told["ratio"] == pytest.approx(tail["per_s"] / backlog["per_s"], abs=0.01)
     assert told["met"] == (told["ratio"] <= 2)
