@@ -17,17 +17,14 @@ class Leaving:
         """Return what a queue that comes back has to wait for."""
         return self._tasks.get(queue)
 
-    def begin(self, queue: MessageQueue, work: Coroutine[object, object, None]) -> None:
+    def begin(self, queue: MessageQueue, work: Callable[[], Coroutine[object, object, None]]) -> None:
         """Do what is to be done when a queue goes, after what is being done already."""
         before = self._tasks.get(queue)
 
         async def leave() -> None:
-            try:
-                if before is not None:
-                    await asyncio.wait([before])
-                await work
-            finally:
-                work.close()
+            if before is not None:
+                await asyncio.wait([before])
+            await work()
 
         def left(ended: "asyncio.Task[None]") -> None:
             if self._tasks.get(queue) is ended:

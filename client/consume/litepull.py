@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from client.consume.balancer import BalanceOptions, Balancer
@@ -182,14 +183,14 @@ class LitePullConsumer(Lifecycle):
     def _set_queues(self, wanted: Mapping[MessageQueue, Subscription], wait_s: float = 0.0) -> None:
         """Make the assigned queues exactly those of `wanted`, in one step; handing over takes its time beside it."""
         for queue in [queue for queue in self._queues if queue not in wanted]:
-            self._leaving.begin(queue, self._hand_over(self._queues.pop(queue)))
+            self._leaving.begin(queue, partial(self._hand_over, self._queues.pop(queue)))
         for queue, subscription in wanted.items():
             old = self._queues.get(queue)
             if old is not None and old.subscription.same_as(subscription):
                 continue
             position = None if old is None else old.position
             if old is not None:
-                self._leaving.begin(queue, old.stop())
+                self._leaving.begin(queue, old.stop)
             new = self._queues[queue] = FetchedQueue(queue, subscription, position, paused=queue in self._paused)
             if self._started:
                 new.start(self._context(), self._leaving.get(queue), wait_s if old is None else 0.0)
