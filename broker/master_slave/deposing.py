@@ -126,12 +126,13 @@ class Deposing:
             return
         if outcome is Outcome.REFUSED:
             await self._met(address)
-        self._left = tuple(each for each in self._left if each != address)
-        if self._role.fenced is not None:
-            # The decision that says so has taken the place of the one that names whom to tell.
-            return
         try:
-            await asyncio.to_thread(override.told, self._live.store.root, address)
+            # When somebody has been fenced, the decision that says so has taken the place of the one that names whom to
+            # tell.
+            if self._role.fenced is None:
+                await asyncio.to_thread(override.told, self._live.store.root, address)
         except (OSError, ConfigError) as error:
             # It is told once more after the next start, which changes nothing.
             _log.warning("that %s was told cannot be kept: %s", address, error)
+        # Last, so that whoever is named nowhere any more has been told for good.
+        self._left = tuple(each for each in self._left if each != address)
