@@ -6,7 +6,6 @@ store's files leave the page cache before. Of each message it is checked that it
 """
 
 import asyncio
-import os
 import shutil
 import tempfile
 import time
@@ -23,6 +22,7 @@ from client.consume.poll_queue import FetchLimits
 from client.errors import RouteError
 from client.message import Message
 from client.produce.producer import Producer
+from raftmq.bench.coldreader import give_back
 from raftmq.bench.frames import BadAnswer
 from raftmq.bench.group import ASYNC_FLUSH, Setup, spawned_group, until_done
 from remoting.bodies.registry import MessageQueue
@@ -156,11 +156,15 @@ class BacklogBook:
             expected[queue] = number + 1
 
 
+def room_in(folder: Path) -> int:
+    """Return the bytes that a folder's disk takes until brokers remove old messages; below 0 when they do already."""
+    usage = shutil.disk_usage(folder)
+    return min(usage.free, int(usage.total * DISK_USED_MAX) - usage.used)
+
+
 def check_room(load: BacklogLoad, folder: Path) -> None:
     """Raise NoRoomForBacklog when the disk would be too full for a broker."""
-    usage = shutil.disk_usage(folder)
-    needed = load.needed_bytes()
-    room = min(usage.free, int(usage.total * DISK_USED_MAX) - usage.used)
+    needed, room = load.needed_bytes(), room_in(folder)
     if room < needed:
         raise NoRoomForBacklog(
             f"{load.messages:,} messages of {load.body_bytes} B need about {needed / 1e9:.1f} GB, and the disk of "
@@ -181,7 +185,7 @@ async def run_backlog(load: BacklogLoad, progress: BacklogProgress, parent: Path
         filled = await run.measured("fill", load.messages, run.fill)
         begins = [max(0, run.stored(queue) - load.tail // load.queues) for queue in range(load.queues)]
         tail = await run.consumed("tail", begins)
-        await asyncio.to_thread(leave_page_cache, cluster.broker.log.parent)
+        await asyncio.to_thread(give_back, cluster.broker.log.parent, write_first=True)
         backlog = await run.consumed("backlog", [0] * load.queues)
     return BacklogFigures(load, (filled, tail, backlog), round(tail.per_s / max(backlog.per_s, 1), 2))
 
@@ -194,18 +198,6 @@ def _answers_of(load: BacklogLoad) -> dict[str, object]:
         "maxTransferBytesOnMessageInMemory": max(size, 256 * 1024),
         "maxTransferBytesOnMessageInDisk": max(size, 64 * 1024),
     }
-
-
-def leave_page_cache(folder: Path) -> None:
-    """Have the kernel forget what it keeps of a folder's files. What a process maps stays."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(fd)
 
 
 class _BacklogRun:

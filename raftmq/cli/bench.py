@@ -9,6 +9,7 @@ import typer
 from raftmq.cli.bench_backlog import backlog
 from raftmq.cli.bench_fairness import fairness
 from raftmq.cli.bench_orderly import orderly
+from raftmq.cli.bench_readers import readers
 from raftmq.cli.bench_rebalance import rebalance
 from raftmq.cli.bench_running import Folder, measured
 from raftmq.cli.bench_security import security
@@ -22,6 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="Load generators that print their f
 app.command()(backlog)
 app.command()(fairness)
 app.command()(orderly)
+app.command()(readers)
 app.command()(rebalance)
 app.command()(security)
 

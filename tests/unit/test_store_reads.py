@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from runtime.clock import ManualClock
 from store.messagestore import MessageStore
 from store.types import GetStatus
 from tests.parts.store_tools import HOST, fill, make_config, record
+
+# A body that alone fills an answer from memory, nearly.
+BIG = 250 * 1024
 
 
 @pytest.fixture
@@ -171,3 +175,41 @@ def test_an_index_can_be_done_without(tmp_path: Path, clock: ManualClock) -> Non
     assert store.query("T", "k", 10, 0, 1 << 60) == ([], 0, 0)
     store.close()
     assert not (tmp_path / "store" / "index").exists()
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_old_bytes_are_copied_once_on_their_way_out(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    """From the page cache, or by a thread from the disk, into the buffer that goes to the socket: no other is made."""
+    config = make_config(tmp_path, mappedFileSizeCommitLog=2 * BIG)
+    store = MessageStore.open(config, store_host=HOST, clock=clock)
+    fill(store, 1, body=bytes(BIG))
+    monkeypatch.setattr("store.log.commitlog.HOT_BYTES", 0)
+    monkeypatch.setattr("store.integrity.verifier.HOT_BYTES", 0)
+    store._verifier.tick()  # so that it is checked, too
+
+    def preadv(fd: int, buffers: list[bytearray], offset: int, _flags: int) -> int:
+        # A file system that cannot tell what is cached would make every read a cold one.
+        if not cached:
+            raise BlockingIOError(errno.EAGAIN, "not cached")
+        return plain(fd, buffers, offset)
+
+    plain = os.preadv
+    monkeypatch.setattr(os, "preadv", preadv)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        result = store.get("T", 0, 0, 32)
+        assert result.cold is not cached
+        if result.cold:
+            # What was made ready for the page cache's answer is gone when the thread reads.
+            tracemalloc.reset_peak()
+            store.read_cold(result)
+            store.verify_cold(result)
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert (result.count, result.damaged) == (1, -1)
+    assert BIG <= sum(map(len, result.buffers)) <= peak < 1.5 * BIG
+    store.close()
