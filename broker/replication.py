@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from remoting.codes import ResponseCode
 from runtime.timings import Timings
 from store.errors import StoreError
+from store.recordbatch import RecordBatch
 from store.types import PendingRecord, PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,13 @@ _new_turn = tuple.__new__
 
 Done = Callable[[PutResult, int], None]
 BatchDone = Callable[[list[PutResult], int], None]
+
+
+def batch_bytes(records: Sequence[PendingRecord]) -> int:
+    """Return what a batch counts for the bound on what is pending."""
+    if type(records) is RecordBatch:
+        return records.content_bytes + RECORD_OVERHEAD_BYTES * len(records)
+    return sum([len(record.body) + len(record.properties) + RECORD_OVERHEAD_BYTES for record in records])
 
 
 class Replication(Protocol):
@@ -220,9 +228,7 @@ class LocalReplication:
         if self.pending_bytes > self._pending_bytes_max:
             done([PutResult(PutStatus.OS_PAGE_CACHE_BUSY)], ResponseCode.SYSTEM_BUSY)
             return
-        self._turn_bytes += sum(
-            [len(record.body) + len(record.properties) + RECORD_OVERHEAD_BYTES for record in records]
-        )
+        self._turn_bytes += batch_bytes(records)
         if not turn:
             self._began = monotonic()
             self._loop.call_soon(self._end_turn)

@@ -4,7 +4,7 @@ Some writers leave the last 0x02 out, others write it; both are read. Nothing es
 occur in a name or a value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 NAME_END = b"\x01"
 PAIR_END = b"\x02"
@@ -51,6 +51,10 @@ PROPERTY_TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 PROPERTY_TIMER_OUT_MS = "TIMER_OUT_MS"
 PROPERTY_DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 PROPERTY_DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+# All bytes but the two separators and the one that stands between messages when they are compared.
+_NO_SEPARATORS = bytes(range(3, 256))
+# Messages whose properties are compared with one another at a time.
+_ALIKE_MAX = 64
 _TAGS = PROPERTY_TAGS.encode()
 _UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
 _KEYS = PROPERTY_KEYS.encode()
@@ -90,6 +94,47 @@ def find_property(properties: bytes, name_end: bytes) -> bytes:
     start = at + len(name_end)
     end = properties.find(PAIR_END, start)
     return properties[start:end] if end >= 0 else properties[start:]
+
+
+def indexed_columns(properties: Sequence[bytes]) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """Return what indexed_properties() does of many messages, as three lists: TAGS, UNIQ_KEY and KEYS.
+
+    Those of one producer mostly have the same properties in the same order, and one look at their names serves all.
+    """
+    tags: list[bytes] = []
+    uniq_keys: list[bytes] = []
+    keys: list[bytes] = []
+    for start in range(0, len(properties), _ALIKE_MAX):
+        part = properties[start : start + _ALIKE_MAX]
+        columns = _alike(part) or zip(*map(indexed_properties, part), strict=True)
+        for whole, column in zip((tags, uniq_keys, keys), columns, strict=True):
+            whole.extend(column)
+    return tags, uniq_keys, keys
+
+
+def _alike(properties: Sequence[bytes]) -> tuple[Iterable[bytes], ...] | None:
+    """Return the columns of messages with the same names in the same places, None when they are not so alike."""
+    count = len(properties)
+    pairs = properties[0].count(PAIR_END)
+    joined = b"\0".join(properties)
+    # Nothing but the separators is left, with one between two messages: they stand at the same places in all of them.
+    if joined.translate(None, _NO_SEPARATORS) != b"\0".join([b"\x01\x02" * pairs] * count):
+        return None
+    # What stood after a message's last separator would become part of the next one's first name.
+    if joined.count(b"\x02\0") != count - 1:
+        return None
+    fields = b"".join(properties).replace(NAME_END, PAIR_END).split(PAIR_END)
+    width = 2 * pairs
+    names = fields[:width:2]
+    if not pairs or len(set(names)) != pairs:
+        return None
+    for at, name in enumerate(names):
+        if fields[2 * at : -1 : width] != [name] * count:
+            return None
+    absent = [b""] * count
+    return tuple(
+        fields[2 * names.index(name) + 1 :: width] if name in names else absent for name in (_TAGS, _UNIQ_KEY, _KEYS)
+    )
 
 
 def indexed_properties(properties: bytes) -> tuple[bytes, bytes, bytes]:

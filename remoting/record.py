@@ -228,6 +228,41 @@ def encode_batch(elements: Iterable[tuple[int, bytes | memoryview, bytes]]) -> b
     return b"".join(pieces)
 
 
+def batch_columns(body: bytes, count_max: int) -> tuple[list[int], list[bytes], list[bytes]] | None:
+    """Return the flags, bodies and properties of a batch send's body of at most `count_max` messages.
+
+    None when something does not add up: what that is split_batch() tells. In one loop, for it is what every message of
+    a batch costs.
+    """
+    flags: list[int] = []
+    bodies: list[bytes] = []
+    all_properties: list[bytes] = []
+    unpack, head_size = _BATCH_HEAD.unpack_from, _BATCH_HEAD.size
+    at, end = 0, len(body)
+    try:
+        while at < end:
+            total, _, _, flag, body_size = unpack(body, at)
+            body_at, after = at + head_size, at + total
+            split = body_at + body_size
+            properties_at = split + 2
+            size = after - properties_at
+            if (
+                body_size < 0
+                or after > end
+                or not 0 <= size <= PROPERTIES_BYTES_MAX
+                or size != body[split] << 8 | body[split + 1]
+                or len(flags) == count_max
+            ):
+                return None
+            flags.append(flag)
+            bodies.append(body[body_at:split])
+            all_properties.append(body[properties_at:after])
+            at = after
+    except struct.error:
+        return None
+    return flags, bodies, all_properties
+
+
 def split_batch(body: bytes | memoryview) -> Iterator[tuple[int, memoryview, bytes]]:
     """Yield (flag, body, properties) of a batch send's body; RecordError when an element does not add up."""
     view = memoryview(body)

@@ -4,7 +4,7 @@ This is the hot path of the broker: straight-line code, no task, future or map p
 becomes a PendingRecord, and its answer is parked as one partial call that the replication completes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker.messages.delayed_record import waiting
@@ -20,6 +20,7 @@ from broker.messages.send_checks import (
     Target,
     check_sys_flag,
     special,
+    special_bytes,
     too_long,
     wait_seconds_max,
     waited_too_long,
@@ -32,8 +33,9 @@ from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.headers.registry import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from remoting.properties import PROPERTIES_BYTES_MAX
-from remoting.record import RecordError, split_batch
+from remoting.record import RecordError, batch_columns, split_batch
 from remoting.server import Connection, Handler
+from store.recordbatch import RecordBatch
 from store.types import PendingRecord
 
 _UNIQ_KEY = "\x02UNIQ_KEY\x01"
@@ -240,11 +242,13 @@ class SendHandlers:
         header: SendMessageRequestHeader,
         target: Target,
         queue_id: int,
-    ) -> list[PendingRecord]:
+    ) -> Sequence[PendingRecord]:
         """Unpack a batch; each message keeps the properties that the client gave it, as RocketMQ does."""
         topic, born, host = header.topic, header.bornTimestamp, connection.peer_host
         sys_flag = check_sys_flag(header.sysFlag) & ~int(MessageSysFlag.COMPRESSED) | target.sys_flag
         sys_flag |= (header.sysFlag | self._all) & self._asks
+        if (columns := _plain_columns(bytes(request.body))) is not None:
+            return RecordBatch(topic, queue_id, sys_flag, (born, host), columns)
         records = []
         try:
             for flag, body, properties in split_batch(request.body):
@@ -276,3 +280,18 @@ class SendHandlers:
         )
         self._body_bytes_max = self._live.store.maxMessageSize
         self._wait_seconds_max = wait_seconds_max(config)
+
+
+def _plain_columns(body: bytes) -> tuple[list[int], list[bytes], list[bytes]] | None:
+    """Return the messages of a batch as they are stored, None when one of them wants to be looked at by itself."""
+    columns = batch_columns(body, BATCH_MESSAGES_MAX)
+    if columns is None:
+        return None
+    flags, bodies, properties = columns
+    if not flags or special_bytes(b"\x02" + b"\x02".join(properties)) is not None:
+        return None
+    if {text[-1:] for text in properties} != {b"\x02"}:
+        properties = [text if not text or text[-1] == 2 else text + b"\x02" for text in properties]
+        if max(map(len, properties)) > PROPERTIES_BYTES_MAX:
+            return None
+    return flags, bodies, properties

@@ -18,6 +18,8 @@ from store.types import PutResult, PutStatus
 
 _words = struct.Struct(">II").pack
 _NOT_LEADER = int(ResponseCode.NOT_LEADER_FOR_QUEUE)
+# Messages of a batch whose answer fits into a frame without doubt: 41 bytes each, 65 with an IPv6 address.
+_FEW_MESSAGES = 1024
 # Takes a request that this broker cannot serve, and sees to it that it is answered.
 Elsewhere = Callable[[Connection, Command], None]
 
@@ -38,7 +40,7 @@ class SendAnswers:
         """How often a send was answered with each code."""
         self.ext: dict[str, str] = {}
         """The fields that every answer to a send has."""
-        self._template = b""
+        self._template = self._batch_template = b""
 
     def stored(
         self, connection: Connection, request: Command, queue_id: int, uniq_key: str, result: PutResult, code: int
@@ -130,7 +132,26 @@ class SendAnswers:
         if code and (code == _NOT_LEADER or first.status is not PutStatus.PUT_OK):
             self._not_stored(connection, request, first, code)
             return
-        msg_ids = ",".join([f"{self._id_prefix}{result.physical_offset:016X}" for result in results])
+        places = struct.pack(f">{len(results)}q", *[result[1] for result in results]).hex(",", 8).upper()
+        msg_ids = self._id_prefix + places.replace(",", f",{self._id_prefix}")
+        if request.flag & ONEWAY_FLAG:
+            return
+        if (
+            len(results) <= _FEW_MESSAGES
+            and request.serialize_type == JSON
+            and (key := (uniq_key or "").encode()).replace(b",", b"").isalnum()
+        ):
+            head = self._batch_template % (
+                code,
+                queue_id,
+                key,
+                msg_ids.encode(),
+                first.queue_offset,
+                request.opaque,
+            )
+            length = len(head)
+            connection.write(_words(length + 4, length) + head)
+            return
         self._reply(connection, request, code, queue_id, uniq_key, msg_ids, first.queue_offset)
 
     def _not_stored(self, connection: Connection, request: Command, result: PutResult, code: int) -> None:
@@ -162,13 +183,14 @@ class SendAnswers:
         traced = "true" if config.traceOn else "false"
         self.ext = {"MSG_REGION": config.regionId, "TRACE_ON": traced}
         region = orjson.dumps(config.regionId).replace(b"%", b"%%")
-        self._template = (
-            b'{"code":%d,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"'
-            + self._id_prefix.encode()
-            + b'%016X","TRACE_ON":"'
+        before = b'{"code":%d,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"'
+        behind = (
+            b'","TRACE_ON":"'
             + traced.encode()
             + b'","MSG_REGION":'
             + region
             + b',"queueOffset":"%d"},"flag":1,"language":"JAVA","opaque":%d,'
             b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
         )
+        self._template = before + self._id_prefix.encode() + b"%016X" + behind
+        self._batch_template = before + b"%b" + behind

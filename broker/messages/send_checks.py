@@ -48,9 +48,12 @@ CLIENT_SYS_FLAGS = int(MessageSysFlag.COMPRESSED | MessageSysFlag.MULTI_TAGS) | 
 TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 
 # A property that must be looked at before storing; the text searched begins with the separator.
-special = re.compile(
-    "\x02(?:DELAY\x01|TIMER_DE|TRAN_MSG\x01|WAIT\x01f|POP_CK\x01|MSG_REGION\x01|TRACE_ON\x01|CLUSTER\x01|__RMQ\\.TR|_SYS_MSG_PR)"
-).search
+_SPECIAL = (
+    "\x02(?:DELAY\x01|TIMER_DE|TRAN_MSG\x01|WAIT\x01f|POP_CK\x01|MSG_REGION\x01|TRACE_ON\x01|CLUSTER\x01|__RMQ\\.TR|"
+    "_SYS_MSG_PR)"
+)
+special = re.compile(_SPECIAL).search
+special_bytes = re.compile(_SPECIAL.encode()).search
 _WRITTEN_BY_BROKER = (PROPERTY_POP_CK, PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH, PROPERTY_CLUSTER)
 
 

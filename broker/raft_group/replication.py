@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from broker.replication import CODES, RECORD_OVERHEAD_BYTES, BatchDone, Done, SendTimes
+from broker.replication import CODES, RECORD_OVERHEAD_BYTES, BatchDone, Done, SendTimes, batch_bytes
 from broker.role import BrokerRole
 from raft.protocol.group_node import GroupNode
 from raft.protocol.types import Fate, Refusal
@@ -164,8 +164,7 @@ class RaftReplication:
         until: float = 0.0,
     ) -> None:
         """Store records next to one another; see Replication."""
-        size = sum([len(record.body) + len(record.properties) + RECORD_OVERHEAD_BYTES for record in records])
-        self._take(TakenRecords(records, done, size, until or _FOREVER))
+        self._take(TakenRecords(records, done, batch_bytes(records), until or _FOREVER))
 
     def confirm(self, stored: PutResult, done: Done, *, wait: bool = True) -> None:  # noqa: ARG002 # as the others
         """Tell that a record that is in the queues is safe: only what is committed comes there (R12)."""

@@ -13,6 +13,7 @@ import orjson
 
 from remoting.codes import VERSION, PullSysFlag, RequestCode
 from remoting.properties import PROPERTY_UNIQ_KEY, PROPERTY_WAIT, encode_properties
+from remoting.record import encode_batch
 from remoting.signing import ACCESS_KEY, SIGNATURE, Credentials, signature
 
 OPAQUE_MIN = 1_000_000
@@ -73,33 +74,53 @@ def send_templates(topic: str, size: int, credentials: Credentials | None = None
     A signature does not cover the opaque: each is signed once, and the load does not do the work that is measured.
     """
     properties = encode_properties({PROPERTY_UNIQ_KEY: "0" * 32, PROPERTY_WAIT: "true"}).decode()
-    body = (b"0123456789abcdef" * (size // 16 + 1))[:size]
+    body = body_of(size)
     return [
         Template(
-            RequestCode.SEND_MESSAGE_V2,
-            _signed(
-                {
-                    "a": "bench_producer",
-                    "b": topic,
-                    "c": "TBW102",
-                    "d": str(QUEUES),
-                    "e": str(queue_id),
-                    "f": "0",
-                    "g": str(time.time_ns() // 1_000_000),
-                    "h": "0",
-                    "i": properties,
-                    "j": "0",
-                    "k": "false",
-                    "l": "16",
-                    "m": "false",
-                },
-                body,
-                credentials,
-            ),
-            body,
+            RequestCode.SEND_MESSAGE_V2, _signed(_send_fields(topic, queue_id, properties), body, credentials), body
         )
         for queue_id in range(QUEUES)
     ]
+
+
+def batch_templates(topic: str, size: int, count: int) -> list[Template]:
+    """Return one batch (320) per queue, of `count` messages with bodies of `size` bytes.
+
+    As a Java client sends it: each message has a unique key of its own, the batch all of them.
+    """
+    body, keys = body_of(size), [f"{number:032X}" for number in range(count)]
+    whole = encode_batch(
+        [(0, body, encode_properties({PROPERTY_UNIQ_KEY: key, PROPERTY_WAIT: "true"})) for key in keys]
+    )
+    outer = encode_properties({PROPERTY_UNIQ_KEY: ",".join(keys), PROPERTY_WAIT: "true"}).decode()
+    return [
+        Template(RequestCode.SEND_BATCH_MESSAGE, {**_send_fields(topic, queue_id, outer), "m": "true"}, whole)
+        for queue_id in range(QUEUES)
+    ]
+
+
+def body_of(size: int) -> bytes:
+    """Return a body of `size` bytes."""
+    return (b"0123456789abcdef" * (size // 16 + 1))[:size]
+
+
+def _send_fields(topic: str, queue_id: int, properties: str) -> dict[str, str]:
+    """Return the custom fields of a send with the short names of V2."""
+    return {
+        "a": "bench_producer",
+        "b": topic,
+        "c": "TBW102",
+        "d": str(QUEUES),
+        "e": str(queue_id),
+        "f": "0",
+        "g": str(time.time_ns() // 1_000_000),
+        "h": "0",
+        "i": properties,
+        "j": "0",
+        "k": "false",
+        "l": "16",
+        "m": "false",
+    }
 
 
 def _signed(fields: dict[str, str], body: bytes, credentials: Credentials | None) -> dict[str, str]:

@@ -15,6 +15,7 @@ from raftmq.bench.frames import (
     Answer,
     AnswerReader,
     BadAnswer,
+    batch_templates,
     next_offset,
     pull_template,
     send_templates,
@@ -91,6 +92,23 @@ class Sends:
     def messages(self, answers: Sequence[Answer]) -> int:
         """Return 1 for each stored message."""
         return sum(not code for _, code, _ in answers)
+
+
+class BatchSends:
+    """Sends batches of `count` bodies of one size to the queues of a topic in turn."""
+
+    def __init__(self, topic: str, size: int, count: int) -> None:
+        self._count = count
+        self._patterns = [template.pattern for template in batch_templates(topic, size, count)]
+
+    def frames(self, opaques: range) -> list[bytes]:
+        """Return batches to the opaques' queues."""
+        patterns, count = self._patterns, len(self._patterns)
+        return [patterns[opaque % count] % opaque for opaque in opaques]
+
+    def messages(self, answers: Sequence[Answer]) -> int:
+        """Return how many messages were stored: a batch is, or is not."""
+        return self._count * sum(not code for _, code, _ in answers)
 
 
 class Pulls:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raftmq.cli.bench_backlog import backlog
+from raftmq.cli.bench_batches import batches
 from raftmq.cli.bench_fairness import fairness
 from raftmq.cli.bench_orderly import orderly
 from raftmq.cli.bench_readers import readers
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Load generators that print their figures.")
 app.command()(backlog)
+app.command()(batches)
 app.command()(fairness)
 app.command()(orderly)
 app.command()(readers)

@@ -144,9 +144,14 @@ class ConsumeQueues:
         queues = self._queues
         dirty = self._dirty
         buffered = self._buffered
+        queue: Queue | None = None
+        last_topic, last_id = "", -1
         for entry in batch:
             topic, queue_id, offset, physical, size, code, _, _, _, _, _ = entry
-            queue = queues.get((topic, queue_id))
+            # A batch's messages stand in one queue, one after the other.
+            if queue_id != last_id or topic is not last_topic or queue is None:
+                queue = queues.get((topic, queue_id))
+                last_topic, last_id = topic, queue_id
             if queue is None or offset != queue.end or physical < queue.newest_end:
                 self._buffered = buffered
                 queue = self._admit(entry, rebuilding=rebuilding)

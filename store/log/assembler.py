@@ -6,15 +6,18 @@ go back within a log, whatever the clock does.
 
 import struct
 from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate, chain, repeat
 
 from remoting.javahash import java_hash
-from remoting.properties import PROPERTIES_BYTES_MAX, indexed_properties
-from remoting.record import BLANK_BYTES, BORNHOST_V6, HEADS, STOREHOST_V6, RecordError, topic_field
+from remoting.properties import PROPERTIES_BYTES_MAX, indexed_columns, indexed_properties
+from remoting.record import BLANK_BYTES, BORNHOST_V6, HEADS, STOREHOST_V6, SYSFLAG_AT, RecordError, topic_field
 from runtime.clock import Clock
 from runtime.crc import crc32
 from store.derived.consumequeue import ConsumeQueues
 from store.log.commitlog import PENDING_BYTES_MAX, CommitLog
 from store.log.dispatch import SCHEDULE_TOPIC, queue_code
+from store.recordbatch import RecordBatch
 from store.types import Dispatched, PendingRecord, PutResult, PutStatus
 
 # Topics whose encoded names are kept; when they are that many, the table starts anew.
@@ -24,8 +27,12 @@ _pack_short = struct.Struct(">h").pack
 # sysFlag & 0x4: prepared (0x4) and rolled back (0xC) messages stand in no queue.
 _HIDDEN = 0x4
 _PUT_OK = PutStatus.PUT_OK
+# A head as HEADS has it, with what all records of a batch share, from sysFlag on to BODYLEN, in one piece.
+_BATCH_HEADS = {bits: struct.Struct(f">iIIiiqq{head.size - SYSFLAG_AT - 4}si") for bits, head in HEADS.items()}
 # Makes a named tuple in half the time of its own constructor.
 _new = tuple.__new__
+_dispatched = partial(_new, Dispatched)
+_result = partial(_new, PutResult)
 
 
 class Assembler:
@@ -156,6 +163,8 @@ class Assembler:
 
     def put_batch(self, records: Sequence[PendingRecord]) -> list[PutResult]:
         """See MessageStore.put_batch."""
+        if type(records) is RecordBatch and (placed := self._put_columns(records)) is not None:
+            return placed
         if self.refused is None:
             # More than enough, so that the records never part at the end of a file.
             size = sum(
@@ -177,6 +186,59 @@ class Assembler:
             self._take_back(pieces, end, dispatched)
             return [PutResult(refused) for _ in records]
         return results
+
+    def _put_columns(self, records: RecordBatch) -> list[PutResult] | None:
+        """Do what put_many() does for a batch, column by column; None when something of it wants to be looked at.
+
+        Then nothing was put. A batch has no prepared messages, and its properties end in no zeros.
+        """
+        topic, queue_id, bodies, properties = records.topic, records.queue_id, records.bodies, records.properties
+        named = self._topics.get(topic) or self._learn_topic(topic)
+        sys_flag = records.sys_flag & ~_HOST_BITS | self._store_host_bit
+        if len(records.born_host) == 20:
+            sys_flag |= BORNHOST_V6
+        if self.refused is not None or named is None or topic == SCHEDULE_TOPIC or sys_flag & _HIDDEN:
+            return None
+        body_sizes, properties_sizes = list(map(len, bodies)), list(map(len, properties))
+        if max(body_sizes) > self._body_bytes_max or max(properties_sizes) > PROPERTIES_BYTES_MAX:
+            return None
+        log, whole = self._log, HEADS[sys_flag & _HOST_BITS]
+        fixed = whole.size + len(named[1]) + 2
+        sizes = [fixed + body + text for body, text in zip(body_sizes, properties_sizes, strict=True)]
+        ends = list(accumulate(sizes, initial=log.end))
+        if ends[-1] > self._limit:
+            return None
+        positions, count = ends[:-1], len(sizes)
+        del ends[0]
+        if not self.batch:
+            self.timestamp = max(self.timestamp, self._clock.now_ms())
+        timestamp, first = self.timestamp, self.next_offset(topic, queue_id)
+        offsets = range(first, first + count)
+        try:
+            same = whole.pack(
+                0, 0, 0, 0, 0, 0, 0, sys_flag, records.born_timestamp, records.born_host, timestamp, self._store_host,
+                0, 0, 0,
+            )[SYSFLAG_AT:-4]  # fmt: skip
+            pack, magic = _BATCH_HEADS[sys_flag & _HOST_BITS].pack, named[0]
+            heads = [
+                pack(size, magic, crc & 0x7FFFFFFF, queue_id, flag, offset, position, same, body_size)
+                for size, crc, flag, offset, position, body_size in zip(
+                    sizes, map(crc32, bodies), records.flags, offsets, positions, body_sizes, strict=True
+                )
+            ]
+        except struct.error:
+            return None
+        tags, uniq_keys, keys = indexed_columns(properties)
+        codes = [java_hash(tag) if tag else 0 for tag in tags]
+        lengths = map(_pack_short, properties_sizes)
+        log.pieces += chain.from_iterable(zip(heads, bodies, repeat(named[1]), lengths, properties))
+        log.end = ends[-1]
+        self._next[topic, queue_id] = first + count
+        self.batch += map(_dispatched, zip(
+            repeat(topic), repeat(queue_id), offsets, positions, sizes, codes, repeat(timestamp), uniq_keys, keys,
+            repeat(sys_flag), tags,
+        ))  # fmt: skip
+        return list(map(_result, zip(repeat(_PUT_OK), positions, offsets, sizes, repeat(timestamp), ends)))
 
     def take_batch(self) -> list[Dispatched]:
         """Hand over what was written and must be dispatched now."""

@@ -5,19 +5,28 @@ wrote records, whole, in their places, as many as it said.
 """
 
 import struct
+from functools import partial
+from itertools import repeat
+from typing import Any
 
 from remoting.javahash import java_hash
-from remoting.properties import indexed_properties
-from remoting.record import BORNHOST_V6, FIXED_BYTES, HEADS, MAGIC_V1, MAGIC_V2, STOREHOST_V6, SYSFLAG_AT, RecordError
+from remoting.properties import indexed_columns
+from remoting.record import BORNHOST_V6, FIXED_BYTES, MAGIC_V1, MAGIC_V2, STOREHOST_V6, SYSFLAG_AT, RecordError
 from store.log.dispatch import SCHEDULE_TOPIC, queue_code
 from store.types import Dispatched
 
 _HOST_BITS = BORNHOST_V6 | STOREHOST_V6
-# Size, magic, CRC, queue id, flag, queue offset, physical offset, sysFlag: at the same place in all records.
-_FRAME = struct.Struct(">iIIiiqqi")
+# Size, magic, physical offset: at the same place in all records.
+_FRAME = struct.Struct(">iI20xq")
+# A head as remoting.record.HEADS has it, of which only what is dispatched is read: size, magic, queue id, queue offset,
+# physical offset, sysFlag, store timestamp, body size.
+_HEADS = {
+    bits: struct.Struct(f">iI4xi4xqqi8x{20 if bits & BORNHOST_V6 else 8}xq{20 if bits & STOREHOST_V6 else 8}x12xi")
+    for bits in (0, BORNHOST_V6, STOREHOST_V6, _HOST_BITS)
+}
 # The byte of the sysFlag that holds the host bits.
 _FLAGS_AT = SYSFLAG_AT + 3
-_new = tuple.__new__
+_dispatched = partial(tuple.__new__, Dispatched)
 # Topics whose names are kept; when they are that many, the table starts anew.
 NAMES_MAX = 65_536
 
@@ -30,7 +39,7 @@ def check_covered(view: memoryview, position: int, count: int) -> None:
     for _ in range(count):
         if end - at < FIXED_BYTES:
             raise RecordError(f"fewer records than the {count} that it claims")
-        size, magic, _, _, _, _, physical, _ = unpack(view, at)
+        size, magic, physical = unpack(view, at)
         if (magic not in {MAGIC_V1, MAGIC_V2}) or not FIXED_BYTES <= size <= end - at or physical != position + at:
             raise RecordError(f"no record of position {position + at} where one is to stand")
         at += size
@@ -48,15 +57,14 @@ class CoveredReader:
     def read(self, data: bytes | memoryview, start: int, count: int) -> list[Dispatched]:
         """Return what is dispatched of the `count` records in `data` from `start` on. Raises RecordError."""
         data = bytes(data)
-        batch: list[Dispatched] = []
-        topics, heads = self._topics, HEADS
+        rows: list[tuple[Any, ...]] = []
+        all_properties: list[bytes] = []
+        topics, heads = self._topics, _HEADS
         at = start
         try:
             for _ in range(count):
                 head = heads[data[at + _FLAGS_AT] & _HOST_BITS]
-                size, magic, _, queue_id, _, offset, physical, sys_flag, _, _, timestamp, _, _, _, body_size = (
-                    head.unpack_from(data, at)
-                )
+                size, magic, queue_id, offset, physical, sys_flag, timestamp, body_size = head.unpack_from(data, at)
                 name_at = at + head.size + body_size
                 if magic == MAGIC_V1:
                     name_end = name_at + 1 + data[name_at]
@@ -69,18 +77,22 @@ class CoveredReader:
                 properties = data[name_end + 2 : end]
                 if name_end + 2 > end:
                     raise RecordError(f"the record at {physical} contradicts itself")
-                tags, uniq_key, keys = indexed_properties(properties)
-                if topic == SCHEDULE_TOPIC:
-                    code = queue_code(topic, tags, properties, timestamp, self._levels_ms)
-                else:
-                    code = java_hash(tags) if tags else 0
-                batch.append(_new(Dispatched, (
-                    topic, queue_id, offset, physical, size, code, timestamp, uniq_key, keys, sys_flag, tags,
-                )))  # fmt: skip
+                all_properties.append(properties)
+                rows.append((topic, queue_id, offset, physical, size, timestamp, sys_flag))
                 at = end
         except (struct.error, IndexError) as error:
             raise RecordError(f"the records of an entry contradict themselves at byte {at}") from error
-        return batch
+        if not rows:
+            return []
+        tags, uniq_keys, keys = indexed_columns(all_properties)
+        names, queue_ids, offsets, positions, sizes, timestamps, flags = zip(*rows, strict=True)
+        codes = [java_hash(tag) if tag else 0 for tag in tags]
+        if SCHEDULE_TOPIC in names:
+            levels_ms = self._levels_ms
+            codes = list(map(queue_code, names, tags, all_properties, timestamps, repeat(levels_ms)))
+        return list(map(_dispatched, zip(
+            names, queue_ids, offsets, positions, sizes, codes, timestamps, uniq_keys, keys, flags, tags, strict=True,
+        )))  # fmt: skip
 
     def _learn(self, name: bytes) -> str:
         try:
