@@ -39,7 +39,7 @@ check: $(READY) ## format, lint, types, floors and unit tests: under a minute
 test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: a quarter of an hour on two cores
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
 	( $(MAKE) --no-print-directory -k $(LINT) >"$$said" 2>&1; lint=$$?; echo; cat "$$said"; exit $$lint ) & lint=$$!; \
-	$(PYTEST) -q -n 5 --no-loadscope-reorder -m "not long" tests; tests=$$?; \
+	$(PYTEST) -q -n 6 --no-loadscope-reorder -m "not long" tests; tests=$$?; \
 	wait $$lint || { echo "the linters found something: see above"; exit 1; }; \
 	exit $$tests
 
