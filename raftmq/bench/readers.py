@@ -79,6 +79,21 @@ class Reading:
 
     got_bytes: int = 0
     cut_off: int = 0
+    at: float = 0.0
+    """When it said how many bytes: on the clock of time.perf_counter()."""
+    said: asyncio.Event | None = None
+    """Set whenever it says so; None: it never does."""
+
+    async def news(self) -> None:
+        """Wait until it says anew how many bytes it got. Raises ProcessError."""
+        if self.said is None:
+            self.at = time.perf_counter()
+            return
+        self.said.clear()
+        try:
+            await asyncio.wait_for(self.said.wait(), READER_FIRST_S)
+        except TimeoutError:
+            raise ProcessError(f"the reader of cold log said nothing for {READER_FIRST_S:g} s") from None
 
 
 def check_readers_room(mib: int, folder: Path) -> None:
@@ -156,9 +171,11 @@ async def _measured(cluster: LocalCluster, beside: str, messages: int, reader: R
             return row(beside, await _latencies(cluster, topic, messages), max(highest))
         async with reader(cluster) as reading:
             await asyncio.sleep(READER_START_S)
-            got, disk, began = reading.got_bytes, cluster.broker.disk_reads_mb(), time.perf_counter()
+            await reading.news()
+            got, disk, began = reading.got_bytes, cluster.broker.disk_reads_mb(), reading.at
             found = await _latencies(cluster, topic, messages)
-            took = time.perf_counter() - began
+            await reading.news()
+            took = reading.at - began
             rates = ((reading.got_bytes - got) / MIB / took, (cluster.broker.disk_reads_mb() - disk) / took)
         return row(beside, found, max(highest), rates, reading.cut_off)
     finally:
@@ -199,7 +216,7 @@ async def cold_reader(cluster: LocalCluster) -> AsyncIterator[Reading]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    reading = Reading()
+    reading = Reading(said=asyncio.Event())
     assert process.stdout is not None
     listening = asyncio.create_task(_listen(process.stdout, reading))
     try:
@@ -216,7 +233,9 @@ async def cold_reader(cluster: LocalCluster) -> AsyncIterator[Reading]:
 
 async def _listen(lines: asyncio.StreamReader, reading: Reading) -> None:
     while line := await lines.readline():
-        reading.got_bytes = int(line)
+        reading.got_bytes, reading.at = int(line), time.perf_counter()
+        if reading.said is not None:
+            reading.said.set()
 
 
 async def _first_bytes(reading: Reading, listening: "asyncio.Task[None]", process: asyncio.subprocess.Process) -> None:
