@@ -8,6 +8,7 @@ import asyncio.constants
 import gc
 import logging
 import os
+import tempfile
 import traceback
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from chaos.host.processes import ServerProcess
+from store.config import StoreConfig
+from store.files.disk import Disk
 from tests.parts.nursery import Nursery
 
 # Properties of the store write files: how long one example takes says nothing about whether it is right.
@@ -73,6 +76,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Choose asyncio's debug mode, before the test's loop is made."""
     item.config.option.asyncio_debug = _kind(item) in _DEBUGGED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say so when the disk was the reason: whatever broker is asked refuses messages then."""
+    folder = Path(tempfile.gettempdir())
+    used, limit = Disk().used_ratio(folder), StoreConfig().warning_ratio
+    if used >= limit and terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(
+            f"The disk of {folder} is {used:.0%} full, and from {limit:.0%} on brokers take no messages "
+            "(diskSpaceWarningLevelRatio): make room, or name another folder in TMPDIR.",
+            red=True,
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
