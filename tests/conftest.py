@@ -30,9 +30,12 @@ settings.register_profile("slow", max_examples=1_000, deadline=None, suppress_he
 settings.register_profile("fuzz", max_examples=10_000, deadline=None, suppress_health_check=_UNTIMED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# What takes longest comes first, so that no worker is left alone with it at the end: all of Spark is one piece.
+# What takes longest comes first, so that no worker is left alone with it at the end: Spark is two pieces, which took
+# nearly all of a run as one.
 _FIRST = ("spark", "interop", "chaos", "docs", "cluster", "simulation")
 _TESTS = Path(__file__).parent
+# Half of Spark's time: its checks of histories and logs against their plain twins.
+_CHECKS = ("test_pipeline_check", "test_pipeline_parity")
 # In asyncio's debug mode, which remembers where each callback and task was made: here it shows the most, and costs the
 # least. What runs whole clusters in a process would need half as much time again.
 _DEBUGGED = frozenset({"unit", "golden", "properties"})
@@ -60,11 +63,13 @@ def _kind(item: pytest.Item) -> str:
 
 
 class _FilesWhole(LoadScopeScheduling):  # type: ignore[misc] # xdist says no types
-    """A file's tests stay on one worker, as the fixtures they share do; Spark's too: one warm session serves them."""
+    """A file's tests stay on one worker, as the fixtures they share do; Spark's too: a warm session serves many."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return "spark" if path.startswith("tests/spark/") else path
+        if not path.startswith("tests/spark/"):
+            return path
+        return "spark: checks" if path.removeprefix("tests/spark/").startswith(_CHECKS) else "spark"
 
 
 @pytest.hookimpl(optionalhook=True)

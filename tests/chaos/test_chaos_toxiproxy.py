@@ -27,7 +27,11 @@ def shopify(tmp_path_factory: pytest.TempPathFactory) -> str:
         pytest.skip(str(why))
 
 
-@pytest.fixture(scope="module", params=["thread", "process", "shopify"])
+# `make test-spark` holds Shopify's to the same: Go builds it first, which takes 40 seconds of a processor.
+built_by_go = pytest.mark.long
+
+
+@pytest.fixture(scope="module", params=["thread", "process", pytest.param("shopify", marks=built_by_go)])
 def toxi(request: pytest.FixtureRequest) -> Iterator[Toxi]:
     where = request.getfixturevalue("shopify") if request.param == "shopify" else request.param
     with server(where, seed=6) as made:
@@ -337,6 +341,7 @@ def test_populate_and_change_of_addresses(toxi: Toxi, far: Far) -> None:
     assert toxi.links() == {}
 
 
+@built_by_go
 def test_the_log_takes_what_the_process_prints(shopify: str, tmp_path: Path) -> None:
     log = tmp_path / "toxiproxy.log"
     with server(shopify, log=log) as toxi:
