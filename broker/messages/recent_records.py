@@ -7,15 +7,17 @@ from typing import NamedTuple, Protocol
 
 from remoting.codes import MessageSysFlag
 from remoting.message import MessageExt
-from remoting.properties import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, PROPERTY_UNIQ_KEY
+from remoting.properties import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, PROPERTY_UNIQ_KEY, find_property
 from remoting.record import (
     BLANK_BYTES,
     BLANK_MAGIC,
     BORNHOST_AT,
     BORNHOST_V6,
     FIXED_BYTES,
+    HEADS,
     MAGIC_V1,
     MAGIC_V2,
+    STOREHOST_V6,
     SYSFLAG_AT,
     RecordError,
     decode_record,
@@ -23,7 +25,6 @@ from remoting.record import (
 from remoting.topics import is_system_topic
 from store.errors import RecordDamaged
 from store.integrity.scrubcheck import next_border
-from store.log.dispatch import dispatched_from_record
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ _SIZE_AND_MAGIC = struct.Struct(">iI")
 _SYSFLAG = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _MAGICS = frozenset({MAGIC_V1, MAGIC_V2})
+_HOSTS = BORNHOST_V6 | STOREHOST_V6
+_UNIQ_KEY = f"{PROPERTY_UNIQ_KEY}\x01".encode()
 
 
 class RecordReads(Protocol):
@@ -59,12 +62,12 @@ class LogReads(Protocol):
         ...
 
 
-class FoundKey(NamedTuple):
-    """The record of an idempotent send."""
+class FoundKeys(NamedTuple):
+    """The records of idempotent sends in a piece of the log: of each one its key, its position, when it was stored."""
 
-    key: bytes
-    position: int
-    store_timestamp: int
+    keys: list[bytes]
+    positions: list[int]
+    timestamps_ms: list[int]
 
 
 def first_record(
@@ -136,7 +139,7 @@ def _border(store: LogReads, start: int, until: int) -> int:
     """Return where the next record seems to begin, `until` when none does in front of it."""
     while start < until:
         piece = _piece(store, start, PIECE_BYTES)
-        at = next_border(piece, 0, start)
+        at = next_border(memoryview(piece), 0, start)
         if at >= 0:
             return min(start + at, until)
         if len(piece) <= BLANK_BYTES:
@@ -156,14 +159,14 @@ def _stored_ms(store: LogReads, position: int) -> int | None:
     return stored
 
 
-def keys_in_piece(store: LogReads, position: int, end: int) -> tuple[list[FoundKey], int]:
+def keys_in_piece(store: LogReads, position: int, end: int) -> tuple[FoundKeys, int]:
     """Return the keys of idempotent sends in a piece of the log from a record's begin on, and where the next begins.
 
     For any thread. A file that cannot be read (a member's may be missing until others have mended it) is passed over.
     """
     next_file = position - position % store.file_bytes + store.file_bytes
     view = _piece(store, position, min(PIECE_BYTES, end - position))
-    found: list[FoundKey] = []
+    found = FoundKeys([], [], [])
     at = 0
     while len(view) - at >= BLANK_BYTES:
         size, magic = _SIZE_AND_MAGIC.unpack_from(view, at)
@@ -171,7 +174,7 @@ def keys_in_piece(store: LogReads, position: int, end: int) -> tuple[list[FoundK
             return found, next_file
         if magic not in _MAGICS or size < FIXED_BYTES:
             # Damaged: what it held is asked of other members, and is not known meanwhile.
-            at = next_border(view, at + 1, position)
+            at = next_border(memoryview(view), at + 1, position)
             if at < 0:
                 return found, max(position + 1, position + len(view) - BLANK_BYTES)
             continue
@@ -181,28 +184,35 @@ def keys_in_piece(store: LogReads, position: int, end: int) -> tuple[list[FoundK
             view = _piece(store, position, size)
             if len(view) < size:
                 return found, next_file
-        if _SYSFLAG.unpack_from(view, at + SYSFLAG_AT)[0] & IDEMPOTENT_FLAG:
-            _add(found, view, at)
+        flags: int = _SYSFLAG.unpack_from(view, at + SYSFLAG_AT)[0]
+        if flags & IDEMPOTENT_FLAG:
+            _add(found, view, at, flags)
         at += size
     # Less than a blank at the end of the view: of the file, or of what is dispatched.
     return found, position + at if at and position + at + BLANK_BYTES <= next_file else next_file
 
 
-def _piece(store: LogReads, position: int, size: int) -> memoryview:
+def _piece(store: LogReads, position: int, size: int) -> bytes:
     """Return bytes of the log, none where it cannot be read."""
     try:
-        return memoryview(bytes(store.read_piece_cold(position, size)))
+        return bytes(store.read_piece_cold(position, size))
     except (OSError, EOFError) as error:
         _log.warning(
             "idempotent sends: the log cannot be read at %d, what stands there is not known: %s", position, error
         )
-        return memoryview(b"")
+        return b""
 
 
-def _add(found: list[FoundKey], view: memoryview, at: int) -> None:
-    try:
-        entry = dispatched_from_record(view, at)
-    except RecordError:
+def _add(found: FoundKeys, view: bytes, at: int, flags: int) -> None:
+    """Add the record that begins there; one whose lengths contradict each other has no key."""
+    head = HEADS[flags & _HOSTS]
+    fields = head.unpack_from(view, at)
+    end, wide, body_size = at + fields[0], 2 if fields[1] == MAGIC_V2 else 1, fields[14]
+    topic_at = at + head.size + body_size
+    if body_size < 0 or topic_at + wide + 2 > end:
         return
-    if entry.uniq_key:
-        found.append(FoundKey(entry.uniq_key, entry.physical_offset, entry.store_timestamp))
+    properties_at = topic_at + wide + int.from_bytes(view[topic_at : topic_at + wide], "big") + 2
+    if key := find_property(view[properties_at:end], _UNIQ_KEY):
+        found.keys.append(key)
+        found.positions.append(fields[6])
+        found.timestamps_ms.append(fields[10])

@@ -2,11 +2,12 @@
 
 import random
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from broker.messages import recent_records
-from broker.messages.recent_records import IDEMPOTENT_FLAG, FoundKey, begin_of, keys_in_piece
+from broker.messages.recent_records import IDEMPOTENT_FLAG, begin_of, keys_in_piece
 from remoting.message import MessageExt
 from runtime.clock import ManualClock
 from store.messagestore import MessageStore
@@ -16,6 +17,14 @@ from tests.parts.store_tools import FILE_BYTES, HOST, HOST_V6, make_config, reco
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_records, "PIECE_BYTES", 4096)
+
+
+class FoundKey(NamedTuple):
+    """The record of an idempotent send."""
+
+    key: bytes
+    position: int
+    store_timestamp: int
 
 
 def stored(store: MessageStore, clock: ManualClock, seed: int, count: int) -> list[FoundKey]:
@@ -56,7 +65,7 @@ def read(store: MessageStore | Broken, position: int) -> list[FoundKey]:
     while position < store.dispatched:
         more, after = keys_in_piece(store, position, store.dispatched)
         assert after > position, "it comes forward"
-        found += more
+        found += map(FoundKey, *more)
         position = after
     return found
 

@@ -44,6 +44,34 @@ def test_it_finds_what_a_list_finds(
             assert set(found) >= {at for hashed, at, _ in sure if hashed == wanted}
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    pieces=st.lists(st.lists(st.tuples(KEYS, st.integers(0, 40)), max_size=40), max_size=6),
+    keys_max=st.integers(1, 60),
+    window_ms=st.integers(1, 300),
+    segment=st.integers(1, 9),
+)
+def test_many_at_once_are_kept_as_one_by_one(
+    pieces: list[list[tuple[bytes, int]]], keys_max: int, window_ms: int, segment: int
+) -> None:
+    together, singly = [
+        RecentKeys(keys_max, window_ms, segment_keys=segment, hash_of=few_hashes) for _ in range(2)
+    ]  # fmt: skip
+    position = now = 0
+    for piece in pieces:
+        rows = []
+        for key, pause in piece:
+            position, now = position + 100, now + pause
+            rows.append((key, position, now))
+            singly.add(key, position, now)
+        together.add_many([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
+        assert len(together) == len(singly)
+        assert together.memory_bytes == singly.memory_bytes
+        for number in range(31):
+            key = b"key %d" % number
+            assert together.find(key) == singly.find(key)
+
+
 def test_what_is_kept_grows_with_the_keys_and_not_with_the_bound() -> None:
     table = RecentKeys(1_000_000, 60_000)
     table.add(b"one", 7, 1)
