@@ -19,6 +19,7 @@ from remoting.framing import VIEW_BYTES_MIN, FrameReader
 from remoting.refusal import busy, refusal, remark_of, unsupported
 from remoting.side import Side
 from remoting.signing import sign
+from remoting.turns import ANSWER_BYTES
 from remoting.waiting import Waiting
 from remoting.writing import write_runs
 from runtime.tls import tls_words
@@ -65,6 +66,10 @@ class Connection(asyncio.Protocol):
         self._out: list[Body] = []
         # Bodies in `_out`, bytes: requests of ours that one turn has written.
         self._queued = 0
+        # Commands that were read and are not served, for the answers before them were long.
+        self._left: list[Command] = []
+        self.spent = 0
+        """Bytes of large answers of this turn: who writes one adds it; see turns.ANSWER_BYTES."""
         # Bytes of a frame that is not whole.
         self._kept = 0
         self._write_paused = False
@@ -170,7 +175,7 @@ class Connection(asyncio.Protocol):
         self.closed = True
         self._out = []
         self._transport.abort()
-        self._reader = FrameReader()
+        self._reader, self._left = FrameReader(), []
         self._side.kept(self, 0, anew=True)
 
     # ---- what the loop calls
@@ -197,9 +202,14 @@ class Connection(asyncio.Protocol):
         if turns is None:
             self._serve(self._reader.feed(data))
             return
-        self._serve(self._reader.feed(data, turns.share()))
+        commands = self._reader.feed(data, turns.share())
+        if self._left:
+            self._left += commands
+        else:
+            self._serve(commands)
         # A whole buffer: there is more to read, and others shall come in between.
-        if (self._reader.unread or len(data) >= READ_BYTES) and not self.closed and not self._waits:
+        more = self._reader.unread or self._left or len(data) >= READ_BYTES
+        if more and not self.closed and not self._waits:
             self._read_at = self.loop.time()
             self._waits = True
             self._transport.pause_reading()
@@ -208,14 +218,14 @@ class Connection(asyncio.Protocol):
     @property
     def unserved(self) -> int:
         """Bytes that were read, and of which no command is served yet."""
-        return self._reader.unread
+        return self._reader.unread + sum([len(command.body) for command in self._left])
 
     def serve_more(self, most: int) -> bool:
         """Serve so many of the commands that wait for their turn; tell whether more do, and it can go on."""
         if self.closed:
             return False
-        if self._reader.unread and not self._write_paused:
-            commands = self._reader.more(most)
+        if (self._left or self._reader.unread) and not self._write_paused:
+            commands, self._left = self._left or self._reader.more(most), []
             waited = self.loop.time() - self._read_at
             for command in commands:
                 command.waited = waited
@@ -224,7 +234,7 @@ class Connection(asyncio.Protocol):
             self._serve(commands)
         if self._write_paused or self.closed:
             return False  # resume_writing goes on from here
-        if self._reader.unread:
+        if self._left or self._reader.unread:
             return True
         self._waits = False
         self._transport.resume_reading()
@@ -238,7 +248,10 @@ class Connection(asyncio.Protocol):
         handlers = self._handlers
         if commands:
             self.heard = True
-        for command in commands:
+        for at, command in enumerate(commands):
+            if self.spent > ANSWER_BYTES and self._turns is not None:
+                self._left = commands[at:]
+                return
             if command.flag & RESPONSE_FLAG:
                 self.waiting.answer(command)
                 continue
@@ -291,7 +304,7 @@ class Connection(asyncio.Protocol):
         if not pieces or self.closed:
             return
         self._out = []
-        self._queued = 0
+        self._queued = self.spent = 0
         self.touched = self._side.tick
         if self._transport.is_closing():
             return  # it failed to write, takes nothing any more, and connection_lost comes next
@@ -322,7 +335,8 @@ class Connection(asyncio.Protocol):
     def _send(self, command: Command) -> None:
         self._queued += len(command.body)
         if command.parts:
-            self.write(encode_head(command, command.body_bytes), *command.parts)
+            self.spent += (size := command.body_bytes)
+            self.write(encode_head(command, size), *command.parts)
         elif len(command.body) >= VIEW_BYTES_MIN:
             self.write(encode_head(command, len(command.body)), command.body)
         else:

@@ -59,6 +59,11 @@ class OpenConnection(Protocol):
         """Bytes of commands that wait for their turn."""
         ...
 
+    @property
+    def spent(self) -> int:
+        """Bytes of large answers of this turn."""
+        ...
+
     def serve_more(self, most: int) -> bool:
         """Serve some of them; tell whether it can go on."""
         ...

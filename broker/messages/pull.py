@@ -291,8 +291,8 @@ class PullHandlers:
             request.opaque,
             result.status.name.encode(),
         )
-        length = len(head)
-        body_bytes = result.size if buffers else 0
+        length, body_bytes = len(head), result.size if buffers else 0
+        connection.spent += body_bytes
         connection.write(_words(length + 4 + body_bytes, length) + head, *buffers)
 
     def _reset_answer(self, ticket: PullTicket, offset: int) -> Command:

@@ -53,6 +53,7 @@ class Peer:
 
     def __init__(self, port: int = 40000, answer: Command | Exception | None = None) -> None:
         self.closed = False
+        self.spent = 0
         self.peer = ("10.0.0.9", port)
         self.sent: list[Command] = []
         self._answer = answer

@@ -13,6 +13,7 @@ from remoting.limits import ClientLimits, ServerLimits
 from remoting.side import Side
 from remoting.turns import (
     ALONE_COMMANDS,
+    ANSWER_BYTES,
     BESIDE_COMMANDS,
     CONGESTED_SECONDS,
     SLICE_COMMANDS,
@@ -57,6 +58,7 @@ class Flood:
         self._loop = loop
         self._seconds = seconds
         self.unserved = left
+        self.spent = 0
         self.served: list[int] = []
 
     def serve_more(self, most: int) -> bool:
@@ -106,6 +108,19 @@ def test_a_read_is_served_at_once_as_far_as_its_share_goes() -> None:
     assert turns.share() > UNSERVED_BYTES_MAX, "time is lost then, not memory"
     loop.turn()
     assert turns.share() == BESIDE_COMMANDS, "what was served counts no more"
+
+
+def test_after_a_long_answer_the_turn_is_over() -> None:
+    loop = Loop()
+    turns = loop.turns()
+    reader, other = Flood(loop, 2 * SLICE_COMMANDS), Flood(loop, SLICE_COMMANDS)
+    reader.spent = ANSWER_BYTES + 1
+    turns.add(reader)
+    turns.add(other)
+    loop.turn()
+    assert (len(reader.served), len(other.served)) == (1, 0)
+    loop.turn()
+    assert (len(reader.served), len(other.served)) == (2, 1)
 
 
 def test_nobody_who_waits_is_served_while_there_is_no_room() -> None:
@@ -163,6 +178,70 @@ async def test_what_is_over_the_share_waits_unread_and_keeps_its_order() -> None
     assert connection.unserved == 0
     connection.data_received(requests(1)[9:])
     assert len(served) == count + 1, "the half frame behind them is whole now"
+
+
+def long_answers(served: list[Command]) -> "Side[Connection]":
+    """A server whose every answer is as long as a turn may have."""
+
+    def answer(connection: Connection, request: Command) -> Reply:
+        served.append(request)
+        connection.reply(request, Command.response(0, body=[bytes(ANSWER_BYTES + 1)]))
+        return None
+
+    return Side("test", {ECHO: answer}, ServerLimits(), connections_max=9)
+
+
+async def test_long_answers_leave_one_a_turn_in_their_order() -> None:
+    served: list[Command] = []
+    connection, transport, _ = connected([], long_answers(served))
+    connection.data_received(requests(5, b"four"))
+    assert (len(served), transport.reading) == (1, False)
+    assert connection.unserved == 4 * len(b"four")
+    turns = 0
+    while not transport.reading:
+        before = len(served)
+        await asyncio.sleep(0)
+        assert len(served) - before <= 1
+        turns += 1
+    assert [request.opaque for request in served] == list(range(5))
+    assert all(request.waited > 0 for request in served[1:])
+    assert turns >= 4
+    await asyncio.sleep(0)
+    connection.data_received(requests(1))
+    assert len(served) == 6
+
+
+async def test_a_bad_frame_behind_long_answers_ends_the_connection_after_them() -> None:
+    served: list[Command] = []
+    connection, transport, _ = connected([], long_answers(served))
+    connection.data_received(requests(3) + b"\xff" * 8)
+    assert not connection.closed
+    for _ in range(8):
+        await asyncio.sleep(0)
+    assert (len(served), connection.closed) == (3, True)
+    assert len(transport.written) >= 3
+
+
+async def test_of_an_aborted_connection_nothing_behind_a_long_answer_is_served() -> None:
+    served: list[Command] = []
+    connection, _, side = connected([], long_answers(served))
+    connection.data_received(requests(3))
+    connection.abort()
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert (len(served), connection.unserved) == (1, 0)
+    assert side.turns is not None
+    assert len(side.turns) == 0
+
+
+async def test_a_client_takes_long_answers_and_questions_alike() -> None:
+    """Turns are a server's."""
+    served: list[Command] = []
+    side = long_answers(served)
+    side.turns = None
+    connection, transport, _ = connected([], side)
+    connection.data_received(requests(5))
+    assert (len(served), transport.reading) == (5, True)
 
 
 async def test_after_a_full_read_others_come_before_the_next_one() -> None:
