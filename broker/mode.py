@@ -111,6 +111,9 @@ class Mode:
     def flushed_in_thread(self, position: int) -> None:
         """Take note, in the store's flusher thread, that everything before a position is on the disk."""
 
+    def flushed_in_loop(self, position: int) -> None:
+        """Take note of the same in the loop: the kernel has synced, see store.log.flusher."""
+
     def worked_in_thread(self) -> None:
         """Take note, in the store's worker thread, that a job of repair is done."""
 

@@ -352,9 +352,10 @@ class LocalReplication:
     def flushed_in_thread(self, position: int) -> None:
         """Carry the news from the store's flusher thread into the loop."""
         if self._sync:
-            self._loop.call_soon_threadsafe(self._flushed, position)
+            self._loop.call_soon_threadsafe(self.flushed, position)
 
-    def _flushed(self, position: int) -> None:
+    def flushed(self, position: int) -> None:
+        """Answer whoever waited for what is on the disk now."""
         self._safe_end = max(self._safe_end, position)
         flushing = self._flushing
         while flushing and flushing[0].end <= position:

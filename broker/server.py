@@ -164,6 +164,7 @@ class Broker:
             threads = ThreadPoolExecutor(config.coldReadThreads, thread_name_prefix="cold-read")
             self._exit.callback(threads.shutdown)
             self._mode = self._mode_of(store, threads)
+            self._watch_syncs(store)
             self.role = self._mode.role
             context = BrokerContext(
                 self.live, store, self.role, self._clock, self.address, store_host=store_host, threads=threads
@@ -192,6 +193,14 @@ class Broker:
         for words in (exposure, *listening_warnings(config), *tls_warnings(config)):
             if words is not None:
                 _log.warning("%s", words)
+
+    def _watch_syncs(self, store: MessageStore) -> None:
+        """Let the kernel sync what is acknowledged once it is on the disk, where it can."""
+        fd = store.flusher.in_loop(self._mode.flushed_in_loop)
+        if fd is not None:
+            self._loop.add_reader(fd, store.flusher.collect)
+            # Before the store closes it.
+            self._exit.callback(self._loop.remove_reader, fd)
 
     def _mode_of(self, store: MessageStore, threads: ThreadPoolExecutor) -> Mode:
         if self._steady is not None:

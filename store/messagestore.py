@@ -28,13 +28,7 @@ from store.raftlog.groupscan import FoundEntries
 from store.reads.storereads import StoreReads
 from store.recovery.opening import Opened, open_folder
 from store.slave.slavelog import SlaveLog, SlaveParts
-from store.types import (
-    CleanReport,
-    Integrity,
-    PendingRecord,
-    PutResult,
-    StoreStats,
-)
+from store.types import CleanReport, Integrity, PendingRecord, PutResult, StoreStats
 
 _LOG = logging.getLogger(__name__)
 
@@ -88,8 +82,9 @@ class MessageStore(StoreReads):
         )
         self._health = Health(config, clock, disk, opened.log, self._assembler)
         self.put = self._assembler.put
-        self._flusher = self._make_flusher(stepped=stepped)
-        self._helper = Helper(opened.log, disk, self._flusher.fail, events.worked, stepped=stepped)
+        self.flusher = self._make_flusher(slave=slave, stepped=stepped)
+        """What makes the log durable; whoever runs the loop may let the kernel do it, see Flusher.in_loop()."""
+        self._helper = Helper(opened.log, disk, self.flusher.fail, events.worked, stepped=stepped)
         self._scrub = self._make_scrub()
         self._keeper = self._make_keeper(opened)
         self._cleaner = Cleaner(
@@ -120,14 +115,16 @@ class MessageStore(StoreReads):
         """What a master's bytes go into, when the store is a slave's; then nothing is put or written past it."""
         self._keeper.begin(self._beginning)
 
-    def _make_flusher(self, *, stepped: bool) -> Flusher:
+    def _make_flusher(self, *, slave: bool, stepped: bool) -> Flusher:
         return Flusher(
             self._log,
             self._config,
             on_flushed=self._events.flushed,
             on_fatal=self._fatal,
             witness=lambda: None if self.entries is None else self.entries.witness(),
-            linger=lambda: None if self.entries is None else self._floor.catch_up(),
+            beside=lambda: None if self.entries is None else self._floor,
+            # A slave waits in the loop until no sync runs.
+            make_kernel=self._disk.make_syncs if self._config.kernelSyncEnable and not slave else lambda: None,
             stepped=stepped,
         )
 
@@ -139,7 +136,7 @@ class MessageStore(StoreReads):
             log=opened.log,
             queues=opened.queues,
             index=opened.index,
-            flusher=self._flusher,
+            flusher=self.flusher,
             helper=self._helper,
             checkpoint=opened.checkpoint,
             bytes_max=GROUP_CHECKPOINT_BYTES if opened.entries is not None else None,
@@ -160,7 +157,7 @@ class MessageStore(StoreReads):
         parts = SlaveParts(
             self._log,
             self._assembler,
-            self._flusher,
+            self.flusher,
             self._health,
             self._delivery.deliver,
             self._helper.make_room,
@@ -174,7 +171,7 @@ class MessageStore(StoreReads):
             self._log,
             self._queues,
             self._assembler,
-            self._flusher,
+            self.flusher,
             self._health,
             self._floor,
             self._delivery.deliver,
@@ -234,7 +231,7 @@ class MessageStore(StoreReads):
         except BaseException:
             opened.release()
             raise
-        store._flusher.start()
+        store.flusher.start()
         store._helper.start()
         store._helper.make_room()
         return store
@@ -272,7 +269,7 @@ class MessageStore(StoreReads):
 
     def flush_soon(self, position: int) -> None:
         """Have the flusher make everything before `position` durable; StoreEvents.flushed tells when."""
-        self._flusher.ask(position)
+        self.flusher.ask(position)
 
     def writable(self) -> str | None:
         """Return why writes are refused (code SERVICE_NOT_AVAILABLE), None when they are not."""
@@ -303,6 +300,7 @@ class MessageStore(StoreReads):
             refused=self.refused,
             refused_changes=self._health.changes,
             reserve_bytes=self._health.reserve.size,
+            synced_by=self.flusher.synced_by,
         )
 
     def integrity(self) -> Integrity:
@@ -359,7 +357,7 @@ class MessageStore(StoreReads):
 
     def step_flush(self) -> bool:
         """Without threads: sync what is written, with the callbacks of the flusher; tell whether there was anything."""
-        return self._flusher.step()
+        return self.flusher.step()
 
     def step_helper(self) -> bool:
         """Without threads: do one job of the helper or its worker; tell whether there was one."""
@@ -380,10 +378,12 @@ class MessageStore(StoreReads):
                 if self.slave is not None:
                     self.slave.finish()
         finally:
+            # First: the helper may wait for a sync of the kernel's, which this thread collects.
+            self.flusher.release_kernel()
             self._helper.close()
-            self._flusher.close()
+            self.flusher.close()
             try:
-                whole = self._health.failed is None and self._flusher.failure is None
+                whole = self._health.failed is None and self.flusher.failure is None
                 if whole and self.entries is not None:
                     self._floor.sync()
                 if whole and self._keeper.finish(self._assembler.timestamp):

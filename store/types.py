@@ -188,6 +188,8 @@ class StoreStats(NamedTuple):
     """How often they began to be refused, or to be taken again, since the start."""
     reserve_bytes: int
     """Room that is kept for a full disk; 0 while it is given up."""
+    synced_by: str
+    """Who syncs what is acknowledged once it is on the disk: "kernel" or "thread"."""
 
 
 class Integrity(NamedTuple):

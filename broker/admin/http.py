@@ -17,6 +17,7 @@ from runtime.http import HttpFace
 from runtime.listening import exposed
 from runtime.metrics import Metrics
 from runtime.version import RELEASE
+from store.types import Integrity
 
 # Topics and groups on a page of /v1/…; `total` tells how many there are.
 ROWS_MAX = 10_000
@@ -97,6 +98,7 @@ class BrokerHttp:
             "store": {
                 "root": config.store.storePathRootDir,
                 "flushDiskType": config.store.flushDiskType,
+                "syncedBy": store.synced_by,
                 "logFiles": store.log_files,
                 "logBytes": store.log_bytes,
                 "queues": store.queues,
@@ -106,19 +108,7 @@ class BrokerHttp:
                 "writesRefused": store.refused,
                 "reserveBytes": store.reserve_bytes,
             },
-            "integrity": {
-                "damagedFound": integrity.found,
-                "damaged": [
-                    {"position": position, "reason": reason}
-                    for position, reason in islice(integrity.places.items(), PLACES_SHOWN_MAX)
-                ],
-                "scrubBytesPerSecond": integrity.rate,
-                "scrubPosition": integrity.position,
-                "scrubUntil": integrity.until,
-                "scrubbedBytes": integrity.checked,
-                "scrubPasses": integrity.passes,
-                "rewritten": integrity.rewritten,
-            },
+            "integrity": _integrity(integrity),
             "loopGaps": self._gaps.status(),
             "tables": {
                 "topics": len(self._topics.tables),
@@ -177,3 +167,19 @@ class BrokerHttp:
                 }
             )
         return {"total": len(self._groups.tables), "groups": rows}
+
+
+def _integrity(integrity: Integrity) -> dict[str, object]:
+    return {
+        "damagedFound": integrity.found,
+        "damaged": [
+            {"position": position, "reason": reason}
+            for position, reason in islice(integrity.places.items(), PLACES_SHOWN_MAX)
+        ],
+        "scrubBytesPerSecond": integrity.rate,
+        "scrubPosition": integrity.position,
+        "scrubUntil": integrity.until,
+        "scrubbedBytes": integrity.checked,
+        "scrubPasses": integrity.passes,
+        "rewritten": integrity.rewritten,
+    }

@@ -246,6 +246,10 @@ class Master(Classic):
         """Answer who waits for the disk."""
         self._replication.flushed_in_thread(position)
 
+    def flushed_in_loop(self, position: int) -> None:
+        """Answer them at once."""
+        self._replication.flushed(position)
+
     def attach(self, parts: BrokerParts) -> None:
         """Take the parts."""
         self._schedule, tables = parts.schedule, parts.tables

@@ -171,7 +171,8 @@ class SyncReplication(LocalReplication):
             return
         self.advance()
 
-    def _flushed(self, position: int) -> None:
+    def flushed(self, position: int) -> None:
+        """Answer whoever waited for what is on the disk now, as far as the slaves have it."""
         self._flushed_end = max(self._flushed_end, position)
         self.advance()
 

@@ -5,8 +5,9 @@ entry, beside a log that lost it in a power cut, would pass over whatever gets t
 """
 
 import asyncio
-import time
 from typing import Protocol
+
+from store.log.flusher import Flusher
 
 # How long a sync is waited for; a disk that takes longer is too slow to be written to now.
 SYNC_SECONDS_MAX = 5.0
@@ -30,6 +31,11 @@ class SyncedLog(Protocol):
         """Ask for fdatasync up to a position."""
         ...
 
+    @property
+    def flusher(self) -> Flusher:
+        """What syncs it."""
+        ...
+
 
 class LogSync:
     """Waits for what is written at the moment."""
@@ -50,10 +56,7 @@ class LogSync:
     def wait_here(self) -> None:
         """Do the same without letting the loop go on: what comes next must find it done. Raises OSError."""
         position = self._log.written
-        self._log.flush_soon(position)
-        until = time.monotonic() + SYNC_SECONDS_MAX
-        while self._log.flushed < position and time.monotonic() < until:
-            time.sleep(POLL_SECONDS / 10)
+        self._log.flusher.wait(position, SYNC_SECONDS_MAX)
         self._check(position)
 
     def _check(self, position: int) -> None:

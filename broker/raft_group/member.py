@@ -130,6 +130,7 @@ class RaftGroup:
         self.node = self._driver.node
         # For the store's threads: StoreEvents. With ASYNC_FLUSH it is the WrittenLog that tells.
         self.flushed_in_thread = self._driver.durable_in_thread if self._sync else lambda _position: None
+        self.flushed_in_loop = self._driver.durable if self._sync else lambda _position: None
         self.worked_in_thread = self._driver.wake_in_thread
         self.retention: GroupRetention
 

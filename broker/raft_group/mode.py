@@ -185,6 +185,10 @@ class MemberMode(Mode):
         """Let the group count what is on the disk."""
         self.group.flushed_in_thread(position)
 
+    def flushed_in_loop(self, position: int) -> None:
+        """Let the group count it at once."""
+        self.group.flushed_in_loop(position)
+
     def worked_in_thread(self) -> None:
         """Let repair go on."""
         self.group.worked_in_thread()

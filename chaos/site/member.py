@@ -22,13 +22,14 @@ import runpy
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from chaos.host.powerloss import UndoFile
 from runtime.loop import Loop
 from store.files.disk import Disk
+from store.files.kernelsync import KernelSyncs
 
 # The broker is started as the command starts it; it is no import of ours.
 COMMAND = "raftmq.cli.main"
@@ -46,6 +47,11 @@ class DiskFaults:
         self._lock = threading.Lock()
         self._hits_path = path.with_name(path.name + ".hits") if path is not None else None
         self._hits = 0
+
+    @property
+    def of_syncs(self) -> bool:
+        """Whether syncs are to take longer, or to fail."""
+        return bool(self._now().keys() & {"fsync_ms", "fsync_errno"})
 
     def before_write(self) -> None:
         """Raise OSError when writes are to fail."""
@@ -87,6 +93,85 @@ class DiskFaults:
             self._hits_path.write_text(str(self._hits), encoding="ascii")
 
 
+class WatchedSyncs(KernelSyncs):
+    """The kernel's syncs, noted as those of fdatasync are; while one is to be slow or to fail, a thread's fdatasync."""
+
+    def __init__(self, disk: Disk, undo: UndoFile, faults: DiskFaults, handed: dict[str, int]) -> None:
+        """`handed`: see watch_disk(). Raises OSError where the kernel refuses."""
+        super().__init__()
+        self._disk, self._undo, self._faults, self._handed = disk, undo, faults, handed
+        # What is durable once all that is under way has succeeded: path → sequence of its newest write.
+        self._covered: dict[str, int] = {}
+        self._thread: threading.Thread | None = None
+        self._of_thread: list[OSError | None] = []
+        self._ended: list[OSError | None] = []
+
+    def submit(self, fds: Sequence[int]) -> int:
+        """As KernelSyncs.submit()."""
+        if self._faults.of_syncs:
+            # The files may be given up meanwhile; the kernel would keep them.
+            copies = [os.dup(fd) for fd in fds]
+            self._thread = threading.Thread(target=self._play, args=(copies,), daemon=True)
+            self.under_way = len(fds)
+            self._thread.start()
+            return len(fds)
+        covered, until = dict(self._handed), self._undo.begin_sync()
+        covered.update((path_of(fd), until) for fd in fds)
+        self._covered = covered
+        return super().submit(fds)
+
+    def collect(self) -> list[OSError | None]:
+        """As KernelSyncs.collect()."""
+        if self._thread is None:
+            return self._noted(super().collect())
+        if len(self._of_thread) < self.under_way:
+            return []
+        super().collect()
+        return self._of_the_thread()
+
+    def wait(self) -> list[OSError | None]:
+        """As KernelSyncs.wait()."""
+        if self._thread is None:
+            return self._noted(super().wait())
+        self._thread.join()
+        return self._of_the_thread()
+
+    def _play(self, fds: list[int]) -> None:
+        results: list[OSError | None] = []
+        for fd in fds:
+            try:
+                self._disk.fdatasync(fd)
+            except OSError as error:
+                results.append(error)
+            else:
+                results.append(None)
+            os.close(fd)
+        self._of_thread = results
+        os.eventfd_write(self.fileno(), 1)
+
+    def _of_the_thread(self) -> list[OSError | None]:
+        results, self._of_thread, self._thread = self._of_thread, [], None
+        self.under_way = 0
+        return results
+
+    def _noted(self, results: list[OSError | None]) -> list[OSError | None]:
+        """Note what is durable, once the whole of a round is over."""
+        self._ended += results
+        if not self.under_way and self._ended:
+            if not any(self._ended):
+                note_syncs(self._undo, self._handed, self._covered)
+            self._ended = []
+        return results
+
+
+def note_syncs(undo: UndoFile, handed: dict[str, int], covered: Mapping[str, int]) -> None:
+    """Note that files' writes up to a sequence each are durable, those that were with the device among them."""
+    for path, until in covered.items():
+        undo.note_sync(path, until)
+        if handed.get(path) == until:
+            del handed[path]
+
+
 def watch_disk(undo: UndoFile, faults: DiskFaults) -> None:
     """Make every Disk of this process take notes and play faults."""
     create, pwrite, fdatasync, hand_over = Disk.create, Disk.pwrite, Disk.fdatasync, Disk.hand_over
@@ -101,28 +186,29 @@ def watch_disk(undo: UndoFile, faults: DiskFaults) -> None:
         faults.before_write()
         before = os.pread(fd, len(data), offset).ljust(len(data), b"\0")
         if before != bytes(data):
-            undo.note_write(_path_of(fd), offset, before)
+            undo.note_write(path_of(fd), offset, before)
         pwrite(self, fd, data, offset)
 
     def noted_fdatasync(self: Disk, fd: int) -> None:
-        path, until = _path_of(fd), undo.begin_sync()
+        path, until = path_of(fd), undo.begin_sync()
         faults.before_sync()
-        handed_now = dict(handed)
+        covered = {**handed, path: until}
         fdatasync(self, fd)
-        undo.note_sync(path, until)
-        for other, sequence in handed_now.items():
-            undo.note_sync(other, sequence)
-            if handed.get(other) == sequence:
-                del handed[other]
+        note_syncs(undo, handed, covered)
+
+    def watched_syncs(self: Disk) -> KernelSyncs | None:
+        # A planted bug in place of fdatasync must not be passed by.
+        return WatchedSyncs(self, undo, faults, handed) if Disk.fdatasync is noted_fdatasync else None
 
     def noted_hand_over(self: Disk, fd: int, offset: int, length: int) -> None:
         hand_over(self, fd, offset, length)
-        handed[_path_of(fd)] = undo.begin_sync()
+        handed[path_of(fd)] = undo.begin_sync()
 
     # An instance method in place of another; mypy does not let methods be replaced.
     Disk.create = faulty_create  # type: ignore[method-assign]
     Disk.pwrite = noted_pwrite  # type: ignore[method-assign]
     Disk.fdatasync = noted_fdatasync  # type: ignore[method-assign]
+    Disk.make_syncs = watched_syncs  # type: ignore[method-assign]
     Disk.hand_over = noted_hand_over  # type: ignore[method-assign]
 
 
@@ -167,7 +253,8 @@ def turn_clock(told: Path) -> None:
     time.time_ns = lambda: time_ns() + int(ahead * 1e9)
 
 
-def _path_of(fd: int) -> str:
+def path_of(fd: int) -> str:
+    """Return the path of an open file."""
     return str(Path(f"/proc/self/fd/{fd}").readlink())
 
 

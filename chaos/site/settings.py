@@ -43,6 +43,8 @@ def group_settings(mode: Mode, name: str, peers: Mapping[str, str]) -> dict[str,
                 "dLegerGroup": GROUP,
                 "dLegerPeers": ";".join(f"{peer}-{address}" for peer, address in peers.items()),
                 "dLegerSelfId": name,
+                # Of both kinds: what is acknowledged was synced by a thread here and by the kernel there.
+                "kernelSyncEnable": name != first,
             }
         case "single":
             return {**CLASSIC}

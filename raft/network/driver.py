@@ -263,10 +263,14 @@ class RaftDriver:
 
     def _durable(self) -> None:
         self._durable_told = False
+        self.durable(self._durable_position)
+
+    def durable(self, position: int) -> None:
+        """Take note of the position up to which the log is on the disk."""
         if not self._running:
             return
         try:
-            index = self._log.settle(self._durable_position)
+            index = self._log.settle(position)
         except Exception as error:
             self.node.end(error)
         else:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from runtime.durable import fsync_folder, replace_reserved, reserve
+from store.files.kernelsync import KernelSyncs
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # int sync_file_range(int fd, off64_t offset, off64_t nbytes, unsigned flags); flags of <fcntl.h>.
@@ -58,6 +59,13 @@ class Disk:
     def fdatasync(self, fd: int) -> None:
         """Make what was written durable. After an error nobody knows what is: never call it again and believe it."""
         os.fdatasync(fd)
+
+    def make_syncs(self) -> KernelSyncs | None:
+        """Return what has the kernel sync without waiting for it; None: syncs go through fdatasync() alone.
+
+        That is so for a disk whose fdatasync() is not this one: what it does beside must not be passed by.
+        """
+        return KernelSyncs() if type(self).fdatasync is _FDATASYNC else None
 
     def send_off(self, fd: int, offset: int, length: int) -> None:
         """Let bytes that overwrite others begin their way to the device."""
@@ -133,3 +141,6 @@ class Disk:
         used = facts.f_blocks - facts.f_bfree
         reachable = used + facts.f_bavail
         return used / reachable if reachable else 1.0
+
+
+_FDATASYNC = Disk.fdatasync

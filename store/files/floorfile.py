@@ -44,7 +44,10 @@ def read_floor(root: Path) -> Mark | None:
 
 
 class FloorFile:
-    """Raised by the flusher's thread, retracted by the loop, lowered by the worker's; all may call at the same time."""
+    """Raised by whoever syncs, the flusher's thread or the loop, retracted by the loop, lowered by the worker's thread.
+
+    All may call at the same time.
+    """
 
     def __init__(self, root: Path, disk: Disk, now: Callable[[], float] = time.monotonic) -> None:
         """Open or make the file; `now` gives seconds. Raises StoreDamaged when neither sector is whole, OSError."""
@@ -58,8 +61,8 @@ class FloorFile:
         # When the file was written last; the epoch in which the mark rose that it lacks, None when it lacks none.
         self._written_at = _NEVER
         self._lacks: int | None = None
-        # Offset of the sector that is on its way to the device.
-        self._sent_off: int | None = None
+        # The sector that is on its way to the device: its offset, and the sequence that stands in it.
+        self._sent_off: tuple[int, int] | None = None
         # Moved by retract(), before every lowering: a mark that was taken before it must not be written after it.
         self.epoch = 0
         if path.exists() and path.stat().st_size == _FILE_BYTES:
@@ -84,8 +87,10 @@ class FloorFile:
         """Raise the floor to what has just been synced; nothing happens when it was lowered since `epoch`.
 
         The file follows at once, or with catch_up(); it is durable once something was synced after hand_over().
-        Raises OSError.
+        Raises OSError. What was lowered since is not waited for: lower() may be at the disk.
         """
+        if epoch != self.epoch:
+            return
         with self._lock:
             if epoch == self.epoch and (self._mark is None or mark.index > self._mark.index):
                 self._mark = mark
@@ -112,15 +117,26 @@ class FloorFile:
         assert self._mark is not None, "what is lacked is a mark"
         at = self._write(self._mark)
         self._disk.send_off(self._fd, at, _SECTOR_BYTES)
-        self._sent_off = at
+        self._sent_off = at, self._sequence
 
     def hand_over(self) -> None:
-        """Let the next fdatasync, of whatever file, make the floor durable. Raises OSError."""
-        if self._sent_off is not None:
-            with self._lock:
-                at, self._sent_off = self._sent_off, None
-                if at is not None:
-                    self._disk.hand_over(self._fd, at, _SECTOR_BYTES)
+        """Let the next fdatasync, of whatever file, make the floor durable. Raises OSError.
+
+        For one thread. The lock is not held while it waits for the disk, for which those who raise must not wait.
+        """
+        if (sent := self._sent_off) is not None:
+            self._disk.hand_over(self._fd, sent[0], _SECTOR_BYTES)
+            self._landed(sent)
+
+    def along(self) -> tuple[int, Callable[[], None]] | None:
+        """Return, in place of hand_over(), what may be synced beside the log: a descriptor, and whom to tell then."""
+        sent = self._sent_off
+        return None if sent is None else (self._fd, lambda: self._landed(sent))
+
+    def _landed(self, sent: tuple[int, int]) -> None:
+        with self._lock:
+            if self._sent_off == sent:
+                self._sent_off = None
 
     def retract(self) -> None:
         """Let no mark of before rise to a floor any more; lower() follows. At once, whatever waits for the disk."""
@@ -143,7 +159,7 @@ class FloorFile:
         """Make the floor durable now: nothing more is to be synced that would take it along. Raises OSError."""
         with self._lock:
             if self._lacks == self.epoch and self._mark is not None:
-                self._sent_off = self._write(self._mark)
+                self._sent_off = self._write(self._mark), self._sequence
             if self._sent_off is not None:
                 self._sent_off = None
                 self._disk.fdatasync(self._fd)

@@ -291,6 +291,11 @@ class CommitLog:
             start += self.file_bytes
         self.times.sync.add(monotonic() - began)
 
+    def fds_to_sync(self, position: int, until: int) -> list[int]:
+        """Return the descriptors by which what lies between two positions is made durable. Raises OSError."""
+        first = position - position % self.file_bytes
+        return [self._files[start].fd for start in range(first, until, self.file_bytes)]
+
     # -- reading
 
     def read(self, position: int, size: int) -> memoryview | bytes | None:

@@ -1,6 +1,6 @@
 """The Raft log of a group member: entries in the CommitLog, each a control record and the records that it covers.
 
-Called in one thread, the loop; only witness() is called in the flusher's. What is appended is held back from queues
+Called in one thread, the loop; only witness() may be called in the flusher's. What is appended is held back from queues
 and index until release() says that it is committed (R12).
 """
 
@@ -371,7 +371,6 @@ class EntryLog(EntryView):
         # In this order: after a cut, which sets them in the other one, no entry that is gone goes with the new epoch.
         epoch = floor.epoch
         last = self._last
-        floor.hand_over()
         if last.index == self._base.index or self._is_stuck():
             # Nothing behind such a hole is acknowledged, and so it may be cut as long as the floor is below it.
             return last.end, None

@@ -197,7 +197,7 @@ async def test_a_disk_that_fails_stops_the_broker_without_a_clean_end(tmp_path: 
     await broker.start()
     await send(client, broker)
     store = broker.store
-    store._flusher.fail(OSError(5, "Input/output error"))
+    store.flusher.fail(OSError(5, "Input/output error"))
     await asyncio.wait_for(broker.stopped.wait(), 5)
     assert isinstance(broker.failure, OSError)
     assert "failed" in (broker._ready() or "")
@@ -209,26 +209,30 @@ async def test_a_disk_that_fails_stops_the_broker_without_a_clean_end(tmp_path: 
 FAILING_DISK = """
 import errno, os, sys
 from broker.settings.config import load_broker_config
-from chaos.host.processes import free_ports
 from broker.main import run_broker
+from store.files.kernelsync import KernelSyncs
 
 def fail(*_):
     raise OSError(errno.EIO, "Input/output error")
 
 values = dict(pair.split("=", 1) for pair in sys.argv[1:])
-os.fdatasync = lambda fd: fail() if os.path.exists(values["storePathRootDir"] + "/fail") else None
+failing = lambda: os.path.exists(values["storePathRootDir"] + "/fail")
+os.fdatasync = lambda fd: fail() if failing() else None
+collect = KernelSyncs.collect
+KernelSyncs.collect = lambda syncs: [OSError(errno.EIO, "broken") if failing() else told for told in collect(syncs)]
 config, store_config, _ = load_broker_config(values)
 run_broker(config, store_config)
 """
 
 
+@pytest.mark.parametrize("kernel", ["true", "false"])
 async def test_a_process_whose_disk_fails_ends_with_code_1_and_acknowledges_nothing(
-    tmp_path: Path, client: RemotingClient
+    tmp_path: Path, client: RemotingClient, kernel: str
 ) -> None:
     with reserved_port("127.0.0.1", 0) as port:
         pass
     values = {**SMALL, "storePathRootDir": str(tmp_path), "listenPort": str(port), "flushDiskType": "SYNC_FLUSH"}
-    values |= {"vipPortEnable": "false", "httpEnable": "false"}
+    values |= {"vipPortEnable": "false", "httpEnable": "false", "kernelSyncEnable": kernel}
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", FAILING_DISK, *(f"{key}={value}" for key, value in values.items()), stderr=PIPE
     )

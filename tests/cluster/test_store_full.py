@@ -49,7 +49,7 @@ def work(store: MessageStore, clock: ManualClock, rng: random.Random) -> None:
 def kill(store: MessageStore, disk: SmallDisk) -> None:
     """End without a stop; whatever room that gave back is taken too."""
     store._health.failed = "killed"
-    store._flusher._failure = OSError("killed")
+    store.flusher._failure = OSError("killed")
     store._queues._dirty.clear()
     with suppress(OSError):
         store.close()

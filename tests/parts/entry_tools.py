@@ -43,7 +43,7 @@ class Node:
     def kill(self) -> None:
         """End without a stop: what was written stays, nothing more is done."""
         self.store._health.failed = "killed"
-        self.store._flusher._failure = OSError("killed")
+        self.store.flusher._failure = OSError("killed")
         self.store._queues._dirty.clear()
         self.store.close()
 

@@ -319,7 +319,7 @@ class Member:
     def _linger(self) -> None:
         """Let the floor's file follow what was synced, as the flusher does between syncs."""
         self._lingering = False
-        self.store._flusher._lingered()
+        self.store.flusher._lingered()
 
     def _run_helper(self) -> None:
         while self.store.step_helper():

@@ -294,7 +294,7 @@ async def test_pages_of_state(face: Face) -> None:
     assert (status["broker"], status["role"], status["ready"]) == ("broker-a", "ASYNC_MASTER", True)
     assert status["positions"]["written"] == stored.end
     assert status["store"]["queues"] == 1
-    assert status["store"]["flushDiskType"] == "ASYNC_FLUSH"
+    assert (status["store"]["flushDiskType"], status["store"]["syncedBy"]) == ("ASYNC_FLUSH", "thread")
     assert status["addresses"] == {"listen": "127.0.0.1:10911"}
     assert status["traffic"]["parkedPulls"] == 3
     assert topics["total"] == len(parts.topics.tables)

@@ -104,7 +104,7 @@ def test_a_kill_soon_after_the_first_start_makes_no_difference(tmp_path: Path) -
     store = MessageStore.open(make_config(tmp_path), store_host=HOST, stepped=True, clock=ManualClock())
     fill(store, 220, body=bytes(1000))
     store._health.failed = "killed"
-    store._flusher._failure = OSError("killed")
+    store.flusher._failure = OSError("killed")
     store.close()
     lose(tmp_path, 0)
     with pytest.raises(StoreDamaged, match="but the log began with"):

@@ -8,7 +8,7 @@ from runtime.clock import ManualClock
 from store.errors import StoreDamaged
 from store.files.disk import Disk
 from store.files.floorfile import FLOOR_NAME, LAG_SECONDS, SECTOR_STRIDE, FloorFile, read_floor
-from store.log.flusher import Witnessed
+from store.log.syncround import Witnessed
 from tests.parts.entry_tools import lead, open_node
 
 
@@ -179,7 +179,7 @@ def test_R4_the_floor_covers_what_was_synced_though_nothing_follows(tmp_path: Pa
     node = open_node(tmp_path)
     lead(node, 1)
     node.records(b"1")
-    flusher = node.store._flusher
+    flusher = node.store.flusher
     witness = flusher._witness
 
     def overtaken() -> Witnessed | None:

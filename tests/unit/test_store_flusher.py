@@ -13,7 +13,8 @@ from store.config import StoreConfig
 from store.files.disk import Disk
 from store.files.mappedfile import LogFile
 from store.log.commitlog import CommitLog
-from store.log.flusher import Flusher, Witnessed
+from store.log.flusher import Flusher
+from store.log.syncround import BesideLog, Witnessed
 
 NEVER = 3_600_000
 CONFIG = StoreConfig(flushIntervalCommitLog=NEVER)
@@ -39,6 +40,19 @@ class SlowDisk(Disk):
                 raise OSError(errno.EIO, "broken")
 
 
+class Lingers:
+    """A file beside the log that only ever catches up."""
+
+    def __init__(self, catch_up: Callable[[], float | None]) -> None:
+        self.catch_up = catch_up
+
+    def hand_over(self) -> None:
+        """Nothing is on its way."""
+
+    def along(self) -> None:
+        """Nothing is on its way."""
+
+
 class Rig:
     """A log with a flusher, and what the flusher said."""
 
@@ -48,14 +62,14 @@ class Rig:
         disk: Disk,
         config: StoreConfig = CONFIG,
         witness: Callable[[], Witnessed | None] = lambda: None,
-        linger: Callable[[], float | None] = lambda: None,
+        beside: BesideLog | None = None,
     ) -> None:
         self.log = CommitLog(folder, 4096, disk, [LogFile.create(disk, folder, 0, 4096)], 0)
         self.told: list[int] = []
         self.fatal: list[BaseException] = []
         self.news = threading.Semaphore(0)
         self.flusher = Flusher(
-            self.log, config, on_flushed=self.flushed, on_fatal=self.failed, witness=witness, linger=linger
+            self.log, config, on_flushed=self.flushed, on_fatal=self.failed, witness=witness, beside=lambda: beside
         )
         self.flusher.start()
 
@@ -246,7 +260,7 @@ def test_R4_who_lingers_is_called_again_though_nothing_is_to_be_synced(tmp_path:
         called.set()
         return None
 
-    rig = Rig(tmp_path, Disk(), linger=linger)
+    rig = Rig(tmp_path, Disk(), beside=Lingers(linger))
     assert called.wait(10), "nothing is written, and the interval is an hour"
     rig.close()
 
@@ -255,7 +269,7 @@ def test_who_lingers_and_meets_an_error_ends_it_as_a_sync_does(tmp_path: Path) -
     def linger() -> float | None:
         raise OSError(errno.EIO, "broken")
 
-    rig = Rig(tmp_path, Disk(), linger=linger)
+    rig = Rig(tmp_path, Disk(), beside=Lingers(linger))
     assert rig.flusher._thread is not None
     rig.flusher._thread.join(10)
     assert not rig.flusher._thread.is_alive(), "nobody has to close it"
