@@ -55,7 +55,7 @@ def test_R4_a_slice_looks_once_at_what_was_given(tmp_path: Path, monkeypatch: py
         slices += 1
         if not mending.step():
             hurt.store.step_helper()
-    # BesideLog a blank and at a piece's end it looks again.
+    # Beside a blank and at a piece's end it looks again.
     assert views <= slices + 4 * pieces < entries
     hurt.store.close()
     whole.store.close()
