@@ -248,9 +248,9 @@ class Connection(asyncio.Protocol):
         handlers = self._handlers
         if commands:
             self.heard = True
-        for at, command in enumerate(commands):
+        for command in commands:
             if self.spent > ANSWER_BYTES and self._turns is not None:
-                self._left = commands[at:]
+                self._left = commands[commands.index(command) :]
                 return
             if command.flag & RESPONSE_FLAG:
                 self.waiting.answer(command)
