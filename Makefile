@@ -36,12 +36,12 @@ check: $(READY) ## format, lint, types, floors and unit tests: under a minute
 	@$(MAKE) --no-print-directory -k -j2 -Otarget $(LINT) unit
 
 # The linters work beside the first tests, which mostly wait, and say their words when they are done. A fresh checkout's
-# tests are compiled by one, not by each of seven workers.
+# tests are compiled by one, not by each of six workers.
 test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: a quarter of an hour on two cores
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
 	( $(MAKE) --no-print-directory -k $(LINT) >"$$said" 2>&1; lint=$$?; echo; cat "$$said"; exit $$lint ) & lint=$$!; \
 	test -e tests/unit/__pycache__ || $(PYTEST) -q --collect-only tests >/dev/null 2>&1; \
-	$(PYTEST) -q -n 7 --no-loadscope-reorder -m "not long" tests; tests=$$?; \
+	$(PYTEST) -q -n 6 --no-loadscope-reorder -m "not long" tests; tests=$$?; \
 	wait $$lint || { echo "the linters found something: see above"; exit 1; }; \
 	exit $$tests
 
