@@ -57,8 +57,17 @@ def folder_of(folder: Path | None, what: str, seed: int | None, *, again: bool) 
         raise typer.BadParameter("name the run's folder with --dir", param_hint="--judge-again")
     drawn = secrets.randbelow(2**31) if seed is None else seed
     into = folder or Path("chaos-runs") / f"{what}-{drawn}"
-    if not again and into.exists() and any(into.iterdir()):
-        raise typer.BadParameter(f"{into} is not empty: a run needs a folder of its own", param_hint="--dir")
+    try:
+        if again:
+            used = not into.is_dir()
+        else:
+            into.mkdir(parents=True, exist_ok=True)
+            used = any(into.iterdir())
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{into} cannot be a run's folder: {error}", param_hint="--dir") from error
+    if used:
+        why = "is no folder" if again else "is not empty: a run needs a folder of its own"
+        raise typer.BadParameter(f"{into} {why}", param_hint="--dir")
     return drawn, into
 
 

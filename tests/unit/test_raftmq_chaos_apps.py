@@ -30,6 +30,11 @@ def test_folders_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     (tmp_path / "something").touch()
     for arguments, why in (
         (("--dir", tmp_path), "is not empty"),
+        (("--dir", tmp_path / "something"), "cannot be a run's folder"),
+        (("--dir", tmp_path / "something" / "below"), "cannot be a run's folder"),
+        (("--dir", tmp_path / ("x" * 300)), "cannot be a run's folder"),
+        (("--judge-again", "--dir", tmp_path / "something"), "is no folder"),
+        (("--judge-again", "--dir", tmp_path / ("x" * 300)), "cannot be a run's folder"),
         (("--judge-again", "--dir", tmp_path), "holds no run"),
         (("--judge-again",), "name the run's folder"),
     ):

@@ -33,6 +33,7 @@ def test_folders_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     (other / PLAN).write_text('{"slots": []}')
     for arguments, why in (
         (("--dir", tmp_path), "is not empty"),
+        (("--dir", Path(__file__)), "cannot be a run's folder"),
         (("--judge-again", "--dir", tmp_path), "holds no run"),
         (("--judge-again", "--dir", other), "holds no run"),
         (("--judge-again",), "name the run's folder"),
