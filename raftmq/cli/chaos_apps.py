@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 CRASH = 255
 SAID_EVERY_S = 10.0
+# What a plan's JSON can hold.
+SEED_MAX = 2**63 - 1
 Say = Callable[[str, float, int], None]
 """Takes what is done, which part of the plan is over, and how many messages are acknowledged."""
 
 
 def apps(
     minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="How long things happen.")] = 10.0,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="What happens comes from it.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, max=SEED_MAX, help="What happens comes from it.")] = None,
     folder: Annotated[Path | None, typer.Option("--dir", help="Where the run's files go; kept.")] = None,
     again: Annotated[
         bool, typer.Option("--judge-again", help="Make no run: judge the one that is in --dir already.")

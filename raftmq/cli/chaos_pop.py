@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raftmq.cli.chaos_apps import folder_of, make_run
+from raftmq.cli.chaos_apps import SEED_MAX, folder_of, make_run
 from raftmq.cli.options import Json
 from raftmq.cli.output import print_json, print_table
 
@@ -24,7 +24,7 @@ def pop(
     rate: Annotated[
         float, typer.Option("--rate", min=1, help="Sends per second; faults come as long as there are sends.")
     ] = RATE,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="What happens comes from it.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, max=SEED_MAX, help="What happens comes from it.")] = None,
     folder: Annotated[Path | None, typer.Option("--dir", help="Where the run's files go; kept.")] = None,
     again: Annotated[
         bool, typer.Option("--judge-again", help="Make no run: judge the one that is in --dir already.")

@@ -37,6 +37,7 @@ def test_folders_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
         (("--judge-again", "--dir", tmp_path), "holds no run"),
         (("--judge-again", "--dir", other), "holds no run"),
         (("--judge-again",), "name the run's folder"),
+        (("--seed", 2**63), "less than or equal to"),
         (("--messages", 0), "greater than or equal to 1"),
     ):
         told = call(*arguments)
