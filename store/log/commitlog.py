@@ -285,16 +285,18 @@ class CommitLog:
 
     def sync(self, position: int, until: int) -> None:
         """Make what lies between two positions durable. Raises OSError."""
-        start, began = position - position % self.file_bytes, monotonic()
-        while start < until:
-            self._files[start].sync()
-            start += self.file_bytes
+        began = monotonic()
+        for file in self._between(position, until):
+            file.sync()
         self.times.sync.add(monotonic() - began)
 
     def fds_to_sync(self, position: int, until: int) -> list[int]:
         """Return the descriptors by which what lies between two positions is made durable. Raises OSError."""
+        return [file.fd for file in self._between(position, until)]
+
+    def _between(self, position: int, until: int) -> list[LogFile]:
         first = position - position % self.file_bytes
-        return [self._files[start].fd for start in range(first, until, self.file_bytes)]
+        return [self._files[start] for start in range(first, until, self.file_bytes)]
 
     # -- reading
 
