@@ -15,6 +15,8 @@ SEND = int(RequestCode.SEND_MESSAGE_V2)
 QUERY = int(RequestCode.QUERY_CONSUMER_OFFSET)
 PULL = int(RequestCode.PULL_MESSAGE)
 BEAT = int(RequestCode.HEART_BEAT)
+# Longer than any machine is too busy for.
+PATIENT = ForwardLimits(deadline_seconds=20.0, retry_seconds=0.005)
 QUICK = ForwardLimits(deadline_seconds=0.5, retry_seconds=0.005)
 
 
@@ -45,7 +47,7 @@ class FakeRole:
 class Member:
     """A broker that is all gate: it notes what reaches its handlers."""
 
-    def __init__(self, role: FakeRole, limits: ForwardLimits = QUICK, kind: type[Forwarder] = Forwarder) -> None:
+    def __init__(self, role: FakeRole, limits: ForwardLimits = PATIENT, kind: type[Forwarder] = Forwarder) -> None:
         self.role = role
         self.taken: list[Command] = []
         self.hosts: list[bytes] = []
@@ -86,9 +88,9 @@ class Member:
 class Group:
     """A leader, a follower and a client that knows only the follower."""
 
-    def __init__(self, kind: type[Forwarder] = Forwarder) -> None:
-        self.leader = Member(FakeRole(leads=True))
-        self.follower = Member(FakeRole(), kind=kind)
+    def __init__(self, kind: type[Forwarder] = Forwarder, limits: ForwardLimits = PATIENT) -> None:
+        self.leader = Member(FakeRole(leads=True), limits)
+        self.follower = Member(FakeRole(), limits, kind)
         self.client = RemotingClient()
 
     async def start(self) -> None:
@@ -96,7 +98,7 @@ class Group:
         await self.follower.start()
         self.follower.role.become(leader_address=self.leader.address)
 
-    def submit(self, request: Command, timeout: float = 5.0) -> "asyncio.Future[Command]":
+    def submit(self, request: Command, timeout: float = 30.0) -> "asyncio.Future[Command]":
         return asyncio.ensure_future(self.client.invoke(self.follower.address, request, timeout))
 
     async def own_port(self) -> int:

@@ -15,12 +15,23 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ROCKETMQ, Command
 from remoting.errors import CommandError, InvokeTimeout
 from remoting.server import Connection, RemotingServer, Reply
-from tests.parts.forwarding import BEAT, PULL, QUERY, SEND, FakeRole, Group, Member, send, until
+from tests.parts.forwarding import BEAT, PULL, QUERY, QUICK, SEND, FakeRole, Group, Member, send, until
 
 
 @pytest.fixture
 async def group() -> AsyncIterator[Group]:
     made = Group()
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.fixture
+async def hurried() -> AsyncIterator[Group]:
+    """A group in which nothing has longer than half a second."""
+    made = Group(limits=QUICK)
     try:
         await made.start()
         yield made
@@ -63,19 +74,19 @@ def test_leased_requests_are_the_leaders() -> None:
     assert PULL not in LEADER_ONLY
 
 
-async def test_R8_a_forwarded_request_is_never_forwarded_again(group: Group) -> None:
+async def test_R8_a_forwarded_request_is_never_forwarded_again(hurried: Group) -> None:
     # Either takes the other for the leader.
-    group.leader.role.become(leader_address=group.follower.address)
-    answer = await group.submit(send())
+    hurried.leader.role.become(leader_address=hurried.follower.address)
+    answer = await hurried.submit(send())
     # The deadline finds the last attempt either waiting for its turn or on its way.
     remark = answer.remark or ""
     assert (answer.code, "no leader took it within" in remark, "outcome unknown" in remark) in {
         (ResponseCode.SERVICE_NOT_AVAILABLE, True, False),
         (ResponseCode.SYSTEM_ERROR, False, True),
     }
-    assert not group.leader.taken
-    assert not group.follower.taken
-    assert group.leader.forwarder.pending == 0
+    assert not hurried.leader.taken
+    assert not hurried.follower.taken
+    assert hurried.leader.forwarder.pending == 0
 
 
 async def test_a_hop_is_refused_where_nobody_leads(group: Group) -> None:
@@ -144,14 +155,14 @@ async def test_a_handler_that_refuses_what_waited_is_heard(group: Group) -> None
     assert ((await answer).code, (await answer).remark) == (ResponseCode.NO_PERMISSION, "no")
 
 
-async def test_one_deadline_covers_all_of_it(group: Group) -> None:
-    group.follower.role.become()
+async def test_one_deadline_covers_all_of_it(hurried: Group) -> None:
+    hurried.follower.role.become()
     began = asyncio.get_running_loop().time()
-    answer = await group.submit(send())
+    answer = await hurried.submit(send())
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "not stored" in (answer.remark or "")
     assert 0.45 < asyncio.get_running_loop().time() - began < 3
-    assert group.follower.forwarder.pending == 0
+    assert hurried.follower.forwarder.pending == 0
 
 
 async def test_a_leader_that_cannot_be_reached_yet(group: Group) -> None:
@@ -198,7 +209,7 @@ async def test_R8_what_was_written_is_never_sent_again(group: Group) -> None:
 
 
 async def test_R8_planted_a_forwarder_that_sends_again_is_caught() -> None:
-    group = Group(Resends)
+    group = Group(Resends, QUICK)
     try:
         await group.start()
         assert await records_of_one_attempt(group) > 1
@@ -206,12 +217,12 @@ async def test_R8_planted_a_forwarder_that_sends_again_is_caught() -> None:
         await group.close()
 
 
-async def test_R8_an_answer_that_stays_away_is_an_unknown_outcome(group: Group) -> None:
-    group.leader.answer = lambda _connection, _request: None
-    answer = await group.submit(send())
+async def test_R8_an_answer_that_stays_away_is_an_unknown_outcome(hurried: Group) -> None:
+    hurried.leader.answer = lambda _connection, _request: None
+    answer = await hurried.submit(send())
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "outcome unknown" in (answer.remark or "")
-    assert len(group.leader.taken) == 1
+    assert len(hurried.leader.taken) == 1
 
 
 async def test_R8_a_refusal_that_is_not_the_gates_goes_back_as_it_is(group: Group) -> None:
@@ -249,13 +260,13 @@ async def test_R8_a_forwarded_send_that_was_overwritten_is_given_back(group: Gro
     assert len(group.follower.taken) == 1
 
 
-async def test_what_is_given_back_again_and_again_ends_with_its_first_deadline(group: Group) -> None:
+async def test_what_is_given_back_again_and_again_ends_with_its_first_deadline(hurried: Group) -> None:
     # A transfer that does not come to an end: the member still leads, and takes nothing.
-    follower = group.follower
+    follower = hurried.follower
     follower.role.become(leads=True)
     follower.answer = follower.forwarder.forward_lost
     began = asyncio.get_running_loop().time()
-    answer = await group.submit(send())
+    answer = await hurried.submit(send())
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert asyncio.get_running_loop().time() - began < 2
     assert len(follower.taken) > 2
@@ -314,14 +325,14 @@ async def test_R7_a_leader_without_a_lease_answers_no_positions(group: Group) ->
     assert (await answer).code == 0
 
 
-async def test_a_pull_that_fails_has_its_own_answer(group: Group) -> None:
-    assert (await group.submit(Command.request(PULL))).code == 0
-    group.leader.answer = lambda _connection, _request: None
-    assert (await group.submit(Command.request(PULL))).code == ResponseCode.PULL_NOT_FOUND
-    group.follower.role.become()
-    assert (await group.submit(Command.request(PULL))).code == ResponseCode.PULL_NOT_FOUND
+async def test_a_pull_that_fails_has_its_own_answer(hurried: Group) -> None:
+    assert (await hurried.submit(Command.request(PULL))).code == 0
+    hurried.leader.answer = lambda _connection, _request: None
+    assert (await hurried.submit(Command.request(PULL))).code == ResponseCode.PULL_NOT_FOUND
+    hurried.follower.role.become()
+    assert (await hurried.submit(Command.request(PULL))).code == ResponseCode.PULL_NOT_FOUND
     hop = Command.request(PULL, ext={"raftHop": "1"})
-    assert (await group.submit(hop)).code == ResponseCode.PULL_NOT_FOUND
+    assert (await hurried.submit(hop)).code == ResponseCode.PULL_NOT_FOUND
 
 
 async def test_pulls_have_a_bound_of_their_own() -> None:
