@@ -94,7 +94,9 @@ def _settings(cores: int, memory_mb: int, *, quick: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": java,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(cores * PARTITIONS_A_CORE),
+        "spark.sql.shuffle.partitions": str(cores if quick else cores * PARTITIONS_A_CORE),
+        # Planned anew behind each exchange, a job of a few rows takes half as long again.
+        "spark.sql.adaptive.enabled": str(not quick).lower(),
         # By what an exchange has measured; without it this is what is set for the sizes of files.
         "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
