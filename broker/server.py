@@ -23,7 +23,6 @@ from broker.metadata.operations import without_room
 from broker.metadata.replicated import deleted_topics
 from broker.mode import Mode
 from broker.parts import Around, Parts
-from broker.ports import reserved_port, resolved
 from broker.raft_group.ended_group import end_by_force, ends_group
 from broker.raft_group.mode import MemberMode
 from broker.raft_group.snapshot import copy_from_leader, is_marked
@@ -31,6 +30,7 @@ from broker.registration.addresses import listening_warnings
 from broker.role import BrokerRole
 from broker.settings.config import BrokerConfig, LiveConfig
 from broker.settings.pair_keys import SLAVE
+from broker.settings.ports import reserved_port, resolved
 from broker.settings.raft_keys import check_folder, group_settings
 from broker.settings.restart import RestartAction
 from remoting.address import format_address

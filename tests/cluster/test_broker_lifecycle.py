@@ -9,9 +9,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.ports import reserved_port
 from broker.server import Broker
 from broker.settings.config import load_broker_config
+from broker.settings.ports import reserved_port
 from chaos.host.processes import free_ports
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer

@@ -18,6 +18,7 @@ KINDS = ("unit", "golden", "properties", "simulation", "cluster", "interop", "ch
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 PACKAGE_PAGE_LINES_MAX = 40
+BROKER_ROOT_FILES_MAX = 16
 PARAMETERS_MAX = 8
 
 # Where each one more is what the function is for; everywhere else they are a value that wants a name.
@@ -278,6 +279,10 @@ def test_files_are_short() -> None:
         return [f"has {lines} lines, {FILE_LINES_MAX} are allowed"] if lines > FILE_LINES_MAX else []
 
     assert offences(python_files(), rule) == []
+
+
+def test_what_is_new_in_the_broker_has_a_room() -> None:
+    assert len([path for path in product_files() if path.parent == ROOT / "broker"]) <= BROKER_ROOT_FILES_MAX
 
 
 def test_functions_are_short_and_annotated() -> None:
