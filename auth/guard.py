@@ -5,18 +5,22 @@ request's way. Refusals have RocketMQ's code (16) and words. A request that was 
 whatever of it is passed on cannot be used again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from auth.directory import AccessDirectory
-from auth.known_sends import KEPT_UNDER, KnownSends
+from auth.known_sends import KEPT_UNDER, KnownSends, SendKind
 from auth.needs import Access, FieldsRule, Rule, Whom
 from auth.settings import AuthKeys, proof_lasts_s, white_list
 from remoting.audit import RefusalLog
+from remoting.codec import decode_parts
 from remoting.codes import ResponseCode
-from remoting.command import Command
+from remoting.command import Body, Command
 from remoting.connection import Connection, Handler, Reply
+from remoting.headers.send import SendMessageRequestHeaderV2
 from remoting.headers.signed import SignedSend, typed_send
 from remoting.refusal import unsupported
+from remoting.repeated import RepeatedSend
 from remoting.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, is_signed_by
 
 # What was let in lately: user, address and names of what is touched, some hundred bytes each.
@@ -24,6 +28,8 @@ LET_IN_MAX = 10_000
 # At a connection: whom it proved, as the directory was when, and until when that counts.
 _PROVED = "auth.proved"
 _SEND_FIELDS = frozenset(SignedSend.__struct_encode_fields__)
+
+S = TypeVar("S", SignedSend, RepeatedSend)
 
 NOBODY = "username cannot be null."
 WRONG = "check signature failed."
@@ -92,7 +98,8 @@ class AccessGuard:
         rule = self._needs.get(code)
         if rule is Whom.EVERYBODY:
             return handler
-        refusal, refusals, known, known_send = self.refusal, self._refusals, self._known, self._known_send
+        refusal, refusals, known = self.refusal, self._refusals, self._known
+        known_send, repeated_send = self._known_send, self._repeated_send
         proved = code not in self._unsigned
         names = rule.names if isinstance(rule, FieldsRule) and proved else None
         # Nothing that only brokers may say can be in such a send, nor a field that decides and is not looked at.
@@ -100,7 +107,10 @@ class AccessGuard:
 
         def handle(connection: Connection, request: Command) -> Reply:
             send = request.typed_header
-            if kinds and type(send) is SignedSend and known_send(connection, request, send):
+            if kinds and type(send) is RepeatedSend:
+                if repeated_send(connection, request, send):
+                    return handler(connection, request)
+            elif kinds and type(send) is SignedSend and known_send(connection, request, send):
                 return handler(connection, request)
             host = connection.peer[0]
             if names is None:
@@ -127,17 +137,37 @@ class AccessGuard:
     def _known_send(self, connection: Connection, request: Command, send: SignedSend) -> bool:
         """Tell whether a send is like one let in before, and signed by the same user; set its typed header then."""
         kind = self._sends.kind(connection, send, self._directory.changes)
-        if kind is None:
+        if kind is None or not self._let_in_as(kind, kind.read, connection, request, send):
             return False
-        if self._proof_lasts_s:
-            proved = self._has_proved(connection, kind.user)
-            header = kind.read(send, request.body, proved)
-            if header is not None and not proved:
-                self._note_proof(connection, kind.user)
-        else:
-            header = kind.read(send, request.body)
+        self._sends.came(connection, request, send)
+        return True
+
+    def _repeated_send(self, connection: Connection, request: Command, send: RepeatedSend) -> bool:
+        """Do as `_known_send` of one that was told at sight; of one that is to be looked at, leave that to others."""
+        kind: SendKind = send.kind
+        if kind.as_of == self._directory.changes and self._let_in_as(
+            kind, kind.read_repeated, connection, request, send
+        ):
+            return True
+        request.typed_header = None
+        connection.decode_by(decode_parts)
+        return False
+
+    def _let_in_as(
+        self,
+        kind: SendKind,
+        read: Callable[[S, Body, bool], SendMessageRequestHeaderV2 | None],
+        connection: Connection,
+        request: Command,
+        send: S,
+    ) -> bool:
+        """Tell whether a send of a kind is its user's; set its typed header then."""
+        proved = self._proof_lasts_s > 0 and self._has_proved(connection, kind.user)
+        header = read(send, request.body, proved)
         if header is None:
             return False
+        if self._proof_lasts_s and not proved:
+            self._note_proof(connection, kind.user)
         request.typed_header = header
         request.user = kind.user
         return True

@@ -151,6 +151,10 @@ class Connection(asyncio.Protocol):
         request.opaque = self.waiting.next_opaque()
         self._send(request)
 
+    def decode_by(self, decode: Callable[[int, bytes, Body], Command]) -> None:
+        """Have headers read by this from the next read on, in place of codec.decode_parts, with the same outcome."""
+        self._reader.decode = decode
+
     def close(self) -> None:
         """Send what has been written and end the connection."""
         if not self.closed:

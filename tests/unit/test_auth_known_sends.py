@@ -8,127 +8,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import auth.known_sends
-from auth.directory import AccessDirectory
-from auth.guard import AccessGuard
 from auth.known_sends import KIND_LENGTH_MAX, SendKind
-from auth.model import Action, Decision, PolicyType, User, UserStatus, entry, resource_of
-from auth.needs import BROKER
+from auth.model import Action, Decision, PolicyType, User, entry, resource_of
 from auth.quota_keys import QuotaKeys
 from auth.quotas import BROKER_COUNTS, QuotaGuard
-from auth.settings import AuthKeys
 from remoting.codec import decode_parts
-from remoting.command import JSON, Body, Command
-from remoting.connection import Connection, Handler
-from remoting.errors import FrameError, HeaderError
+from remoting.command import JSON, Command
+from remoting.connection import Connection
+from remoting.errors import HeaderError
 from remoting.headers.base import Header
 from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.headers.signed import SignedSend
-from remoting.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, Credentials, signature
-
-ALICE = Credentials("alice", "alice-secret")
-SEND = 310
-USUAL = {
-    "a": "producer", "b": "orders", "c": "TBW102", "d": "8", "e": "3", "f": "0", "g": "1795379984248", "h": "0",
-    "i": "KEYS\x01k\x02WAIT\x01true\x02", "j": "0", "k": "false", "l": "16", "m": "false",
-}  # fmt: skip
-BODY = b"a body"
-
-
-class _Loop:
-    now = 0.0
-
-    def time(self) -> float:
-        return self.now
-
-
-class _Link:
-    loop = _Loop()
-
-    def __init__(self, host: str = "192.0.2.1") -> None:
-        self.peer = (host, 1)
-        self.address = f"{host}:1"
-        self.attachments: dict[str, object] = {}
-
-
-class Site:
-    """A guard before a send's handler; alice may send to topics that begin with "orders"."""
-
-    def __init__(self, **keys: Any) -> None:
-        self.directory = AccessDirectory(inner=Credentials("inner", "inner-secret"))
-        self.allow()
-        on = AuthKeys(authenticationEnabled=True, authorizationEnabled=True, **keys)
-        self.guard = AccessGuard(on, self.directory, BROKER, "DefaultCluster", frozenset({"raftHop"}))
-        self.served: list[Command] = []
-        self.send: Handler = self.guard.guarded({SEND: self._serve})[SEND]
-        self.link = _Link()
-
-    def allow(self, secret: str = ALICE.secret_key, topic: str = "Topic:orders*", off: bool = False) -> None:
-        found = resource_of(topic)
-        assert found is not None
-        users = {"alice": User("alice", secret, status=UserStatus.DISABLE if off else UserStatus.ENABLE)}
-        allowed = entry(found, [Action.PUB], Decision.ALLOW, [])
-        self.directory.take(users, {"alice": {PolicyType.CUSTOM: (allowed,)}})
-
-    def asked(self, header: bytes, body: Body = BODY, link: _Link | None = None) -> Command | None:
-        """Return the request as its handler got it; None when it was refused."""
-        self.served.clear()
-        request = decode_parts(JSON, header, body)
-        if request.code == SEND:
-            self.send(cast(Connection, link or self.link), request)
-        return self.served[0] if self.served else None
-
-    def _serve(self, _connection: Connection, request: Command) -> None:
-        self.served.append(request)
-
-
-def signed(fields: dict[str, str], body: bytes = BODY, who: Credentials = ALICE) -> dict[str, str]:
-    named = {**fields, ACCESS_KEY: who.access_key}
-    return {**named, SIGNATURE: signature(who.secret_key, named, body)}
-
-
-def written(fields: Any, **more: Any) -> bytes:
-    """A header as most clients write it."""
-    return orjson.dumps({"code": SEND, "extFields": fields, "flag": 0, "opaque": 7, "version": 500, **more})
-
-
-def warm(header: bytes, body: bytes = BODY) -> Site:
-    """A site that has taken this twice, so that it is known."""
-    site = Site()
-    for _ in range(2):
-        assert site.asked(header, body) is not None
-    return site
-
-
-def outcome(site: Site, header: bytes, body: Body) -> tuple[object, ...]:
-    """What becomes of a request: what the handler sees of it, or that it is none, or is refused."""
-    try:
-        request = site.asked(header, body)
-        if request is None:
-            return ("refused",)
-        ext = dict(request.ext)
-        return ("taken", *_typed(request), ext, request.user, request.opaque, bytes(request.body))
-    except FrameError:
-        return ("no frame",)
-
-
-def _taken(site: Site, header: bytes, body: Body) -> bool:
-    try:
-        return site.asked(header, body) is not None
-    except (FrameError, HeaderError):
-        return False
-
-
-def _typed(request: Command) -> tuple[object, object]:
-    """The typed header as the handler gets it, and made of the map of strings."""
-    read: list[object] = []
-    for typed in (request, Command.request(SEND, ext=request.ext)):
-        try:
-            read.append(typed.header(SendMessageRequestHeaderV2))
-        except HeaderError as error:
-            read.append(str(error))
-    assert read[0] == read[1], "the same however it is read"
-    return read[0], read[1]
-
+from remoting.signing import ACCESS_KEY, SECURITY_TOKEN, Credentials
+from tests.parts.guarded_sends import (
+    ALICE,
+    BODY,
+    SEND,
+    USUAL,
+    GuardLink,
+    GuardLoop,
+    GuardSite,
+    is_taken,
+    outcome,
+    signed,
+    warm,
+    written,
+)
 
 # ---- what is known is taken the short way
 
@@ -138,7 +43,7 @@ def test_the_like_of_a_send_is_taken_by_its_signature_alone(monkeypatch: pytest.
     monkeypatch.setattr(site.guard, "_known", None)  # the long way fails from here on
     monkeypatch.setattr(site.guard, "_looked_at", None)
     other = signed({**USUAL, "e": "1023", "g": "1795379984249", "i": "KEYS\x01é\x02"}, b"other")
-    for link in (site.link, _Link()):
+    for link in (site.link, GuardLink()):
         taken = site.asked(written(other), memoryview(b"other"), link)
         assert taken is not None
         assert taken.raw_ext is None, "no map was made"
@@ -151,7 +56,7 @@ def test_the_like_of_a_send_is_taken_by_its_signature_alone(monkeypatch: pytest.
 @pytest.mark.parametrize("token", ["", "a-token"])
 def test_what_was_taken_has_no_proof_any_more(token: str) -> None:
     header = written(signed({**USUAL, SECURITY_TOKEN: token} if token else USUAL))
-    site = Site()
+    site = GuardSite()
     for _ in range(3):
         taken = site.asked(header)
         assert taken is not None
@@ -178,23 +83,29 @@ _changes = st.dictionaries(_names, _values, max_size=4)
 
 @settings(max_examples=150, deadline=None)
 @given(first=_changes, second=_changes, order=st.randoms(use_true_random=False), left_out=st.sets(_names, max_size=2),
-       forged=st.booleans(), version=st.sampled_from([399, 500]))  # fmt: skip
+       forged=st.booleans(), version=st.sampled_from([399, 500]), times=st.sampled_from([2, 6]))  # fmt: skip
 def test_a_site_that_knows_the_like_decides_as_one_that_knows_nothing(
-    first: dict[str, str], second: dict[str, str], order: Any, left_out: set[str], forged: bool, version: int
+    first: dict[str, str],
+    second: dict[str, str],
+    order: Any,
+    left_out: set[str],
+    forged: bool,
+    version: int,
+    times: int,
 ) -> None:
     topics = {"b": "orders1"}
     before = written(signed({**USUAL, **first, **topics}), version=version)
-    site = Site()
-    for _ in range(2):
+    site = GuardSite()
+    for _ in range(times):
         outcome(site, before, BODY)
     fields = {name: value for name, value in {**USUAL, **first, **second, **topics}.items() if name not in left_out}
     ready = list(signed(fields, who=Credentials("alice", "guessed") if forged else ALICE).items())
     order.shuffle(ready)
     after = written(dict(ready), version=version)
     known = outcome(site, after, BODY)
-    assert known == outcome(Site(), after, BODY)
+    assert known == outcome(GuardSite(), after, BODY)
     assert (known[0] == "taken") <= (not forged)
-    assert outcome(site, before, BODY) == outcome(Site(), before, BODY)
+    assert outcome(site, before, BODY) == outcome(GuardSite(), before, BODY)
 
 
 @settings(max_examples=300, deadline=None)
@@ -214,11 +125,11 @@ def test_one_changed_byte_anywhere_is_refused(data: st.DataObject) -> None:
         new_header.decode()
     except UnicodeDecodeError:
         # What is skipped unread need not be UTF-8, and shows when the map of strings is made.
-        found = ("taken" if _taken(site, new_header, body) else "refused",)
-        assert found[0] == ("taken" if _taken(Site(), new_header, body) else "refused")
+        found = ("taken" if is_taken(site, new_header, body) else "refused",)
+        assert found[0] == ("taken" if is_taken(GuardSite(), new_header, body) else "refused")
     else:
         found = outcome(site, new_header, body)
-        assert found == outcome(Site(), new_header, body)
+        assert found == outcome(GuardSite(), new_header, body)
     if found[0] == "taken":
         # Names are not signed, as in RocketMQ, nor is what stands beside the fields: then all texts are the same.
         ext = decode_parts(JSON, new_header, body).ext
@@ -255,10 +166,10 @@ def test_every_changed_byte_of_values_and_body_is_refused() -> None:
 def test_headers_that_nobody_writes_are_read_as_ever(header: bytes) -> None:
     fields = orjson.dumps(signed(USUAL))
     made = header.replace(b"%b", fields)
-    assert outcome(warm(written(signed(USUAL))), made, BODY) == outcome(Site(), made, BODY)
+    assert outcome(warm(written(signed(USUAL))), made, BODY) == outcome(GuardSite(), made, BODY)
     twice = fields[:-1] + b',"b":"mine"}'
     made = header.replace(b"%b", twice)
-    assert outcome(warm(written(signed(USUAL))), made, BODY) == outcome(Site(), made, BODY)
+    assert outcome(warm(written(signed(USUAL))), made, BODY) == outcome(GuardSite(), made, BODY)
 
 
 # ---- nothing is known for longer than it holds
@@ -282,35 +193,35 @@ def test_a_change_of_users_or_policies_holds_at_once() -> None:
 
 def test_what_is_known_is_of_one_address() -> None:
     header = written(signed(USUAL))
-    site = Site()
+    site = GuardSite()
     found = resource_of("Topic:orders")
     assert found is not None
     allowed = entry(found, [Action.PUB], Decision.ALLOW, ["192.0.2.0/24"])
     site.directory.take({"alice": User("alice", ALICE.secret_key)}, {"alice": {PolicyType.CUSTOM: (allowed,)}})
     for _ in range(2):
         assert site.asked(header) is not None
-        assert site.asked(header, link=_Link("198.51.100.1")) is None
+        assert site.asked(header, link=GuardLink("198.51.100.1")) is None
 
 
 def test_a_stateful_proof_is_one_connections_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site(authenticationStrategy="StatefulAuthenticationStrategy")
+    site = GuardSite(authenticationStrategy="StatefulAuthenticationStrategy")
     good, forged = written(signed(USUAL)), written(signed(USUAL, who=Credentials("alice", "guessed")))
     assert site.asked(forged) is None
     for _ in range(2):
         assert site.asked(good) is not None
     assert site.asked(forged) is not None
-    other = _Link()
+    other = GuardLink()
     assert site.asked(forged, link=other) is None
     assert site.asked(good, link=other) is not None
     assert site.asked(forged, link=other) is not None
-    monkeypatch.setattr(_Loop, "now", 61.0)
+    monkeypatch.setattr(GuardLoop, "now", 61.0)
     assert site.asked(forged) is None
     site.allow()
     assert site.asked(forged, link=other) is None
 
 
 def test_a_user_of_two_keys_is_looked_at_each_time() -> None:
-    site = Site()
+    site = GuardSite()
     inner = Credentials("inner", "inner-secret")
     header = written(signed(USUAL, who=inner))
     for _ in range(2):
@@ -331,13 +242,13 @@ def _texts(header: bytes) -> SignedSend:
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth.known_sends, "KINDS_MAX", 3)
-    site = Site()
+    site = GuardSite()
     for last in range(10):
         assert site.asked(written(signed({**USUAL, "b": f"orders{last}"}))) is not None
     assert len(site.guard._sends) == 3
     kinds: list[SendKind] = list(site.guard._sends._kinds.values())
     assert [kind.said[0] for kind in kinds] == ["orders7", "orders8", "orders9"]
-    site = Site()
+    site = GuardSite()
     long = written(signed({**USUAL, "a": "p" * KIND_LENGTH_MAX}))
     for _ in range(3):
         assert site.asked(long) is not None
