@@ -5,12 +5,14 @@ request's way. Refusals have RocketMQ's code (16) and words. A request that was 
 whatever of it is passed on cannot be used again.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from auth.directory import AccessDirectory
 from auth.known_sends import KEPT_UNDER, KnownSends, SendKind
 from auth.needs import Access, FieldsRule, Rule, Whom
+from auth.send_age import DATED, Sent, why_too_old
 from auth.settings import AuthKeys, proof_lasts_s, white_list
 from remoting.audit import RefusalLog
 from remoting.codec import decode_parts
@@ -45,8 +47,9 @@ class AccessGuard:
         needs: Mapping[int, Rule | Whom],
         cluster: str,
         reserved: frozenset[str] = frozenset(),
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """`reserved` are custom fields that only the brokers' own user may send."""
+        """`reserved` are custom fields that only the brokers' own user may send; `clock` is Unix time in seconds."""
         self._directory = directory
         self._needs = needs
         self._cluster = cluster
@@ -60,6 +63,8 @@ class AccessGuard:
         self._as_of = directory.changes
         self._sends = KnownSends()
         self._proof_lasts_s = proof_lasts_s(keys)
+        self._send_seconds = keys.authenticationSendLifetimeSeconds
+        self._clock = clock
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         """Return the same handlers, each behind the guard."""
@@ -98,6 +103,8 @@ class AccessGuard:
         rule = self._needs.get(code)
         if rule is Whom.EVERYBODY:
             return handler
+        if self._send_seconds and code in DATED:
+            handler = self._dated(DATED[code], handler)
         refusal, refusals, known = self.refusal, self._refusals, self._known
         known_send, repeated_send = self._known_send, self._repeated_send
         proved = code not in self._unsigned
@@ -127,6 +134,20 @@ class AccessGuard:
                     request.user = ext.get(ACCESS_KEY, "")
                 if kinds and type(send) is SignedSend:
                     self._note_send(key, host, request, send)
+                return handler(connection, request)
+            answer = Command.response(ResponseCode.NO_PERMISSION, why)
+            refusals.tell(connection, request, answer)
+            return answer
+
+        return handle
+
+    def _dated(self, header: type[Sent], handler: Handler) -> Handler:
+        """Return a handler of sends that refuses what may be a replay; it comes behind the look at who sends."""
+        seconds, clock, refusals = self._send_seconds, self._clock, self._refusals
+
+        def handle(connection: Connection, request: Command) -> Reply:
+            why = why_too_old(request, header, seconds, clock)
+            if why is None:
                 return handler(connection, request)
             answer = Command.response(ResponseCode.NO_PERMISSION, why)
             refusals.tell(connection, request, answer)

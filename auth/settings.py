@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from auth.directory import AccessDirectory
 from auth.model import User, UserType
+from auth.send_age import SEND_SECONDS, SEND_SECONDS_KEY
 from remoting.signing import Credentials
 from runtime.config import ConfigError
 
@@ -33,6 +34,7 @@ AUTH_KEYS_BY_HAND = frozenset(
         "authorizationEnabled",
         "authenticationWhitelist",
         "authorizationWhitelist",
+        SEND_SECONDS_KEY,
         *SECRET_KEYS,
         *_CLASS_KEYS,
     }
@@ -50,6 +52,7 @@ class AuthKeys:
     authenticationWhitelist: str = ""  # request codes, separated by ',', that need no signature
     initAuthenticationUser: str = field(default="", repr=False)  # {"username":…,"password":…}: a super user
     innerClientAuthenticationCredentials: str = field(default="", repr=False)  # {"accessKey":…,"secretKey":…}
+    authenticationSendLifetimeSeconds: int = 0  # signed sends that were made longer ago are refused; 0: none is
     authorizationEnabled: bool = False
     authorizationProvider: str = ""
     authorizationMetadataProvider: str = ""
@@ -83,6 +86,11 @@ def check_auth(keys: AuthKeys) -> None:
     white_list("authenticationWhitelist", keys.authenticationWhitelist)
     white_list("authorizationWhitelist", keys.authorizationWhitelist)
     configured_users(keys)
+    if keys.authenticationSendLifetimeSeconds and keys.authenticationSendLifetimeSeconds not in SEND_SECONDS:
+        raise ConfigError(
+            f"{SEND_SECONDS_KEY}={keys.authenticationSendLifetimeSeconds}: it takes seconds, "
+            f"{SEND_SECONDS[0]} to {SEND_SECONDS[-1]}, or 0 for no bound"
+        )
     if keys.authorizationEnabled and not keys.authenticationEnabled:
         raise ConfigError(
             "authorizationEnabled=true takes authenticationEnabled=true: without it a request may say any name"

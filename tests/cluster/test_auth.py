@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,8 @@ CHANGE_SECONDS = 1.0
 class Guarded(RaftCluster):
     """A group whose brokers and NameServer ask for signatures."""
 
-    def __init__(self, folder: Path, size: int) -> None:
-        super().__init__(folder, size, {**FAST, **USERS, "authorizationEnabled": "true"})
+    def __init__(self, folder: Path, size: int, more: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder, size, {**FAST, **USERS, "authorizationEnabled": "true", **(more or {})})
         self.name_server = NameServer(
             NamesrvConfig(
                 listenPort=0,
@@ -69,8 +69,8 @@ class Guarded(RaftCluster):
         return next(iter(self.brokers.values()))
 
 
-async def guarded(folder: Path, size: int) -> AsyncIterator[Guarded]:
-    made = Guarded(folder, size)
+async def guarded(folder: Path, size: int, more: Mapping[str, str] | None = None) -> AsyncIterator[Guarded]:
+    made = Guarded(folder, size, more)
     try:
         await made.start()
         await made.leader()

@@ -1,5 +1,7 @@
 """A guard before a send's handler, for tests of what it knows of sends that came before."""
 
+import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import orjson
@@ -50,11 +52,11 @@ class GuardLink:
 class GuardSite:
     """A guard before a send's handler; alice may send to topics that begin with "orders"."""
 
-    def __init__(self, **keys: Any) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, **keys: Any) -> None:
         self.directory = AccessDirectory(inner=Credentials("inner", "inner-secret"))
         self.allow()
         on = AuthKeys(authenticationEnabled=True, authorizationEnabled=True, **keys)
-        self.guard = AccessGuard(on, self.directory, BROKER, "DefaultCluster", frozenset({"raftHop"}))
+        self.guard = AccessGuard(on, self.directory, BROKER, "DefaultCluster", frozenset({"raftHop"}), clock)
         self.served: list[Command] = []
         self.send: Handler = self.guard.guarded({SEND: self._serve})[SEND]
         self.link = GuardLink()
