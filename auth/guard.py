@@ -15,7 +15,7 @@ from auth.needs import Access, FieldsRule, Rule, Whom
 from auth.send_age import DATED, Sent, why_too_old
 from auth.settings import AuthKeys, proof_lasts_s, white_list
 from remoting.audit import RefusalLog
-from remoting.codec import decode_parts
+from remoting.codec import decode_signed_parts
 from remoting.codes import ResponseCode
 from remoting.command import Body, Command
 from remoting.connection import Connection, Handler, Reply
@@ -171,7 +171,7 @@ class AccessGuard:
         ):
             return True
         request.typed_header = None
-        connection.decode_by(decode_parts)
+        connection.decode_by(decode_signed_parts)
         return False
 
     def _let_in_as(

@@ -3,6 +3,7 @@
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 from broker.context import BrokerContext, Tables
 from broker.messages.delay_levels import ScheduleService
@@ -102,9 +103,8 @@ class Upkeep:
         tasks.every(config.register_period(), registration.refresh, "registration")
         tasks.every(CHASE_SECONDS, lambda: registration.chase(seeks=seeks()), "registration with lost NameServers")
 
-    def dispatched(self, batch: Sequence[Dispatched]) -> None:
-        """Count what has come into the queues, and wake who waits for it."""
-        topics = {message.topic for message in batch}
+    def dispatched(self, batch: Sequence[Dispatched], topics: AbstractSet[str]) -> None:
+        """Count what has come into the queues, all of these topics, and wake who waits for it."""
         if len(topics) == 1:
             self._stats.put(batch[0].topic, len(batch), sum([message.size for message in batch]))
         else:

@@ -243,9 +243,10 @@ class Parts:
 
     def dispatched(self, batch: Sequence[Dispatched]) -> None:
         """Take note of what has come into the queues."""
+        topics = {message.topic for message in batch}
         self.idempotent.dispatched(batch)
-        self.upkeep.dispatched(batch)
-        self.pop.dispatched(batch)
+        self.upkeep.dispatched(batch, topics)
+        self.pop.dispatched(topics)
 
     def backlog(self) -> Backlog:
         """Return what waits in the broker just now."""

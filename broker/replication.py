@@ -299,8 +299,9 @@ class LocalReplication:
             return
         self._safe_end = self._put_end
         self._complete(turn, results)
-        self._answered(self._began, len(turn))
-        self._check_empty()
+        self.times.send.add(monotonic() - self._began, len(turn))
+        if self._stopped:
+            self._check_empty()
 
     def _answered(self, began: float, count: int) -> None:
         """Count messages whose turn began then, and which are answered now."""

@@ -152,7 +152,7 @@ class Broker:
                 force=self._force,
                 payloads=Payloads(deleted_topics, ends_group),
                 events=StoreEvents(
-                    dispatched=late(lambda: self._arrived),
+                    dispatched=self._dispatched,
                     flushed=late(lambda: self._mode.flushed_in_thread),
                     worked=late(lambda: self._mode.worked_in_thread),
                     fatal=self._fail_in_thread,
@@ -255,10 +255,14 @@ class Broker:
             on_unsupported=parts.unserved,
             congested=self._mode.congested,
             tls=self._tls,
+            signed=self.live.broker.authenticationEnabled,
         )
         self._servers.append(server)
         self._exit.push_async_callback(server.close)
         await server.start(host, port)
+
+    def _dispatched(self, batch: Sequence[Dispatched]) -> None:
+        self._arrived(batch)
 
     def _role_changed(self) -> None:
         """Do what only a leader does, or stop it; who waits for messages asks again, the broker that leads by then."""

@@ -90,6 +90,7 @@ class NameServer:
             on_close=self._closed,
             on_unsupported=None if self._guard is None else self._guard.unserved,
             tls=server_tls(config),
+            signed=config.authenticationEnabled,
         )
         try:
             with named_address("listenPort", config.bindAddress, config.listenPort):

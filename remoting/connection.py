@@ -15,7 +15,7 @@ from remoting.codec import encode, encode_head
 from remoting.codes import ResponseCode
 from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Body, Command
 from remoting.errors import BacklogFull, ConnectionLost, FrameError
-from remoting.framing import VIEW_BYTES_MIN, FrameReader
+from remoting.framing import VIEW_BYTES_MIN, Decode, FrameReader
 from remoting.refusal import busy, refusal, remark_of, unsupported
 from remoting.side import Side
 from remoting.signing import sign
@@ -57,7 +57,7 @@ class Connection(asyncio.Protocol):
         self._limits = side.limits
         self._handlers = side.handlers
         self._credentials = side.credentials
-        self._reader = FrameReader(side.limits.frame_bytes_max)
+        self._reader = FrameReader(side.limits.frame_bytes_max, side.decode)
         self._turns = side.turns
         # When what is not served yet was read, on the loop's clock; whether reading pauses for that.
         self._read_at = 0.0
@@ -151,8 +151,8 @@ class Connection(asyncio.Protocol):
         request.opaque = self.waiting.next_opaque()
         self._send(request)
 
-    def decode_by(self, decode: Callable[[int, bytes, Body], Command]) -> None:
-        """Have headers read by this from the next read on, in place of codec.decode_parts, with the same outcome."""
+    def decode_by(self, decode: Decode) -> None:
+        """Have commands decoded by this from the next read on, in place of what the port does, to the same outcome."""
         self._reader.decode = decode
 
     def close(self) -> None:
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
         else:
             self._serve(commands)
         # A whole buffer: there is more to read, and others shall come in between.
-        more = self._reader.unread or self._left or len(data) >= READ_BYTES
+        more = self._reader.held or self._left or len(data) >= READ_BYTES
         if more and not self.closed and not self._waits:
             self._read_at = self.loop.time()
             self._waits = True
@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
         """Serve so many of the commands that wait for their turn; tell whether more do, and it can go on."""
         if self.closed:
             return False
-        if (self._left or self._reader.unread) and not self._write_paused:
+        if (self._left or self._reader.held) and not self._write_paused:
             commands, self._left = self._left or self._reader.more(most), []
             waited = self.loop.time() - self._read_at
             for command in commands:
@@ -238,16 +238,15 @@ class Connection(asyncio.Protocol):
             self._serve(commands)
         if self._write_paused or self.closed:
             return False  # resume_writing goes on from here
-        if self._left or self._reader.unread:
+        if self._left or self._reader.held:
             return True
         self._waits = False
         self._transport.resume_reading()
         return False
 
     def _serve(self, commands: list[Command]) -> None:
-        kept = self._reader.buffered
-        if kept or self._kept:
-            self._kept = kept
+        if self._reader.rest or self._kept:
+            self._kept = kept = len(self._reader.rest)
             self._side.kept(self, kept, anew=bool(commands))
         handlers = self._handlers
         if commands:

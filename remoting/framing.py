@@ -9,6 +9,8 @@ from remoting.codec import FRAME_BYTES_MAX, HEADER_LENGTH_MASK, decode_parts
 from remoting.command import Body, Command
 from remoting.errors import FrameError
 
+Decode = Callable[[int, bytes, Body], Command]
+
 _WORDS = struct.Struct(">II")
 _LENGTH_BYTES = 4
 _ALL = sys.maxsize
@@ -37,25 +39,27 @@ class FrameReader:
     deserve an answer, but nothing behind them can be read any more and the connection must be closed.
     """
 
-    def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, limit: int = FRAME_BYTES_MAX, decode: Decode = decode_parts) -> None:
+        """`decode` makes a command of a serialize type, a header and a body."""
         self._limit = limit
-        self._rest = bytearray()
-        # What was read and nobody wanted yet, from a position on.
-        self._unread = b""
+        self.rest = bytearray()
+        """What there is of a frame that is not there in full."""
+        self.held = b""
+        """What holds `unread` bytes; empty when there are none."""
         self._at = 0
         self.error: FrameError | None = None
-        # What makes a command of a header and its body: one that knows more of this connection may be quicker.
-        self.decode: Callable[[int, bytes, Body], Command] = decode_parts
+        self.decode = decode
+        """May be another one from now on: what knows more of this connection may be quicker."""
 
     @property
     def buffered(self) -> int:
         """Bytes kept of a frame that is not there in full."""
-        return len(self._rest)
+        return len(self.rest)
 
     @property
     def unread(self) -> int:
         """Bytes that wait for `more`."""
-        return len(self._unread) - self._at
+        return len(self.held) - self._at
 
     def feed(self, data: bytes, most: int = _ALL) -> list[Command]:
         """Return the commands that these bytes complete, at most so many and one.
@@ -64,12 +68,12 @@ class FrameReader:
         """
         if self.error is not None:
             raise self.error
-        if self._unread:
-            self._unread, self._at = self._unread[self._at :] + data, 0
+        if self.held:
+            self.held, self._at = self.held[self._at :] + data, 0
             return self.more(most)
         commands: list[Command] = []
         try:
-            position = self._complete(data, commands) if self._rest else 0
+            position = self._complete(data, commands) if self.rest else 0
             self._cut(data, position, commands, most)
         except FrameError as error:
             self._fail(error)
@@ -77,8 +81,8 @@ class FrameReader:
 
     def more(self, most: int = _ALL) -> list[Command]:
         """Return the next commands of what was fed already."""
-        data, position, commands = self._unread, self._at, list[Command]()
-        self._unread, self._at = b"", 0
+        data, position, commands = self.held, self._at, list[Command]()
+        self.held, self._at = b"", 0
         try:
             self._cut(data, position, commands, most)
         except FrameError as error:
@@ -87,7 +91,7 @@ class FrameReader:
 
     def _fail(self, error: FrameError) -> None:
         self.error = error
-        self._rest = bytearray()
+        self.rest = bytearray()
 
     def _cut(self, data: bytes, position: int, commands: list[Command], most: int) -> None:
         """Decode so many frames of `data` from `position` on; what is no whole frame begins the next one."""
@@ -111,16 +115,16 @@ class FrameReader:
             position = stop
         else:
             if position < end:
-                self._unread, self._at = data, position
+                self.held, self._at = data, position
             return
         if position < end:
             if end - position >= _LENGTH_BYTES:
                 self._check(data[position : position + _LENGTH_BYTES])
-            self._rest += memoryview(data)[position:]
+            self.rest += memoryview(data)[position:]
 
     def _complete(self, data: bytes, commands: list[Command]) -> int:
         """Add to the unfinished frame what belongs to it; return how many bytes of `data` that took."""
-        rest = self._rest
+        rest = self.rest
         taken = 0
         if len(rest) < _LENGTH_BYTES:
             taken = _LENGTH_BYTES - len(rest)
@@ -133,7 +137,7 @@ class FrameReader:
         rest += memoryview(data)[taken:stop]
         if stop > len(data):
             return len(data)
-        self._rest = bytearray()
+        self.rest = bytearray()
         self._cut(bytes(rest), 0, commands, 1)
         return stop
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import msgspec
 
-from remoting.codec import decode_parts
+from remoting.codec import decode_signed_parts
 from remoting.command import JSON, Body, Command
+from remoting.framing import Decode
 from remoting.headers.base import Header
 from remoting.headers.signed import SignedSend
-
-Decode = Callable[[int, bytes, Body], Command]
 
 # What is kept of a header at each connection that sends such.
 HEADER_BYTES_MAX = 4096
@@ -41,7 +40,7 @@ class RepeatedSend(Header, gc=False):
 
 
 def reader_of_likes(request: Command, send: SignedSend, kind: object) -> Decode | None:
-    """Return a decode_parts that knows headers like this one at sight; what it says of them has this `kind`.
+    """Return a decode_signed_parts that knows headers like this one at sight; what it says of them has this `kind`.
 
     `send` are the request's fields. None of a header that is too long or says a thing twice.
     """
@@ -82,10 +81,10 @@ def reader_of_likes(request: Command, send: SignedSend, kind: object) -> Decode 
                 try:
                     properties = _text(header[text_at:text_end])
                 except ValueError:
-                    return decode_parts(serialize_type, header, body)
+                    return decode_signed_parts(serialize_type, header, body)
                 said = RepeatedSend(kind, queue, time, properties, signature)
                 return Command(code, flag, int(opaque), language, version, remark, body, JSON, said, header)
-        return decode_parts(serialize_type, header, body)
+        return decode_signed_parts(serialize_type, header, body)
 
     return decode
 

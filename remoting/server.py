@@ -46,10 +46,11 @@ class RemotingServer:
         on_unsupported: Callable[[Connection, Command], Command | None] | None = None,
         congested: Callable[[], bool] = lambda: False,
         tls: ServerTls | None = None,
+        signed: bool = False,
     ) -> None:
         """`congested` tells whether more has been taken than can be done just now: see remoting/turns.py.
 
-        `tls`: how TLS is taken on the port, None for plain connections only.
+        `tls`: how TLS is taken on the port, None for plain connections only. `signed`: handlers look at signatures.
         """
         self._tls = tls
         self._side = Side(
@@ -61,6 +62,7 @@ class RemotingServer:
             on_close=on_close,
             on_unsupported=on_unsupported,
             congested=congested,
+            signed=signed,
         )
         # Of plain connections where TLS is enforced: they are told so, whatever they ask.
         self._plain = Side(f"{name} without TLS", _TlsOnly(), limits, connections_max=_PLAIN_MAX)

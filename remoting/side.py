@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping, Sized
 from typing import Any, Generic, Protocol, TypeVar
 
+from remoting.codec import decode_parts, decode_signed_parts
 from remoting.command import Command
 from remoting.errors import FrameError
 from remoting.limits import ConnectionLimits, ServerLimits
@@ -98,8 +99,10 @@ class Side(Generic[C]):
         on_close: Callable[[C], None] | None = None,
         on_unsupported: Callable[[C, Command], Command | None] | None = None,
         congested: Callable[[], bool] = lambda: False,
+        signed: bool = False,
     ) -> None:
         self.name = name
+        self.decode = decode_signed_parts if signed else decode_parts
         self.handlers = handlers
         self.limits = limits
         self.connections_max = connections_max

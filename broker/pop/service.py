@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 
 from broker.context import BrokerContext, Tables
@@ -21,7 +22,7 @@ from remoting.server import Connection, Handler
 from remoting.topics import REVIVE_LOG_PREFIX
 from runtime.figures import Figure, counter, gauge
 from runtime.tasks import Tasks
-from store.types import Dispatched, PendingRecord, PutResult, PutStatus
+from store.types import PendingRecord, PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
 
@@ -111,9 +112,8 @@ class PopService:
         self.stop()
         await self._tasks.close()
 
-    def dispatched(self, batch: Sequence[Dispatched]) -> None:
-        """Take note of what has come into the queues."""
-        topics = {message.topic for message in batch}
+    def dispatched(self, topics: AbstractSet[str]) -> None:
+        """Take note that something has come into queues of these topics."""
         if self.topic in topics:
             self._stirred.set()
         if len(self.taking.waiting):

@@ -75,7 +75,7 @@ class Health:
     def writable(self) -> str | None:
         """See MessageStore.writable."""
         # Which lets the next write through when it is time.
-        waits = self.waits
+        waits = self._retry_at is not None and self.waits
         assert not waits or self._assembler.refused is not None, "who waits for room takes nothing"
         return self._assembler.refused
 

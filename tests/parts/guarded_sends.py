@@ -12,12 +12,12 @@ from auth.known_sends import _IN_A_ROW
 from auth.model import Action, Decision, PolicyType, User, UserStatus, entry, resource_of
 from auth.needs import BROKER
 from auth.settings import AuthKeys
-from remoting.codec import decode_parts
+from remoting.codec import decode_signed_parts
 from remoting.command import JSON, Body, Command
 from remoting.connection import Connection, Handler
 from remoting.errors import FrameError, HeaderError
+from remoting.framing import Decode
 from remoting.headers.registry import SendMessageRequestHeaderV2
-from remoting.repeated import Decode
 from remoting.signing import ACCESS_KEY, SIGNATURE, Credentials, signature
 
 ALICE = Credentials("alice", "alice-secret")
@@ -43,7 +43,7 @@ class GuardLink:
         self.peer = (host, 1)
         self.address = f"{host}:1"
         self.attachments: dict[str, object] = {}
-        self.decode: Decode = decode_parts
+        self.decode: Decode = decode_signed_parts
 
     def decode_by(self, decode: Decode) -> None:
         self.decode = decode
@@ -96,7 +96,7 @@ def warm(header: bytes, body: bytes = BODY) -> GuardSite:
     site = GuardSite()
     for _ in range(_IN_A_ROW + 2):
         assert site.asked(header, body) is not None
-    assert site.link.decode is not decode_parts
+    assert site.link.decode is not decode_signed_parts
     return site
 
 

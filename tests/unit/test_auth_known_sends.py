@@ -12,7 +12,7 @@ from auth.known_sends import KIND_LENGTH_MAX, SendKind
 from auth.model import Action, Decision, PolicyType, User, entry, resource_of
 from auth.quota_keys import QuotaKeys
 from auth.quotas import BROKER_COUNTS, QuotaGuard
-from remoting.codec import decode_parts
+from remoting.codec import decode_parts, decode_signed_parts
 from remoting.command import JSON, Command
 from remoting.connection import Connection
 from remoting.errors import HeaderError
@@ -132,7 +132,7 @@ def test_one_changed_byte_anywhere_is_refused(data: st.DataObject) -> None:
         assert found == outcome(GuardSite(), new_header, body)
     if found[0] == "taken":
         # Names are not signed, as in RocketMQ, nor is what stands beside the fields: then all texts are the same.
-        ext = decode_parts(JSON, new_header, body).ext
+        ext = decode_signed_parts(JSON, new_header, body).ext
         assert sorted(ext.values()) == sorted(fields.values())
         assert body == BODY
 
@@ -235,7 +235,7 @@ def test_a_user_of_two_keys_is_looked_at_each_time() -> None:
 
 
 def _texts(header: bytes) -> SignedSend:
-    read: Header | None = decode_parts(JSON, header, BODY).typed_header
+    read: Header | None = decode_signed_parts(JSON, header, BODY).typed_header
     assert isinstance(read, SignedSend)
     return read
 
@@ -259,15 +259,16 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_that_asks_for_no_signature_reads_a_signed_send_as_any_other() -> None:
-    request = decode_parts(JSON, written(signed(USUAL)), BODY)
-    assert type(request.typed_header) is SignedSend
-    header = request.header(SendMessageRequestHeaderV2)
-    assert request.header(SendMessageRequestHeaderV2) is header
-    assert header == Command.request(SEND, ext=USUAL).header(SendMessageRequestHeaderV2)
-    assert request.ext == signed(USUAL)
-    missing = decode_parts(JSON, written(signed({**USUAL, "d": "many"})), BODY)
-    with pytest.raises(HeaderError, match="the custom field <d> is not an integer"):
-        missing.header(SendMessageRequestHeaderV2)
+    for decode, read in ((decode_parts, SendMessageRequestHeaderV2), (decode_signed_parts, SignedSend)):
+        request = decode(JSON, written(signed(USUAL)), BODY)
+        assert type(request.typed_header) is read
+        header = request.header(SendMessageRequestHeaderV2)
+        assert request.header(SendMessageRequestHeaderV2) is header
+        assert header == Command.request(SEND, ext=USUAL).header(SendMessageRequestHeaderV2)
+        assert request.ext == signed(USUAL)
+        missing = decode(JSON, written(signed({**USUAL, "d": "many"})), BODY)
+        with pytest.raises(HeaderError, match="the custom field <d> is not an integer"):
+            missing.header(SendMessageRequestHeaderV2)
 
 
 def test_quotas_count_a_known_send_for_its_user() -> None:

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from auth.known_sends import _IN_A_ROW
-from remoting.codec import decode_parts
+from remoting.codec import decode_signed_parts
 from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.repeated import HEADER_BYTES_MAX
 from remoting.signing import ACCESS_KEY, Credentials
@@ -90,4 +90,4 @@ def test_of_an_odd_header_nothing_is_told_at_sight(header: bytes) -> None:
     site = GuardSite()
     for _ in range(_IN_A_ROW + 2):
         assert outcome(site, made, BODY) == outcome(GuardSite(), made, BODY)
-    assert site.link.decode is decode_parts
+    assert site.link.decode is decode_signed_parts

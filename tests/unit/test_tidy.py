@@ -29,6 +29,8 @@ MANY_PARAMETERS = {
     "client/consume/litepull.py": "as above",
     "client/consume/simple.py": "as above",
     "client/consume/runninginfo.py": "the parts of one answer (307)",
+    "remoting/server.py": "what a port does, by keyword",
+    "remoting/side.py": "as above",
     "remoting/record.py": "the fields of a record, on the way of every message",
     "broker/settings/decision.py": "the fields of a file",
     "chaos/load/clients.py": "the fields of a pull, by keyword",
