@@ -107,6 +107,7 @@ class AccessGuard:
             handler = self._dated(DATED[code], handler)
         refusal, refusals, known = self.refusal, self._refusals, self._known
         known_send, repeated_send = self._known_send, self._repeated_send
+        directory, stateless = self._directory, not self._proof_lasts_s
         proved = code not in self._unsigned
         names = rule.names if isinstance(rule, FieldsRule) and proved else None
         # Nothing that only brokers may say can be in such a send, nor a field that decides and is not looked at.
@@ -115,8 +116,17 @@ class AccessGuard:
         def handle(connection: Connection, request: Command) -> Reply:
             send = request.typed_header
             if kinds and type(send) is RepeatedSend:
-                if repeated_send(connection, request, send):
+                # The usual way of a send, so nothing is called that need not be.
+                kind: SendKind = send.kind
+                if stateless and kind.as_of == directory.changes:
+                    header = kind.read_repeated(send, request.body)
+                    if header is not None:
+                        request.typed_header, request.user = header, kind.user
+                        return handler(connection, request)
+                elif repeated_send(connection, request, send):
                     return handler(connection, request)
+                request.typed_header = None
+                connection.decode_by(decode_signed_parts)
             elif kinds and type(send) is SignedSend and known_send(connection, request, send):
                 return handler(connection, request)
             host = connection.peer[0]
@@ -164,15 +174,11 @@ class AccessGuard:
         return True
 
     def _repeated_send(self, connection: Connection, request: Command, send: RepeatedSend) -> bool:
-        """Do as `_known_send` of one that was told at sight; of one that is to be looked at, leave that to others."""
+        """Do as `_known_send`, of one that was told at sight."""
         kind: SendKind = send.kind
-        if kind.as_of == self._directory.changes and self._let_in_as(
+        return kind.as_of == self._directory.changes and self._let_in_as(
             kind, kind.read_repeated, connection, request, send
-        ):
-            return True
-        request.typed_header = None
-        connection.decode_by(decode_signed_parts)
-        return False
+        )
 
     def _let_in_as(
         self,

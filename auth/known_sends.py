@@ -5,6 +5,8 @@ signature. What depends on those other fields only (who it is, what he may do, m
 that is signed) is kept under them, as users and policies were when it was found out.
 """
 
+from hmac import compare_digest
+
 import msgspec
 
 from remoting.command import Body, Command
@@ -39,8 +41,8 @@ class SendKind:
     """A kind of sends that was let in, as users and policies were when it was."""
 
     __slots__ = (
-        "_before_properties", "_before_queue", "_before_time", "_behind", "_header", "_proof", "_time", "_time_said",
-        "as_of", "said", "user",
+        "_before_properties", "_before_queue", "_before_time", "_behind", "_header", "_signature", "_time",
+        "_time_said", "as_of", "said", "user",
     )  # fmt: skip
 
     def __init__(
@@ -49,7 +51,7 @@ class SendKind:
         """Of the kind of `send`, whose typed header this is."""
         self.as_of, self.said, self.user = as_of, said, send.AccessKey
         self._header = header
-        self._proof = Proof(secret_key)
+        self._signature = Proof(secret_key).signature
         # The values in the order of their names, but for the three that come between these.
         first = (send.AccessKey, send.SecurityToken or "", send.a, send.b, send.c, send.d)
         self._before_queue, self._before_time, self._before_properties = _bytes(*first), _bytes(send.f), _bytes(send.h)
@@ -76,9 +78,11 @@ class SendKind:
         if queue_id is None:
             return None
         if not proved:
-            behind_time = self._before_properties, properties.encode("utf-8", "surrogatepass"), self._behind
-            content = b"".join((self._before_queue, queue, self._before_time, time, *behind_time))
-            if not self._proof.holds(content, body, send.signature):
+            content = (
+                self._before_queue, queue, self._before_time, time, self._before_properties, properties.encode(),
+                self._behind,
+            )  # fmt: skip
+            if not compare_digest(self._signature(content, body), send.signature):
                 return None
         return _replaced(self._header, queueId=queue_id, bornTimestamp=self._time, properties=properties)
 

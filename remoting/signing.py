@@ -77,33 +77,28 @@ def signature(secret_key: str, fields: Mapping[str, str], body: Body, empty: str
     """Return the signature of a request with these custom fields; `empty` is what is hashed for an empty value."""
     values = _in_order(fields)
     content = "".join([value or empty for value in values] if empty else values)
-    return _signature(*_keyed(secret_key), content.encode("utf-8", "surrogatepass"), body).decode("ascii")
+    return Proof(secret_key).signature((content.encode("utf-8", "surrogatepass"),), body).decode("ascii")
 
 
 class Proof:
-    """Verifies signatures by one secret key, of contents that the caller has put together."""
+    """Signs with one secret key what the caller has put together."""
 
     __slots__ = ("_inner", "_outer")
 
     def __init__(self, secret_key: str) -> None:
         self._inner, self._outer = _keyed(secret_key)
 
-    def holds(self, content: bytes, body: Body, given: bytes) -> bool:
-        """Tell whether `given` is the signature of these values, in the order of their names, and this body."""
-        return compare_digest(_signature(self._inner, self._outer, content, body), given)
-
-
-def _signature(inner: "hashlib._Hash", outer: "hashlib._Hash", content: bytes, body: Body) -> bytes:
-    """Return the Base64 of an HMAC by the hashes of `_keyed`."""
-    digest, whole = inner.copy(), outer.copy()
-    if len(body) < _JOINED_BYTES_MAX:
-        # One call of the hash for both costs less than two.
-        digest.update(content + body)
-    else:
-        digest.update(content)
-        digest.update(body)
-    whole.update(digest.digest())
-    return b2a_base64(whole.digest(), newline=False)
+    def signature(self, content: tuple[bytes, ...], body: Body) -> bytes:
+        """Return the signature of some values, in the order of their names, and a body: the Base64 of an HMAC."""
+        digest, whole = self._inner.copy(), self._outer.copy()
+        if len(body) < _JOINED_BYTES_MAX:
+            # One call of the hash for all costs less than two.
+            digest.update(b"".join((*content, body)))
+        else:
+            digest.update(b"".join(content))
+            digest.update(body)
+        whole.update(digest.digest())
+        return b2a_base64(whole.digest(), newline=False)
 
 
 def _in_order(fields: Mapping[str, str]) -> Sequence[str]:
