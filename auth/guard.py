@@ -105,7 +105,7 @@ class AccessGuard:
             return handler
         if self._send_seconds and code in DATED:
             handler = self._dated(DATED[code], handler)
-        refusal, refusals, known = self.refusal, self._refusals, self._known
+        refusal, refuse, known = self.refusal, self._refuse, self._known
         known_send, repeated_send = self._known_send, self._repeated_send
         directory, stateless = self._directory, not self._proof_lasts_s
         proved = code not in self._unsigned
@@ -145,23 +145,22 @@ class AccessGuard:
                 if kinds and type(send) is SignedSend:
                     self._note_send(key, host, request, send)
                 return handler(connection, request)
-            answer = Command.response(ResponseCode.NO_PERMISSION, why)
-            refusals.tell(connection, request, answer)
-            return answer
+            return refuse(connection, request, why)
 
         return handle
 
+    def _refuse(self, connection: Connection, request: Command, why: str) -> Command:
+        answer = Command.response(ResponseCode.NO_PERMISSION, why)
+        self._refusals.tell(connection, request, answer)
+        return answer
+
     def _dated(self, header: type[Sent], handler: Handler) -> Handler:
         """Return a handler of sends that refuses what may be a replay; it comes behind the look at who sends."""
-        seconds, clock, refusals = self._send_seconds, self._clock, self._refusals
+        seconds, clock, refuse = self._send_seconds, self._clock, self._refuse
 
         def handle(connection: Connection, request: Command) -> Reply:
             why = why_too_old(request, header, seconds, clock)
-            if why is None:
-                return handler(connection, request)
-            answer = Command.response(ResponseCode.NO_PERMISSION, why)
-            refusals.tell(connection, request, answer)
-            return answer
+            return handler(connection, request) if why is None else refuse(connection, request, why)
 
         return handle
 

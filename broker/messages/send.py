@@ -151,14 +151,15 @@ class SendHandlers:
             marked = "\x02" + text
         at = marked.find(_UNIQ_KEY)
         if at >= 0:
-            end = marked.find("\x02", at + _UNIQ_KEY_LENGTH)
-            uniq_key = marked[at + _UNIQ_KEY_LENGTH : end] if end >= 0 else marked[at + _UNIQ_KEY_LENGTH :]
+            at += _UNIQ_KEY_LENGTH
+            end = marked.find("\x02", at)
+            uniq_key, stored = marked[at:end] if end >= 0 else marked[at:], text
         else:
             uniq_key = self._new_uniq_key()
-            marked = f"\x02UNIQ_KEY\x01{uniq_key}{marked}"
-        if marked[-1] != "\x02":
-            marked += "\x02"
-        properties = (marked[1:] + self._suffix).encode()
+            stored = f"UNIQ_KEY\x01{uniq_key}{marked}"
+        if stored[-1] != "\x02":
+            stored += "\x02"
+        properties = (stored + self._suffix).encode()
         body = request.body
         if len(properties) > PROPERTIES_BYTES_MAX or len(body) > self._body_bytes_max:
             checks.check_size(len(body), len(properties))
@@ -183,7 +184,8 @@ class SendHandlers:
         done = partial(self._answer_once if once else self._answer, connection, request, queue_id, uniq_key)
         if level or out_ms:
             record, done, append = self._unusual(record, level, out_ms, done)
-        if (raw := request.raw_header) is None or len(raw) > len(text) + HEADER_BYTES_FREE:
+        raw = request.raw_header
+        if raw is None or (len(raw) > HEADER_BYTES_FREE and len(raw) > len(text) + HEADER_BYTES_FREE):
             done = self._held.hold(request.header_bytes - len(text), done)
         if once and self._idempotent is not None:
             self._idempotent.append(
