@@ -188,9 +188,8 @@ class SendHandlers:
         if raw is None or (len(raw) > HEADER_BYTES_FREE and len(raw) > len(text) + HEADER_BYTES_FREE):
             done = self._held.hold(request.header_bytes - len(text), done)
         if once and self._idempotent is not None:
-            self._idempotent.append(
-                topic, uniq_key, queue_id, record, done, wait=waits, until=request.until, append=append
-            )
+            until = request.until
+            self._idempotent.append(topic, uniq_key, queue_id, record, done, wait=waits, until=until, append=append)
         elif request.until:
             append(record, done, wait=waits, until=request.until)
         else:
