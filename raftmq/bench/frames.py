@@ -18,6 +18,7 @@ from remoting.signing import ACCESS_KEY, SIGNATURE, Credentials, signature
 
 OPAQUE_MIN = 1_000_000
 OPAQUE_COUNT = 8_000_000  # seven digits each; far more than can be in flight
+CONSUMER_GROUP = "bench_consumer"
 QUEUES = 8  # what a broker gives to a topic that it creates for a send
 LENGTHS = struct.Struct(">ii")
 
@@ -131,24 +132,24 @@ def _signed(fields: dict[str, str], body: bytes, credentials: Credentials | None
     return {**named, SIGNATURE: signature(credentials.secret_key, named, body)}
 
 
-def pull_template(topic: str, queue_id: int, offset: int, count: int) -> Template:
-    """Return a pull (11) of at most `count` messages that is answered at once, never suspended."""
-    return Template(
-        RequestCode.PULL_MESSAGE,
-        {
-            "consumerGroup": "bench_consumer",
-            "topic": topic,
-            "queueId": str(queue_id),
-            "queueOffset": str(offset),
-            "maxMsgNums": str(count),
-            "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subVersion": "0",
-            "subscription": "*",
-            "expressionType": "TAG",
-        },
-    )
+def pull_template(
+    topic: str, queue_id: int, offset: int, count: int, credentials: Credentials | None = None
+) -> Template:
+    """Return a pull (11) of at most `count` messages that is answered at once, never suspended; signed as a send is."""
+    fields = {
+        "consumerGroup": CONSUMER_GROUP,
+        "topic": topic,
+        "queueId": str(queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(count),
+        "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subVersion": "0",
+        "subscription": "*",
+        "expressionType": "TAG",
+    }
+    return Template(RequestCode.PULL_MESSAGE, _signed(fields, b"", credentials))
 
 
 class AnswerReader:

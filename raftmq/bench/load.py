@@ -114,10 +114,11 @@ class BatchSends:
 class Pulls:
     """Pulls `count` messages at a time from every queue in turn, from the start again at the end."""
 
-    def __init__(self, topic: str, ends: Sequence[int], count: int) -> None:
+    def __init__(self, topic: str, ends: Sequence[int], count: int, credentials: Credentials | None = None) -> None:
         """Take the max offset of each queue of the topic as `ends`; at least one must reach `count`."""
         self._topic = topic
         self._count = count
+        self._credentials = credentials
         self._queues = [(queue_id, end) for queue_id, end in enumerate(ends) if end >= count]
         self._turns = [0] * len(self._queues)
         self._asked: dict[int, int] = {}
@@ -148,7 +149,7 @@ class Pulls:
         pattern = self._patterns.get((queue_id, offset))
         if pattern is None:
             # A queue's pulls repeat, so each is encoded once.
-            pattern = pull_template(self._topic, queue_id, offset, self._count).pattern
+            pattern = pull_template(self._topic, queue_id, offset, self._count, self._credentials).pattern
             self._patterns[queue_id, offset] = pattern
         return pattern % opaque
 

@@ -1,4 +1,4 @@
-"""What signatures and TLS cost: sends to a single broker and to a Raft group, plain, signed, encrypted, and both.
+"""What signatures and TLS cost: sends, and pulls, at a single broker and a Raft group, plain, signed, encrypted, both.
 
 All clusters of a mode run side by side, and are loaded by turns, round after round: what else the machine does comes to
 all of them alike, and each round's cost is reckoned against the plain sends of the same round. The load signs nothing
@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, Self, TypeVar
 from chaos.host.local import LocalCluster, Mode
 from chaos.host.security import Security, connecting_to
 from client.admin.client import AdminClient
-from raftmq.bench.frames import QUEUES, BadAnswer
+from raftmq.bench.frames import CONSUMER_GROUP, QUEUES, BadAnswer
 from raftmq.bench.group import ASYNC_FLUSH, NODES, SYNC_FLUSH, until_done
-from raftmq.bench.load import LoadedBroker, Result, Sends, run_load
+from raftmq.bench.load import LoadedBroker, Pulls, Result, Sends, run_load
+from raftmq.bench.suite import PULL_COUNT, PULLS_IN_FLIGHT, max_offsets
 from remoting.signing import Credentials
 from runtime.tls import ClientTls
 
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 TOPIC, USER, SECRET_KEY = "bench_security", "bench", "a-secret-of-the-bench"
 IN_FLIGHT = (1, 64, 512)
+# The first messages of each queue, which are pulled.
+PULLED_OF_A_QUEUE = 4096
 
 
 class Protection(NamedTuple):
@@ -66,9 +69,10 @@ class SecurityRound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SecurityCost:
-    """One row: medians over the rounds; costs in percent against the plain sends of the same round."""
+    """One row: medians over the rounds; costs in percent against what was plain in the same round."""
 
     mode: str
+    what: str
     protection: str
     in_flight: int
     body_bytes: int
@@ -112,6 +116,8 @@ class SecurityLoad:
     body_bytes: int = 100
     rounds: int = 5
     seconds: float = 2.0
+    pulls: bool = False
+    """Whether pulls of what was sent are measured, too."""
 
 
 async def run_security(
@@ -133,6 +139,8 @@ async def run_security(
                         # Each comes first in its turn.
                         for cluster in turned(clusters, number):
                             yield SecurityRound(mode, cluster.protection, number, await cluster.sends(load, in_flight))
+                    for cluster in turned(clusters, number) if load.pulls else ():
+                        yield SecurityRound(mode, cluster.protection, number, await cluster.pulls(load))
 
 
 def turned(values: Sequence[T], by: int) -> list[T]:
@@ -149,6 +157,7 @@ class SecuredCluster:
         self._mode = mode
         self._parent = parent
         self._stack = ExitStack()
+        self._ends: list[int] = []
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -179,7 +188,8 @@ class SecuredCluster:
             await until_done(lambda: admin.create_topic(TOPIC, read_queues=QUEUES, write_queues=QUEUES))
             if self.user is not None:
                 await until_done(lambda: admin.create_user(USER, SECRET_KEY))
-                await until_done(lambda: admin.set_policy(USER, f"Topic:{TOPIC}", ["Pub"]))
+                await until_done(lambda: admin.set_policy(USER, f"Topic:{TOPIC}", ["Pub", "Sub"]))
+                await until_done(lambda: admin.set_policy(USER, f"Group:{CONSUMER_GROUP}", ["Sub"]))
 
     def target(self) -> LoadedBroker:
         """Return the broker to load, and how it is spoken to; waits for one that leads."""
@@ -194,28 +204,54 @@ class SecuredCluster:
         found = await run_load(
             "send", target, lambda: work, in_flight=in_flight, seconds=load.seconds, body_bytes=load.body_bytes
         )
+        return self._all_served(found)
+
+    async def pulls(self, load: SecurityLoad) -> Result:
+        """Measure pulls of what the first sends stored, again and again; raises BadAnswer as sends() does."""
+        target = await asyncio.to_thread(self.target)
+        if not self._ends:
+            self._ends = await max_offsets(target.address, TOPIC, self.user, self._tls)
+        # Of all clusters as much is read, however fast they were.
+        ends = [min(end, PULLED_OF_A_QUEUE) for end in self._ends]
+        work = Pulls(TOPIC, ends, PULL_COUNT, self.user)
+        found = await run_load(
+            f"pull of {PULL_COUNT}",
+            target,
+            lambda: work,
+            in_flight=PULLS_IN_FLIGHT,
+            seconds=load.seconds,
+            body_bytes=load.body_bytes,
+        )
+        return self._all_served(found)
+
+    def _all_served(self, found: Result) -> Result:
         if found.errors or not found.messages:
-            raise BadAnswer(f"{self._mode}, {self.protection}: of {found.requests} sends {found.errors} were refused")
+            asked = f"of {found.requests} of {found.what} {found.errors} were refused"
+            raise BadAnswer(f"{self._mode}, {self.protection}: {asked}")
         return found
 
 
 def costs(measured: Iterable[SecurityRound]) -> list[SecurityCost]:
-    """Return a row for each mode, number in flight and protection that was measured, in the order of their coming."""
-    kinds: dict[tuple[str, int, str], dict[int, Result]] = {}
+    """Return a row for each mode, kind of request, number in flight and protection that was measured; sends first."""
+    kinds: dict[tuple[str, str, int, str], dict[int, Result]] = {}
     for one in measured:
-        kinds.setdefault((one.mode, one.result.in_flight, one.protection), {})[one.number] = one.result
+        kind = one.mode, one.result.what, one.result.in_flight, one.protection
+        kinds.setdefault(kind, {})[one.number] = one.result
     order = list(PROTECTIONS)
-    rows = sorted(kinds, key=lambda kind: (kind[0] != "single", kind[0], kind[1], order.index(kind[2])))
-    return [_row(kind, kinds[kind], kinds.get((kind[0], kind[1], PLAIN), {})) for kind in rows]
+    rows = sorted(
+        kinds, key=lambda kind: (kind[0] != "single", kind[0], kind[1] != "send", kind[2], order.index(kind[3]))
+    )
+    return [_row(kind, kinds[kind], kinds.get((*kind[:3], PLAIN), {})) for kind in rows]
 
 
-def _row(kind: tuple[str, int, str], rounds: Mapping[int, Result], plain: Mapping[int, Result]) -> SecurityCost:
-    mode, in_flight, protection = kind
+def _row(kind: tuple[str, str, int, str], rounds: Mapping[int, Result], plain: Mapping[int, Result]) -> SecurityCost:
+    mode, what, in_flight, protection = kind
     results = list(rounds.values())
     cpu = [one.server_cpu_us_per_message for one in results if one.server_cpu_us_per_message is not None]
     pairs = [(one, plain[number]) for number, one in rounds.items() if number in plain and protection != PLAIN]
     return SecurityCost(
         mode=mode,
+        what=what,
         protection=protection,
         in_flight=in_flight,
         body_bytes=results[0].body_bytes,
@@ -239,7 +275,10 @@ def aims(rows: Iterable[SecurityCost]) -> list[SecurityAim]:
     return [
         SecurityAim(row.mode, row.protection, row.in_flight, row.cost_percent, most, row.cost_percent <= most)
         for row in rows
-        if row.in_flight == AIM_IN_FLIGHT and (most := AIMS.get(row.protection)) and row.cost_percent is not None
+        if row.what == "send"
+        and row.in_flight == AIM_IN_FLIGHT
+        and (most := AIMS.get(row.protection))
+        and row.cost_percent is not None
     ]
 
 

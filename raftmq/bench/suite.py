@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Literal
 
 from chaos.host.processes import ServerProcess, broker_process
+from client.tls import tls_of
 from raftmq.bench.frames import QUEUES
 from raftmq.bench.load import LoadedBroker, Pulls, Result, Sends, run_load
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.headers.registry import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
+from remoting.signing import Credentials
+from runtime.tls import ClientTls
 
 Flush = Literal["async", "sync"]
 
@@ -35,9 +38,11 @@ def spawned_broker(flush: Flush, parent: Path | None = None) -> Iterator[ServerP
             broker.kill()
 
 
-async def max_offsets(address: str, topic: str) -> list[int]:
+async def max_offsets(
+    address: str, topic: str, credentials: Credentials | None = None, tls: ClientTls | None = None
+) -> list[int]:
     """Return the end of each queue of the benchmark's topic; raises InvokeError."""
-    client = RemotingClient()
+    client = RemotingClient(credentials=credentials, tls=tls_of(tls or False))
     try:
         ends = []
         for queue_id in range(QUEUES):

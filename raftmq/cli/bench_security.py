@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from raftmq.bench.security import SecurityCost, SecurityRound
 
 COLUMNS = (
-    "mode", "sends", "in flight", "bytes", "msgs/s", "p50 ms", "p99 ms", "server µs/msg", "load busy",
+    "mode", "what", "protection", "in flight", "bytes", "msgs/s", "p50 ms", "p99 ms", "server µs/msg", "load busy",
     "fewer msgs/s", "more server CPU",
 )  # fmt: skip
 _MODES = ("single", "raft")
@@ -28,16 +28,17 @@ def security(
     size: Annotated[int, typer.Option("--size", "-s", min=1, max=4 * 1024 * 1024, help="Bytes of a body.")] = 100,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="How often each is measured.")] = 5,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each figure.")] = 2.0,
+    pulls: Annotated[bool, typer.Option("--pulls", help="Measure pulls of 32 messages, too: 16 in flight.")] = False,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Measure sends plain, signed (ACL 2.0), by TLS, and both: clusters side by side, loaded by turns."""
+    """Measure sends, and pulls, plain, signed (ACL 2.0), by TLS, and both: clusters side by side, loaded by turns."""
     from raftmq.bench.security import IN_FLIGHT, SecurityLoad, aims, costs, run_security
 
     modes = list(dict.fromkeys(mode or _MODES))
     if wrong := [one for one in modes if one not in _MODES]:
         fail(f"--mode {wrong[0]}: it takes {' or '.join(_MODES)}", code=2)
-    load = SecurityLoad(tuple(dict.fromkeys(in_flight or IN_FLIGHT)), size, rounds, seconds)
+    load = SecurityLoad(tuple(dict.fromkeys(in_flight or IN_FLIGHT)), size, rounds, seconds, pulls)
     found: list[SecurityRound] = []
 
     async def work() -> None:
@@ -45,8 +46,9 @@ def security(
             async for one in all_:
                 found.append(one)
                 if not as_json:
-                    told = f"{one.mode}, round {one.number + 1}, {one.result.in_flight} in flight, {one.protection}"
-                    typer.echo(f"{told}: {one.result.messages_per_s:,} msgs/s …")
+                    result = one.result
+                    told = f"{one.mode}, round {one.number + 1}, {result.what}, {result.in_flight} in flight"
+                    typer.echo(f"{told}, {one.protection}: {result.messages_per_s:,} msgs/s …")
 
     measured(work)
     rows = costs(found)
@@ -65,6 +67,7 @@ def security(
 def _cells(row: "SecurityCost") -> tuple[object, ...]:
     return (
         row.mode,
+        row.what,
         row.protection,
         row.in_flight,
         row.body_bytes,
