@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from remoting.codes import RequestCode
 from remoting.command import Command
-from remoting.headers.base import Header
 from remoting.headers.registry import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
 SEND_SECONDS_KEY = "authenticationSendLifetimeSeconds"
@@ -31,9 +30,7 @@ def why_too_old(request: Command, header: type[Sent], seconds: int, clock: Calla
 
     Raises HeaderError.
     """
-    read: Header | None = request.typed_header
-    sent = read if isinstance(read, header) else request.header(header)
-    age = clock() - sent.bornTimestamp / 1000
+    age = clock() - request.header(header).bornTimestamp / 1000
     if abs(age) <= seconds:
         return None
     made = f"{age:.0f} s ago" if age > 0 else f"{-age:.0f} s from now"

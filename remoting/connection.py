@@ -246,7 +246,7 @@ class Connection(asyncio.Protocol):
 
     def _serve(self, commands: list[Command]) -> None:
         if self._reader.rest or self._kept:
-            self._kept = kept = len(self._reader.rest)
+            self._kept = kept = self._reader.buffered
             self._side.kept(self, kept, anew=bool(commands))
         handlers = self._handlers
         if commands:

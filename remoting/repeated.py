@@ -21,6 +21,7 @@ from remoting.headers.signed import SignedSend
 # What is kept of a header at each connection that sends such.
 HEADER_BYTES_MAX = 4096
 _VALUE = re.compile(rb'"(Signature|e|g|i)"\s*:\s*"([^"]*)"|"(opaque)"\s*:\s*([1-9][0-9]{0,8})(?![0-9.eE])')
+_NAMES = {b"Signature", b"e", b"g", b"i", b"opaque"}
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _ZERO = ord("0")
 _text: Callable[[bytes], str] = msgspec.json.Decoder(str).decode
@@ -99,7 +100,7 @@ def _holes(header: bytes, request: Command, send: SignedSend) -> dict[bytes, tup
         if name in found:
             return None
         found[name] = match.span(group)
-    if len(found) != len(("queue", "time", "properties", "signature", "opaque")):
+    if found.keys() != _NAMES:
         return None
     said = {name: header[at:end] for name, (at, end) in found.items()}
     at, end = found[b"i"]
