@@ -91,6 +91,11 @@ def check_auth(keys: AuthKeys) -> None:
             f"{SEND_SECONDS_KEY}={keys.authenticationSendLifetimeSeconds}: it takes seconds, "
             f"{SEND_SECONDS[0]} to {SEND_SECONDS[-1]}, or 0 for no bound"
         )
+    if keys.authenticationSendLifetimeSeconds and not keys.authenticationEnabled:
+        raise ConfigError(
+            f"{SEND_SECONDS_KEY}={keys.authenticationSendLifetimeSeconds} takes authenticationEnabled=true: "
+            "without a signature a send may say any time"
+        )
     if keys.authorizationEnabled and not keys.authenticationEnabled:
         raise ConfigError(
             "authorizationEnabled=true takes authenticationEnabled=true: without it a request may say any name"

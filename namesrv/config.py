@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from auth.quota_keys import AddressQuotaKeys, check_quotas
+from auth.send_age import SEND_SECONDS_KEY
 from auth.settings import AUTH_KEYS_BY_HAND, AuthKeys, check_auth, check_users, directory_of, shown_config
 from namesrv.foreign_keys import KEYS
 from remoting.admission import check_networks
@@ -113,6 +114,8 @@ class NamesrvConfig(TlsKeys, AuthKeys, AddressQuotaKeys):
         except ValueError as error:
             raise ConfigError(str(error)) from None
         check_auth(self)
+        if self.authenticationSendLifetimeSeconds:
+            raise ConfigError(f"{SEND_SECONDS_KEY} is a broker's: nothing is sent to a NameServer, leave it out")
         check_quotas(self, authenticated=False)
         check_users(self, directory_of(self))
         if self.epochs_max() <= self.brokersMax:

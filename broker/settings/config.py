@@ -168,6 +168,12 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
             )
         check_quotas(self, authenticated=self.authenticationEnabled)
         check_idempotent(self)
+        if self.idempotentForAllProducers and self.authenticationSendLifetimeSeconds > self.idempotentWindowSeconds:
+            raise ConfigError(
+                f"authenticationSendLifetimeSeconds={self.authenticationSendLifetimeSeconds}: it takes at most "
+                f"idempotentWindowSeconds ({self.idempotentWindowSeconds}): what came again between them would be "
+                "stored again"
+            )
         check_tls(self)
         for key in _POSITIVE:
             if getattr(self, key) <= 0:

@@ -6,6 +6,8 @@ import pytest
 
 from auth.send_age import DATED, SEND_SECONDS
 from auth.settings import AuthKeys, check_auth
+from broker.settings.config import BrokerConfig
+from namesrv.config import NamesrvConfig
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.connection import Connection, Handler
@@ -61,6 +63,25 @@ def test_every_code_that_sends_is_looked_at(code: int) -> None:
 @pytest.mark.parametrize("seconds", [-1, 1, SEND_SECONDS[0] - 1, SEND_SECONDS[-1] + 1])
 def test_a_time_that_is_of_no_use_is_refused(seconds: int) -> None:
     with pytest.raises(ConfigError, match=f"authenticationSendLifetimeSeconds={seconds}: it takes seconds, 10 to"):
-        check_auth(AuthKeys(authenticationSendLifetimeSeconds=seconds))
+        check_auth(AuthKeys(authenticationEnabled=True, authenticationSendLifetimeSeconds=seconds))
     for fine in (0, SEND_SECONDS[0], SEND_SECONDS[-1]):
-        check_auth(AuthKeys(authenticationSendLifetimeSeconds=fine))
+        check_auth(AuthKeys(authenticationEnabled=True, authenticationSendLifetimeSeconds=fine))
+
+
+def test_where_nobody_signs_or_sends_a_lifetime_is_refused() -> None:
+    with pytest.raises(ConfigError, match="authenticationSendLifetimeSeconds=60 takes authenticationEnabled=true"):
+        check_auth(AuthKeys(authenticationSendLifetimeSeconds=60))
+    user = '{"username":"admin","password":"a-long-secret"}'
+    signed_keys: Any = {"authenticationEnabled": True, "initAuthenticationUser": user}
+    NamesrvConfig(**signed_keys).validate()
+    with pytest.raises(ConfigError, match="authenticationSendLifetimeSeconds is a broker's"):
+        NamesrvConfig(**signed_keys, authenticationSendLifetimeSeconds=60).validate()
+
+
+def test_a_lifetime_is_no_longer_than_sends_are_remembered() -> None:
+    keys: Any = {"authenticationEnabled": True, "authenticationSendLifetimeSeconds": 61}
+    # Without a window it bounds how long a recorded send is of use, and that may be long.
+    BrokerConfig(**keys).validate()
+    BrokerConfig(**keys, idempotentForAllProducers=True, idempotentWindowSeconds=61).validate()
+    with pytest.raises(ConfigError, match=r"Seconds=61: it takes at most idempotentWindowSeconds \(60\)"):
+        BrokerConfig(**keys, idempotentForAllProducers=True).validate()
