@@ -26,6 +26,11 @@ from runtime.clock import Clock
 GROUPS_PER_CLIENT_MAX = 4096
 # Topics that one group subscribes to; beyond it likewise.
 SUBSCRIPTIONS_PER_GROUP_MAX = 10_000
+# Of all groups of one client together; likewise.
+SUBSCRIPTIONS_PER_CLIENT_MAX = 20_000
+CLIENT_ID_CHARS_MAX = 1024  # RocketMQ's are address, instance and unit; likewise
+# Heartbeats of all clients, bytes as they came (kept they take ten times that); beyond it SYSTEM_BUSY.
+HEARTBEAT_BYTES_MAX = 256 * 1024 * 1024
 # Seconds between two notices of one group, for each of its members: to tell one and to answer its question takes some
 # 0.2 ms. And how long a change is kept back at most.
 NOTICE_S_EACH = 0.0005
@@ -107,19 +112,23 @@ class ClientTable:
         self._reached: dict[str, dict[Any, None]] = {}
         self._reached_as: dict[Any, str] = {}
         self._changed: set[str] = set()
+        # Bytes of the latest whole heartbeat by connection.
+        self._bytes: dict[Any, int] = {}
+        self._bytes_all = 0
 
-    def heartbeat(self, connection: Channel, data: HeartbeatData, language: int, version: int) -> bool:
-        """Take note of a client; True when membership or subscriptions changed. Raises CommandError at a limit."""
-        if len(data.consumerDataSet) + len(data.producerDataSet) > GROUPS_PER_CLIENT_MAX:
-            raise CommandError(
-                ResponseCode.INVALID_PARAMETER, f"a client takes part in at most {GROUPS_PER_CLIENT_MAX} groups"
-            )
-        for wanted in data.consumerDataSet:
-            if len(wanted.subscriptionDataSet) > SUBSCRIPTIONS_PER_GROUP_MAX:
-                raise CommandError(
-                    ResponseCode.INVALID_PARAMETER,
-                    f"group {wanted.groupName} subscribes to more than {SUBSCRIPTIONS_PER_GROUP_MAX} topics",
-                )
+    def heartbeat(self, connection: Channel, data: HeartbeatData, language: int, version: int, size: int = 0) -> bool:
+        """Take note of a client, whose heartbeat had `size` bytes; True when membership or subscriptions changed.
+
+        Raises CommandError at a limit.
+        """
+        _check_size(data)
+        before = self._bytes.get(connection, 0)
+        kept = max(before, size) if data.withoutSub else size
+        if self._bytes_all - before + kept > HEARTBEAT_BYTES_MAX:
+            raise CommandError(ResponseCode.SYSTEM_BUSY, f"heartbeats take {HEARTBEAT_BYTES_MAX} bytes at most")
+        if data.consumerDataSet or data.producerDataSet:
+            self._bytes[connection] = kept
+            self._bytes_all += kept - before
         changed = False
         for consumer in data.consumerDataSet:
             changed |= self._join(connection, data, consumer, language, version)
@@ -320,6 +329,7 @@ class ClientTable:
         consumers, producers = self._joined[connection]
         if not consumers and not producers:
             del self._joined[connection]
+            self._bytes_all -= self._bytes.pop(connection, 0)
 
     def _tell(self, group: ConsumerGroup) -> None:
         """Have the members told of a change, unless they are to be told anyway."""
@@ -340,6 +350,22 @@ class ClientTable:
             # A connection that is closing or does not read learns of it by its own rebalance timer.
             with contextlib.suppress(InvokeError):
                 connection.send_oneway(request)
+
+
+def _check_size(data: HeartbeatData) -> None:
+    """Refuse a client that is in more groups, or subscribes to more, than a client may."""
+    why = ""
+    subscriptions = [len(wanted.subscriptionDataSet) for wanted in data.consumerDataSet]
+    if len(data.clientID) > CLIENT_ID_CHARS_MAX:
+        why = f"a clientID has at most {CLIENT_ID_CHARS_MAX} characters"
+    elif len(data.consumerDataSet) + len(data.producerDataSet) > GROUPS_PER_CLIENT_MAX:
+        why = f"a client takes part in at most {GROUPS_PER_CLIENT_MAX} groups"
+    elif max(subscriptions, default=0) > SUBSCRIPTIONS_PER_GROUP_MAX:
+        why = f"a group subscribes to at most {SUBSCRIPTIONS_PER_GROUP_MAX} topics"
+    elif sum(subscriptions) > SUBSCRIPTIONS_PER_CLIENT_MAX:
+        why = f"the groups of a client subscribe to at most {SUBSCRIPTIONS_PER_CLIENT_MAX} topics together"
+    if why:
+        raise CommandError(ResponseCode.INVALID_PARAMETER, why)
 
 
 def _count(group: ConsumerGroup, client_id: str, by: int) -> None:

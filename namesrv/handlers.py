@@ -81,7 +81,8 @@ class RouteHandlers:
         header = request.header(RegisterBrokerRequestHeader)
         if header.bodyCrc32 and crc32(request.body) & CRC_MASK != header.bodyCrc32:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = _registration_body(request, compressed=header.compressed)
+        most = self._config.now.topicsPerBrokerMax
+        body = _registration_body(request, most, compressed=header.compressed)
         wrapper = body.topicConfigSerializeWrapper
         config = self._config.now
         registered = self._table.register(
@@ -181,8 +182,8 @@ class RouteHandlers:
         return Command.response(ResponseCode.SUCCESS)
 
 
-def _registration_body(request: Command, *, compressed: bool) -> RegisterBrokerBody:
+def _registration_body(request: Command, topics_max: int, *, compressed: bool) -> RegisterBrokerBody:
     data: Any = request.body
     if not data:
         return RegisterBrokerBody()
-    return RegisterBrokerBody.decode_compressed(data) if compressed else RegisterBrokerBody.decode(data)
+    return RegisterBrokerBody.decode_compressed(data, topics_max) if compressed else RegisterBrokerBody.decode(data)

@@ -24,6 +24,9 @@ ONEWAY_FLAG = 2
 _FIELD_BYTES = 150
 _FIELDS_USUAL = 24
 
+# What a command takes in memory, about, beside its body and the bytes of its header.
+COMMAND_BYTES = 512
+
 Body = bytes | memoryview
 
 
@@ -116,6 +119,11 @@ class Command(msgspec.Struct, eq=False, gc=False):
             read_at=self.read_at,
             waited=self.waited,
         )
+
+    def forget(self, header: Header) -> None:
+        """Keep `header` in place of the bytes that it came in, and no body: as answerable(), of this very command."""
+        self.typed_header = header
+        self.body, self.parts, self.raw_header, self.raw_ext = b"", (), None, None
 
     @classmethod
     def request(

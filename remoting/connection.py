@@ -13,19 +13,20 @@ from typing import Any, cast
 from remoting.address import format_address, host_bytes
 from remoting.codec import encode, encode_head
 from remoting.codes import ResponseCode
-from remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Body, Command
+from remoting.command import COMMAND_BYTES, ONEWAY_FLAG, RESPONSE_FLAG, Body, Command
 from remoting.errors import BacklogFull, ConnectionLost, FrameError
 from remoting.framing import VIEW_BYTES_MIN, Decode, FrameReader
 from remoting.refusal import busy, refusal, remark_of, unsupported
 from remoting.side import Side
 from remoting.signing import sign
-from remoting.turns import ANSWER_BYTES
+from remoting.turns import ANSWER_BYTES, LOOK_COMMANDS
 from remoting.waiting import Waiting
 from remoting.writing import write_runs
 from runtime.tls import tls_words
 
 _log = logging.getLogger(__name__)
 
+_NEVER = float("inf")
 # What one read brings at most, bytes: of uvloop 256,000, of asyncio 256 KiB.
 READ_BYTES = 256_000
 
@@ -64,12 +65,10 @@ class Connection(asyncio.Protocol):
         self._waits = False
         self.waiting = Waiting(loop, "", side.limits.in_flight_max)
         self._out: list[Body] = []
-        # Bodies in `_out`, bytes: requests of ours that one turn has written.
-        self._queued = 0
-        # Commands that were read and are not served, for the answers before them were long.
+        # Commands that were read and are not served, for those before them took long, or have long answers.
         self._left: list[Command] = []
         self.spent = 0
-        """Bytes of large answers of this turn: who writes one adds it; see turns.ANSWER_BYTES."""
+        """Bytes of bodies that this turn has written: who writes one adds it; see turns.ANSWER_BYTES."""
         # Bytes of a frame that is not whole.
         self._kept = 0
         self._write_paused = False
@@ -164,7 +163,7 @@ class Connection(asyncio.Protocol):
 
     async def drained(self, timeout: float) -> None:
         """Wait until the peer has taken most of what it was sent before; BacklogFull when it does not in time (s)."""
-        if self._queued > self._limits.output_high_bytes:
+        if self.spent > self._limits.output_high_bytes:
             self.flush()
         if not self._write_paused or self.closed:
             return
@@ -222,7 +221,7 @@ class Connection(asyncio.Protocol):
     @property
     def unserved(self) -> int:
         """Bytes that were read, and of which no command is served yet."""
-        return self._reader.unread + sum([len(command.body) for command in self._left])
+        return self._reader.unread + sum([len(each.body) + each.header_bytes + COMMAND_BYTES for each in self._left])
 
     def serve_more(self, most: int) -> bool:
         """Serve so many of the commands that wait for their turn; tell whether more do, and it can go on."""
@@ -248,12 +247,14 @@ class Connection(asyncio.Protocol):
         if self._reader.rest or self._kept:
             self._kept = kept = self._reader.buffered
             self._side.kept(self, kept, anew=bool(commands))
-        handlers = self._handlers
+        handlers, turns = self._handlers, self._turns
         if commands:
             self.heard = True
-        for command in commands:
-            if self.spent > ANSWER_BYTES and self._turns is not None:
-                self._left = commands[commands.index(command) :]
+        until = turns.until() if turns is not None and len(commands) > LOOK_COMMANDS else _NEVER
+        for count, command in enumerate(commands):
+            late = count % LOOK_COMMANDS == 0 and until < _NEVER and self.loop.time() > until
+            if (late or self.spent > ANSWER_BYTES) and turns is not None:
+                self._left = commands[count:]
                 return
             if command.flag & RESPONSE_FLAG:
                 self.waiting.answer(command)
@@ -307,7 +308,7 @@ class Connection(asyncio.Protocol):
         if not pieces or self.closed:
             return
         self._out = []
-        self._queued = self.spent = 0
+        self.spent = 0
         self.touched = self._side.tick
         if self._transport.is_closing():
             return  # it failed to write, takes nothing any more, and connection_lost comes next
@@ -329,21 +330,21 @@ class Connection(asyncio.Protocol):
     def _admit(self) -> None:
         if self.closed:
             raise ConnectionLost(f"the connection to {self.address} is closed")
-        if self._queued > self._limits.output_high_bytes:
+        if self.spent > self._limits.output_high_bytes:
             # So much of one turn is not kept here: what the transport holds of it is what counts.
             self.flush()
         if self._write_paused and self._transport.get_write_buffer_size() > self._limits.output_bytes_max:
             raise BacklogFull(f"{self.address} does not take what is sent to it")
 
     def _send(self, command: Command) -> None:
-        self._queued += len(command.body)
+        size = command.body_bytes if command.parts else len(command.body)
         if command.parts:
-            self.spent += (size := command.body_bytes)
             self.write(encode_head(command, size), *command.parts)
-        elif len(command.body) >= VIEW_BYTES_MIN:
-            self.write(encode_head(command, len(command.body)), command.body)
+        elif size >= VIEW_BYTES_MIN:
+            self.write(encode_head(command, size), command.body)
         else:
             self.write(encode(command))
+        self.spent += size
 
     def _unsupported(self, request: Command) -> None:
         told = self._side.on_unsupported
@@ -361,23 +362,25 @@ class Connection(asyncio.Protocol):
             self._run(request, result)
 
     def _run(self, request: Command, work: Awaitable[Command | None]) -> None:
-        if self._running >= self._limits.tasks_max:
+        held = len(request.body) + request.header_bytes
+        if self._running >= self._limits.tasks_max or not self._side.holds(held):
             if isinstance(work, Coroutine):
                 work.close()
             self.reply(request, busy())
             return
         self._running += 1
-        task = self._side.tasks.spawn(self._finish(request, work), f"code {request.code} of {self.address}")
+        task = self._side.tasks.spawn(self._finish(request, work, held), f"code {request.code} of {self.address}")
         if isinstance(work, Coroutine):
             # A task that is cancelled before its first step never gets to it; of one that is over nothing is left.
             task.add_done_callback(lambda _task: work.close())
 
-    async def _finish(self, request: Command, work: Awaitable[Command | None]) -> None:
+    async def _finish(self, request: Command, work: Awaitable[Command | None], held: int) -> None:
         try:
             response = await work
         except Exception as error:
             response = refusal(request, error)
         finally:
             self._running -= 1
+            self._side.task_bytes -= held
         if response is not None:
             self.reply(request, response)

@@ -22,6 +22,8 @@ class ConnectionLimits:
     in_flight_max: int = 65535
     # Handlers of one connection that run as tasks (administration; the data plane needs none). Beyond it: code 2.
     tasks_max: int = 256
+    # Headers and bodies of the requests that such tasks of all connections hold. Beyond it: code 2.
+    task_bytes_max: int = 64 * 1024 * 1024
     # Unsent output of one connection at which reading from it pauses (server) until it has sunk to the low mark: who
     # does not read its answers may ask for no more. Some large pulls must fit below.
     output_high_bytes: int = 4 * 1024 * 1024

@@ -62,7 +62,7 @@ class OpenConnection(Protocol):
 
     @property
     def spent(self) -> int:
-        """Bytes of large answers of this turn."""
+        """Bytes of answers of this turn."""
         ...
 
     def serve_more(self, most: int) -> bool:
@@ -113,6 +113,8 @@ class Side(Generic[C]):
         self.credentials: Credentials | None = None
         self.connections: set[C] = set()
         self.tasks = Tasks(name)
+        # Bytes of the requests that these hold.
+        self.task_bytes = 0
         self.tick = 0
         # What is logged of peers that send what they should not.
         self.quiet = QuietLog(_log)
@@ -136,6 +138,13 @@ class Side(Generic[C]):
         if not self._written:
             connection.loop.call_soon(self._flush)
         self._written.append(connection)
+
+    def holds(self, size: int) -> bool:
+        """Count in a request that a task holds, so many bytes; False when all that they hold would be too much."""
+        if self.task_bytes + size > self.limits.task_bytes_max:
+            return False
+        self.task_bytes += size
+        return True
 
     def sweep(self) -> None:
         """Close the connections on which nothing has moved for the idle span; called SWEEPS_PER_IDLE times in it."""

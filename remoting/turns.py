@@ -6,6 +6,7 @@ sends little, and does what cannot wait: answers to members of a group, timers. 
 store (`congested`) nobody who waits is served: what they send stays in their sockets, and TCP tells them.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
@@ -20,7 +21,12 @@ BESIDE_COMMANDS = 16
 SLICE_COMMANDS = 64
 # How long slices are served before the loop goes on, seconds: a tenth of what a quiet client's answer may take.
 TURN_SECONDS = 0.004
-# Large answers of one connection in one turn, bytes: what it asked for behind them waits. To copy and check so much
+# How long one read may be served at once, seconds, and after how many commands the clock is looked at: far above what
+# so many sends take (to cut those would make a group's entries smaller), and a part of what a quiet client may wait.
+# What takes so long is a filter over many records, or a list of all that there is.
+READ_SECONDS = 0.02
+LOOK_COMMANDS = 8
+# Bodies of answers of one connection in one turn, bytes: what it asked for behind them waits. To copy and check so much
 # takes a fifth of a millisecond; a reader of old log has a pull of each queue under way, with answers of 256 KiB.
 ANSWER_BYTES = 128 * 1024
 # How soon it is looked again whether the broker has room, seconds: a fraction of what a group's entry takes.
@@ -41,7 +47,7 @@ class Unserved(Protocol):
 
     @property
     def spent(self) -> int:
-        """Bytes of large answers that it got in this turn."""
+        """Bytes of answers that it got in this turn."""
         ...
 
     def serve_more(self, most: int) -> bool:
@@ -88,6 +94,11 @@ class Turns(Generic[C]):
         if not self._waiting:
             return ALONE_COMMANDS
         return BESIDE_COMMANDS if self._unserved_bytes < UNSERVED_BYTES_MAX else _NO_LIMIT
+
+    def until(self) -> float:
+        """Return by when a read that is being served leaves the rest for its turn, on the clock."""
+        # What is left here takes memory.
+        return self._clock() + READ_SECONDS if self._unserved_bytes < UNSERVED_BYTES_MAX else math.inf
 
     def add(self, connection: C) -> None:
         """Let a connection wait for its turn; nothing is changed when it waits already."""

@@ -56,7 +56,7 @@ class ClientHandlers:
         _check_expressions(data)
         data.consumerDataSet = [consumer for consumer in data.consumerDataSet if self._admit(consumer, connection)]
         data.producerDataSet = [producer for producer in data.producerDataSet if producer.groupName]
-        changed = self._clients.heartbeat(connection, data, request.language, request.version)
+        changed = self._clients.heartbeat(connection, data, request.language, request.version, len(request.body))
         # A client of the second kind (with a fingerprint) leaves its subscriptions out until it is asked for them.
         wants_all = changed or not data.heartbeatFingerprint
         ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if wants_all else "false"}

@@ -63,7 +63,7 @@ class AdminOffsets:
             RequestCode.CLONE_GROUP_OFFSET: self.clone,
         }
 
-    async def get_all(self, _connection: Connection, _request: Command) -> Command:
+    def get_all(self, _connection: Connection, _request: Command) -> Command:
         """43: the whole table."""
         answer = ok(None, whole_table(self._offsets.encode(), "copy config/consumerOffset.json instead"))
         if self._offsets.lowerings is not None:

@@ -87,9 +87,13 @@ class PopHandlers:
 
     # -- requests
 
-    async def pop(self, connection: Connection, request: Command) -> Command:
+    def pop(self, connection: Connection, request: Command) -> Awaitable[Command]:
         """200050: take messages, or wait for some."""
         header = request.header(PopMessageRequestHeader)
+        request.forget(header)
+        return self._pop(connection, header)
+
+    async def _pop(self, connection: Connection, header: PopMessageRequestHeader) -> Command:
         try:
             self._checks.in_time(header.bornTime, header.pollTime)
             asked = self._checks.pop(connection, header)
@@ -115,9 +119,13 @@ class PopHandlers:
             return Command.response(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", said)
         return Command.response(ResponseCode.SUCCESS, "FOUND", said, _bodies(parts))
 
-    async def notify(self, connection: Connection, request: Command) -> Command:
+    def notify(self, connection: Connection, request: Command) -> Awaitable[Command]:
         """200054: tell whether there is something to take, or wait until there is."""
         header = request.header(NotificationRequestHeader)
+        request.forget(header)
+        return self._notify(connection, header)
+
+    async def _notify(self, connection: Connection, header: NotificationRequestHeader) -> Command:
         self._checks.in_time(header.bornTime, header.pollTime)
         asked = self._checks.in_order(self._checks.checked(connection, header, 1), header)
 

@@ -12,7 +12,19 @@ from raftmq.cli.output import fail, print_json, print_table
 if TYPE_CHECKING:
     from raftmq.bench.fairness import Fairness, FairnessMode
 
-COLUMNS = ("mode", "floods", "p50 ms", "p99 ms", "max ms", "alone msgs/s", "beside", "kept", "elections", "errors")
+COLUMNS = (
+    "mode",
+    "floods",
+    "p50 ms",
+    "p99 ms",
+    "max ms",
+    "alone msgs/s",
+    "beside",
+    "kept",
+    "elections",
+    "errors",
+    "aims",
+)
 _MODES = ("single", "raft")
 
 
@@ -54,5 +66,6 @@ def _cells(row: "Fairness") -> tuple[object, ...]:
     errors = ", ".join(f"{count} x code {code}" for code, count in row.flood_errors.items()) or None
     figures = (row.mode, row.floods, row.quiet_p50_ms, row.quiet_p99_ms, row.quiet_max_ms)
     if not row.floods:
-        return (*figures, None, None, None, None, None)
-    return (*figures, row.flood_per_s_alone, row.flood_per_s, row.flood_kept, row.elections, errors)
+        return (*figures, None, None, None, None, None, None)
+    aims = ", ".join(row.missed) or "met"
+    return (*figures, row.flood_per_s_alone, row.flood_per_s, row.flood_kept, row.elections, errors, aims)

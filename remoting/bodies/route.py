@@ -16,6 +16,8 @@ from remoting.errors import HeaderError
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
 INFLATED_RATIO_MAX = 100
 _INFLATED_BYTES_FREE = 1024 * 1024
+# Topics of one registration: the shortest lines would make five times as many of the bytes above.
+TOPICS_MAX = 1_000_000
 _LENGTH = struct.Struct(">i")
 
 
@@ -171,9 +173,12 @@ class RegisterBrokerBody(Body, msgspec.Struct):
         return zlib.compress(b"".join(parts))
 
     @classmethod
-    def decode_compressed(cls, data: Data) -> Self:
-        """Read the compressed form; the mappings at the end may be absent (before 5.0). Raises HeaderError."""
-        servers, wrapper = _read_parts(_inflate(data))
+    def decode_compressed(cls, data: Data, topics_max: int = TOPICS_MAX) -> Self:
+        """Read the compressed form; the mappings at the end may be absent (before 5.0).
+
+        HeaderError when it cannot be read, or holds more topics.
+        """
+        servers, wrapper = _read_parts(_inflate(data), topics_max)
         return cls(filterServerList=servers, topicConfigSerializeWrapper=wrapper)
 
 
@@ -247,10 +252,12 @@ class _Parts:
             return value
 
 
-def _read_parts(data: bytes) -> tuple[list[str], TopicConfigTable]:
+def _read_parts(data: bytes, topics_max: int) -> tuple[list[str], TopicConfigTable]:
     parts = _Parts(data)
     version = DataVersion.decode(parts.part())
-    configs = [_topic_of(parts.part()) for _ in range(parts.number())]
+    if (count := parts.number()) > topics_max:
+        raise HeaderError(f"the compressed registration holds {count} topics, {topics_max} is the limit")
+    configs = [_topic_of(parts.part()) for _ in range(count)]
     servers = parts.json() or []
     if not isinstance(servers, list) or not all(isinstance(server, str) for server in servers):
         raise HeaderError("the list of filter servers is not a list of texts")

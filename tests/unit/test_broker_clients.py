@@ -4,7 +4,15 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from broker.clients import GROUPS_PER_CLIENT_MAX, NOTICE_S_MAX, ClientTable
+from broker.clients import (
+    CLIENT_ID_CHARS_MAX,
+    GROUPS_PER_CLIENT_MAX,
+    HEARTBEAT_BYTES_MAX,
+    NOTICE_S_MAX,
+    SUBSCRIPTIONS_PER_CLIENT_MAX,
+    SUBSCRIPTIONS_PER_GROUP_MAX,
+    ClientTable,
+)
 from remoting.bodies.registry import ConsumerData, ConsumerIdList, HeartbeatData, ProducerData, SubscriptionData
 from remoting.codes import LanguageCode, RequestCode
 from remoting.command import Command
@@ -259,6 +267,55 @@ def test_a_client_of_too_many_groups_is_refused() -> None:
     with pytest.raises(CommandError, match="at most"):
         setting.table.heartbeat(Peer(), data, JAVA, 1)
     assert setting.table.producer_groups() == {}
+
+
+@pytest.mark.parametrize(
+    ("client_id", "subscribed", "why"),
+    [
+        ("x" * (CLIENT_ID_CHARS_MAX + 1), [1], "a clientID has at most"),
+        ("x", [SUBSCRIPTIONS_PER_GROUP_MAX + 1], "a group subscribes to at most"),
+        ("x", [SUBSCRIPTIONS_PER_GROUP_MAX] * 2 + [1], "subscribe to at most"),
+        ("x" * CLIENT_ID_CHARS_MAX, [SUBSCRIPTIONS_PER_GROUP_MAX] * 2, ""),
+    ],
+)
+def test_what_a_client_may_say_of_itself_is_bounded(client_id: str, subscribed: list[int], why: str) -> None:
+    assert SUBSCRIPTIONS_PER_CLIENT_MAX == 2 * SUBSCRIPTIONS_PER_GROUP_MAX
+    setting = Setting()
+    groups = [
+        ConsumerData(groupName=f"G{place}", subscriptionDataSet=[SubscriptionData(topic=f"T{n}") for n in range(count)])
+        for place, count in enumerate(subscribed)
+    ]
+    data = HeartbeatData(clientID=client_id, consumerDataSet=groups)
+    if not why:
+        assert setting.table.heartbeat(Peer(), data, JAVA, 1)
+        return
+    with pytest.raises(CommandError, match=why):
+        setting.table.heartbeat(Peer(), data, JAVA, 1)
+    assert setting.table.consumer_groups() == []
+
+
+def test_heartbeats_of_all_clients_have_one_bound_and_go_with_their_connections() -> None:
+    setting = Setting()
+    most = 16 * 1024 * 1024
+
+    def beat(peer: Peer, size: int, *, without_sub: bool = False) -> None:
+        data = HeartbeatData(clientID="x", consumerDataSet=[ConsumerData("G")], withoutSub=without_sub)
+        setting.table.heartbeat(peer, data, JAVA, 1, size)
+
+    peers = [Peer() for _ in range(HEARTBEAT_BYTES_MAX // most)]
+    for peer in peers:
+        beat(peer, most)
+        beat(peer, most)
+    for peer in peers:
+        beat(peer, 100, without_sub=True)
+    with pytest.raises(CommandError, match="heartbeats take"):
+        beat(Peer(), 1)
+    setting.table.on_close(peers[0])
+    beat(Peer(), most)
+    beat(peers[1], 100)
+    beat(Peer(), most - 100)
+    with pytest.raises(CommandError, match="heartbeats take"):
+        beat(Peer(), 1)
 
 
 def produce(setting: Setting, peer: Peer, client_id: str, *groups: str) -> None:

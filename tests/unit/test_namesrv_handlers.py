@@ -196,6 +196,16 @@ def test_a_hundred_thousand_topics_in_one_registration(desk: Desk) -> None:
     assert len({id(queue) for queue in desk.routes.queues["a"].values()}) == 1
 
 
+def test_a_registration_of_too_many_topics_is_refused_before_they_are_made(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, topicsPerBrokerMax=2)
+    body = registration("t", "u", "v").encode_compressed()
+    fields = {**BROKER, "haServerAddr": "", "compressed": "true"}
+    with pytest.raises(HeaderError, match="the compressed registration holds 3 topics, 2 is the limit"):
+        desk.ask(103, fields, body)
+    desk.ask(103, fields, registration("t", "u").encode_compressed())
+    assert desk.topics(206) == ["t", "u"]
+
+
 def test_104_forgets_a_broker(desk: Desk) -> None:
     desk.register("t", "u")
     assert desk.ask(104, BROKER).code == 0

@@ -97,23 +97,6 @@ async def test_an_awaitable_is_answered_when_it_is_done_and_others_do_not_wait_f
         assert (answer.opaque, answer.remark) == (1, "slow")
 
 
-async def test_too_many_tasks_of_one_connection_are_told_to_wait() -> None:
-    go = asyncio.Event()
-
-    async def slow(_: Connection, __: Command) -> Command:
-        await go.wait()
-        return Command.response(0)
-
-    async with serving({1: slow}, ServerLimits(tasks_max=2)) as (_, peer):
-        for opaque in (1, 2, 3):
-            peer.ask(1, opaque)
-        busy = await peer.receive()
-        assert (busy.opaque, busy.code) == (3, ResponseCode.SYSTEM_BUSY)
-        assert busy.remark == "[OVERLOAD]system busy, start flow control for a while"
-        go.set()
-        assert {(await peer.receive()).code for _ in range(2)} == {0}
-
-
 async def test_one_way_requests_are_never_answered() -> None:
     def fail(_: Connection, __: Command) -> Reply:
         raise CommandError(1, "no")

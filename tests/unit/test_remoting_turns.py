@@ -1,12 +1,13 @@
 """Fair turns: who sends much is served in slices, who sends little at once, and nobody while there is no room."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
 
 from remoting.codec import encode
-from remoting.command import Command
+from remoting.command import COMMAND_BYTES, Command
 from remoting.connection import READ_BYTES, Connection, Reply
 from remoting.framing import FrameReader
 from remoting.limits import ClientLimits, ServerLimits
@@ -16,6 +17,8 @@ from remoting.turns import (
     ANSWER_BYTES,
     BESIDE_COMMANDS,
     CONGESTED_SECONDS,
+    LOOK_COMMANDS,
+    READ_SECONDS,
     SLICE_COMMANDS,
     TURN_SECONDS,
     UNSERVED_BYTES_MAX,
@@ -180,23 +183,57 @@ async def test_what_is_over_the_share_waits_unread_and_keeps_its_order() -> None
     assert len(served) == count + 1, "the half frame behind them is whole now"
 
 
-def long_answers(served: list[Command]) -> "Side[Connection]":
+def long_answers(served: list[Command], *, parts: bool = True) -> "Side[Connection]":
     """A server whose every answer is as long as a turn may have."""
 
-    def answer(connection: Connection, request: Command) -> Reply:
+    def answer(_: Connection, request: Command) -> Reply:
         served.append(request)
-        connection.reply(request, Command.response(0, body=[bytes(ANSWER_BYTES + 1)]))
-        return None
+        body = bytes(ANSWER_BYTES + 1)
+        return Command.response(0, body=[body] if parts else body)
 
     return Side("test", {ECHO: answer}, ServerLimits(), connections_max=9)
 
 
-async def test_long_answers_leave_one_a_turn_in_their_order() -> None:
+async def test_what_takes_long_leaves_the_rest_of_the_read_for_its_turn() -> None:
     served: list[Command] = []
-    connection, transport, _ = connected([], long_answers(served))
+
+    def look_through(_: Connection, request: Command) -> Reply:
+        served.append(request)
+        time.sleep(1.25 * READ_SECONDS / LOOK_COMMANDS)
+        return None
+
+    connection, transport, side = connected([], Side("test", {ECHO: look_through}, ServerLimits(), connections_max=9))
+    connection.data_received(requests(3 * LOOK_COMMANDS))
+    assert (len(served), transport.reading) == (LOOK_COMMANDS, False)
+    assert side.turns is not None
+    assert len(side.turns) == 1
+    while not transport.reading:
+        before = len(served)
+        await asyncio.sleep(0)
+        assert len(served) - before <= LOOK_COMMANDS
+    assert [request.opaque for request in served] == list(range(3 * LOOK_COMMANDS))
+
+
+async def test_a_few_commands_are_served_however_long_they_take() -> None:
+    served: list[Command] = []
+
+    def look_through(_: Connection, request: Command) -> Reply:
+        served.append(request)
+        time.sleep(READ_SECONDS)
+        return None
+
+    connection, transport, _ = connected([], Side("test", {ECHO: look_through}, ServerLimits(), connections_max=9))
+    connection.data_received(requests(3))
+    assert (len(served), transport.reading) == (3, True)
+
+
+@pytest.mark.parametrize("parts", [True, False])
+async def test_long_answers_leave_one_a_turn_in_their_order(parts: bool) -> None:
+    served: list[Command] = []
+    connection, transport, _ = connected([], long_answers(served, parts=parts))
     connection.data_received(requests(5, b"four"))
     assert (len(served), transport.reading) == (1, False)
-    assert connection.unserved == 4 * len(b"four")
+    assert connection.unserved == 4 * (len(b"four") + COMMAND_BYTES)
     turns = 0
     while not transport.reading:
         before = len(served)
