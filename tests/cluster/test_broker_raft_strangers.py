@@ -1,0 +1,73 @@
+"""Strangers at the Raft ports of a real group: what cost the leader its lead costs nobody but them anything."""
+
+import asyncio
+import struct
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import cbor2
+import pytest
+
+from chaos.host.local import LocalCluster
+from chaos.host.localfolder import kept_peers
+from client.message import Message
+from client.produce.producer import Producer
+from raft.protocol.wire import GREETING_BYTES_MAX
+
+SECONDS = 4.0
+# A regular expression that takes 1.6 s to compile, a list in a list in a list, a number of many bytes, a promise of
+# more than comes: each in as many bytes as a greeting may have, or fewer.
+PATTERN = b"\xd8\x23" + cbor2.dumps("(" * 100 + "a?" * 254 + ")" * 100)
+STRANGE = (
+    PATTERN,
+    b"\xd8\x23" + cbor2.dumps("((((a+)+)+)+)+b" * 280),
+    b"\x81" * (GREETING_BYTES_MAX - 100),
+    cbor2.dumps({"kind": 1 << 4000}),
+    b"\xc2\x5a\xff\xff\xff\xff",
+    b"\xbf" + b"\x01\x02" * 4000,
+)
+
+
+def frame(head: bytes) -> bytes:
+    return struct.pack(">IH", 2 + len(head), len(head)) + head
+
+
+async def strangers(ports: list[int], until: float) -> int:
+    """Greet every member with all of these, again and again; return how often one hung up on it."""
+    ended = 0
+    while time.monotonic() < until:
+        for port in ports:
+            for head in STRANGE:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                with suppress(ConnectionError):
+                    writer.write(frame(head))
+                    async with asyncio.timeout(10):
+                        await reader.read()
+                ended += 1
+                writer.close()
+        await asyncio.sleep(0.01)
+    return ended
+
+
+@pytest.mark.timeout(120)
+async def test_strange_greetings_cost_no_lead_and_no_send(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, nodes=3, mode="raft")
+    with cluster:
+        leader = cluster.wait_for_leader()
+        state = leader.state("/v1/raft")
+        assert state is not None
+        ports = list(kept_peers(tmp_path).values())
+        assert len(ports) == 3
+        async with Producer("quiet", cluster.address, send_timeout=10) as producer:
+            await producer.send(Message("strangers_topic", b"before"))
+            until, sent = time.monotonic() + SECONDS, 0
+            flood = asyncio.create_task(strangers(ports, until))
+            while not flood.done():
+                await producer.send(Message("strangers_topic", b"beside"))
+                sent += 1
+            assert await flood > 0
+        after = leader.state("/v1/raft")
+        assert after is not None
+        assert (after["role"], after["term"]) == (state["role"], state["term"]), "the lead was lost"
+        assert sent > 0
