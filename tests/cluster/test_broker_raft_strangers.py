@@ -16,17 +16,19 @@ from client.produce.producer import Producer
 from raft.protocol.wire import GREETING_BYTES_MAX
 
 SECONDS = 4.0
-# A regular expression that takes 1.6 s to compile, a list in a list in a list, a number of many bytes, a promise of
-# more than comes: each in as many bytes as a greeting may have, or fewer.
-PATTERN = b"\xd8\x23" + cbor2.dumps("(" * 100 + "a?" * 254 + ")" * 100)
+# A list in a list in a list, a number of many bytes, a promise of more than comes: each in as many bytes as a greeting
+# may have, or fewer.
 STRANGE = (
-    PATTERN,
-    b"\xd8\x23" + cbor2.dumps("((((a+)+)+)+)+b" * 280),
     b"\x81" * (GREETING_BYTES_MAX - 100),
     cbor2.dumps({"kind": 1 << 4000}),
     b"\xc2\x5a\xff\xff\xff\xff",
     b"\xbf" + b"\x01\x02" * 4000,
 )
+
+
+def pattern(number: int) -> bytes:
+    """Return 700 bytes of CBOR that a lenient reader compiles to a regular expression, 1.4 s; each to another."""
+    return b"\xd8\x23" + cbor2.dumps(f"(?i){number}" + "[\u0100-\uffff]" * 80)
 
 
 def frame(head: bytes) -> bytes:
@@ -38,7 +40,7 @@ async def strangers(ports: list[int], until: float) -> int:
     ended = 0
     while time.monotonic() < until:
         for port in ports:
-            for head in STRANGE:
+            for head in (pattern(ended), *STRANGE):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 with suppress(ConnectionError):
                     writer.write(frame(head))
