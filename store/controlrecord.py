@@ -35,7 +35,8 @@ CLASSIC_FROM_HERE = 0x1
 # A payload never needs more; the record's frame bounds it anyway.
 PAYLOAD_BYTES_MAX = 4 * 1024 * 1024
 _TOPIC_FIELD = topic_field(RAFT_TOPIC.encode())[1]
-_TAIL = _TOPIC_FIELD + bytes(2)
+CONTROL_TAIL = _TOPIC_FIELD + bytes(2)
+"""What each control record ends with: its topic, and that it has no properties."""
 _FIXED = struct.Struct(">BBHqqIIIqqI")
 _CHAINED = struct.Struct(">qqqqIIIqqIHB")
 _SYSFLAG = struct.Struct(">i")
@@ -94,7 +95,7 @@ class Control(NamedTuple):
 
 def control_bytes(store_host: bytes, payload_bytes: int = 0) -> int:
     """Return the size of a control record."""
-    return HEADS[host_flags(0, store_host, store_host)].size + _FIXED.size + payload_bytes + len(_TAIL)
+    return HEADS[host_flags(0, store_host, store_host)].size + _FIXED.size + payload_bytes + len(CONTROL_TAIL)
 
 
 def chained(control: Control, previous: int) -> Control:
@@ -125,10 +126,10 @@ def encode_control(control: Control, store_host: bytes) -> bytes:
         control.covered_count, control.covered_crc, control.commit, control.config, control.chain,
     ) + control.payload  # fmt: skip
     packed = head.pack(
-        head.size + len(body) + len(_TAIL), MAGIC_V1, crc32(body) & 0x7FFFFFFF, 0, 0, control.index,
+        head.size + len(body) + len(CONTROL_TAIL), MAGIC_V1, crc32(body) & 0x7FFFFFFF, 0, 0, control.index,
         control.position, sys_flag, control.timestamp, store_host, control.timestamp, store_host, 0, 0, len(body),
     )  # fmt: skip
-    return b"".join((packed, body, _TAIL))
+    return b"".join((packed, body, CONTROL_TAIL))
 
 
 def is_control(view: bytes | memoryview, at: int) -> bool:
@@ -171,7 +172,7 @@ def is_rotten(view: bytes | memoryview, at: int, previous: int) -> bool:
 def _control(view: bytes | memoryview, body_at: int, fields: tuple[Any, ...], head_bytes: int) -> Control:
     """Return what a record says of which the head was unpacked."""
     total, body_bytes = fields[0], fields[14]
-    if body_bytes < _FIXED.size or head_bytes + body_bytes + len(_TAIL) != total:
+    if body_bytes < _FIXED.size or head_bytes + body_bytes + len(CONTROL_TAIL) != total:
         raise ControlError("a record of the control records' topic with the shape of another")
     (version, kind, flags, term, previous_term, covered, count, crc, commit, config, chain) = _FIXED.unpack_from(
         view, body_at
@@ -206,7 +207,7 @@ def _is_as_written(view: bytes | memoryview, body_at: int, fields: tuple[Any, ..
         and born == stored
         and not (queue_id or flag or times or prepared)
         and crc == crc32(view[body_at:tail_at]) & 0x7FFFFFFF
-        and view[tail_at : tail_at + len(_TAIL)] == _TAIL
+        and view[tail_at : tail_at + len(CONTROL_TAIL)] == CONTROL_TAIL
     )
 
 

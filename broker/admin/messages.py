@@ -21,6 +21,7 @@ from remoting.headers.registry import (
 )
 from remoting.record import RecordError, decode_record, peek
 from remoting.server import Connection, Handler
+from remoting.topics import RAFT_TOPIC
 from store.errors import RecordDamaged
 from store.messagestore import MessageStore
 from store.types import QueueEntry
@@ -82,7 +83,8 @@ class AdminMessages:
         header = request.header(QueryConsumeQueueRequestHeader)
         topic, queue_id = header.topic or "", header.queueId
         first, end = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
-        if end <= 0:
+        if end <= 0 or topic == RAFT_TOPIC:
+            # What a group agrees on is no message, so its queue is shown to nobody.
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         body = QueryConsumeQueueBody(maxQueueIndex=end, minQueueIndex=first)
         if header.consumerGroup:

@@ -113,6 +113,6 @@ def _entries(store: MessageStore, first: int, last: int) -> Iterator[Control]:
     """Yield the control records of a range; those that are deleted are left out."""
     for begin in range(first, last + 1, ENTRIES_AT_A_TIME):
         for found in store.queue_entries(RAFT_TOPIC, 0, begin, min(ENTRIES_AT_A_TIME, last + 1 - begin)):
-            record = store.record_at(found[0])
+            record = store.any_record_at(found[0])
             if record is not None:
                 yield decode_control(record)

@@ -36,11 +36,16 @@ class QueueReads(LogBytes):
         return self._reader.store_time(topic, queue_id, offset)
 
     def record_at(self, physical_offset: int) -> memoryview | None:
-        """Return the whole record that begins at a position, None when none does. May wait for the disk.
+        """Return the whole record of a message that begins at a position, None when none does. May wait for the disk.
 
-        Raises RecordDamaged when one stood there and is not what was written (R18).
+        Positions may come from a network: a group's control records are nobody's to read. Raises RecordDamaged when
+        one stood there and is not what was written (R18).
         """
         return self._reader.record_at(physical_offset)
+
+    def any_record_at(self, physical_offset: int) -> memoryview | None:
+        """Do as `record_at`, of control records too: never for a position that somebody asks for."""
+        return self._reader.any_record_at(physical_offset)
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
         """Return records of `topic` with this key or unique key, newest first. May wait for the disk."""

@@ -12,6 +12,7 @@ from remoting.properties import KEY_SEPARATOR
 from remoting.record import BORNHOST_AT, BORNHOST_V6, MAGIC_V1, MAGIC_V2, SYSFLAG_AT, RecordError
 from remoting.topics import RAFT_TOPIC
 from store.config import QUEUE_ENTRY_BYTES, StoreConfig
+from store.controlrecord import CONTROL_TAIL, is_control
 from store.derived.consumequeue import ConsumeQueues
 from store.derived.indexfile import MessageIndex
 from store.errors import RecordDamaged
@@ -201,6 +202,14 @@ class Reader:
 
     def record_at(self, position: int) -> memoryview | None:
         """See MessageStore.record_at."""
+        record = self.any_record_at(position)
+        if record is not None and record[-len(CONTROL_TAIL) :] == CONTROL_TAIL and is_control(record, 0):
+            # As in get(): what a group agrees on, users' secret keys among it, is no message.
+            return None
+        return record
+
+    def any_record_at(self, position: int) -> memoryview | None:
+        """See MessageStore.any_record_at."""
         if not self._log.contains(position, _SIZE_AND_MAGIC.size):
             return None
         verifier = self._verifier

@@ -334,7 +334,7 @@ def _tails_fit(queues: ConsumeQueues, reader: Reader, *, damaged: bool) -> bool:
             if offset < queues.min_offset(topic, queue_id):
                 continue
             position = queues.entries(topic, queue_id, offset, 1)[0][0]
-            record = reader.record_at(position)
+            record = reader.any_record_at(position)
             if record is None:
                 return False
             found = dispatched_from_record(record)

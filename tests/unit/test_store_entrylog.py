@@ -124,7 +124,10 @@ def test_control_records_are_seen_by_nobody(node: Node) -> None:
     node.log.release(3)
     assert {entry.topic for entry in node.told} == {"T"}
     assert node.store.get(RAFT_TOPIC, 0, 1, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
-    assert [entry.tags_code for entry in node.store.queue_entries(RAFT_TOPIC, 0, 1, 9)] == [1, 1, 1]
+    hints = node.store.queue_entries(RAFT_TOPIC, 0, 1, 9)
+    assert [entry.tags_code for entry in hints] == [1, 1, 1]
+    assert [node.store.record_at(entry.physical_offset) for entry in hints] == [None] * 3
+    assert all(node.store.any_record_at(entry.physical_offset) for entry in hints)
 
 
 def test_records_are_put_in_entries_only(node: Node) -> None:
