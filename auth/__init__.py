@@ -5,6 +5,7 @@
     decision     which policy decides about a request: a pure function
     needs        request code → the resources and actions that it touches
     directory    the users and policies in force, with the decisions that were made lately
+    copy_proof   what a slave proves before it is given users
     plain_acl    the accounts of ACL 1.0, and what becomes of them: a pure mapping; plain_acl_file reads their files
     settings     the configuration keys
     guard        what stands before the handlers: authentication, then authorization

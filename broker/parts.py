@@ -312,7 +312,7 @@ class Parts:
             AssignmentHandlers(live, self._modes, clients, self._routes.queues).table(),
             AdminMessages(live, store, clients).table(),
             AdminClients(live, self._tables, store).table(),
-            AdminUsers(self.users, guarded=live.broker.authenticationEnabled).table(),
+            AdminUsers(self.users).table(),
         )
 
     def _figures(self) -> dict[str, str]:

@@ -186,7 +186,7 @@ class ClassicCode(IntEnum):
     See broker/master_slave/offset_return.py.
     """
     USERS = 9123
-    """To a master, by a broker of its group: users with their secret keys, and policies (broker/metadata/users.py)."""
+    """To a master, by its slave: users with their secret keys, and policies, for a proof (auth/copy_proof.py)."""
 
 
 class NamesrvCode(IntEnum):

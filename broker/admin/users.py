@@ -5,9 +5,11 @@ what counts), but not deleted: they would be back at once.
 """
 
 import logging
+import secrets
 
 import msgspec
 
+from auth.copy_proof import UsersChallenge, UsersRequest, is_copy_proof
 from auth.model import PolicyEntry, PolicyType, User, policy_type_of, resource_of, without_entry
 from auth.wire import acl_shown, changed_user, made_user, refused, user_name, user_shown, with_policies
 from broker.metadata.users import UserTable
@@ -18,6 +20,7 @@ from remoting.bodies.acl import AclInfo, UserInfo
 from remoting.codes import ClassicCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError, HeaderError
+from remoting.fastjson import read_strictly
 from remoting.headers.acl import (
     CreateAclRequestHeader,
     CreateUserRequestHeader,
@@ -31,13 +34,19 @@ from remoting.headers.acl import (
     UpdateUserRequestHeader,
 )
 from remoting.server import Connection, Handler
-from remoting.signing import ACCESS_KEY, is_signed_by
 
 _log = logging.getLogger(__name__)
 
 # Bytes of a body: a thousand policies of some hundred bytes.
 BODY_BYTES_MAX = 1024 * 1024
 _BLANK = "The username is blank"
+_BROKERS_ONLY = (
+    "users are copied by slaves only, which prove with each copy that they know the secret key of "
+    "innerClientAuthenticationCredentials: give both brokers the same, and the same version"
+)
+# At a connection: what the next proof is to be of.
+_CHALLENGE = "users.challenge"
+CHALLENGE_BYTES = 32
 # RocketMQ's remark when all went well.
 _WELL = "not set any response code"
 
@@ -45,11 +54,9 @@ _WELL = "not set any response code"
 class AdminUsers:
     """Handlers about users and policies."""
 
-    def __init__(self, table: UserTable, *, guarded: bool) -> None:
-        """`guarded`: signatures were verified before requests come here, and are gone."""
+    def __init__(self, table: UserTable) -> None:
         self._table = table
         self._directory = table.directory
-        self._guarded = guarded
 
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -169,14 +176,24 @@ class AdminUsers:
                     shown.append(acl)
         return _listed(shown, "ask with filters")
 
-    def copy(self, _connection: Connection, request: Command) -> Command:
-        """9123: the whole table with secret keys, to who signs as the brokers do, and to nobody else."""
+    def copy(self, connection: Connection, request: Command) -> Command:
+        """9123: the whole table with secret keys, to a slave that proves now what it is, and to nobody else."""
+        if self._table.agreed:
+            raise refused("in a Raft group users go through its log: nobody copies them from a member")
         inner = self._directory.inner
-        signed = inner is not None and request.ext.get(ACCESS_KEY) == inner.access_key
-        if inner is None or not signed or not (self._guarded or is_signed_by(request, inner.secret_key)):
-            raise refused(
-                "users are copied by brokers only, which sign with the innerClientAuthenticationCredentials of both"
-            )
+        user = None if inner is None else self._directory.user(inner.access_key)
+        try:
+            proof = read_strictly(request.body, UsersRequest).proof
+        except msgspec.DecodeError:
+            raise refused(_BROKERS_ONLY) from None
+        if user is None:
+            raise refused(_BROKERS_ONLY)
+        if not proof:
+            challenge = connection.attachments[_CHALLENGE] = secrets.token_hex(CHALLENGE_BYTES)
+            return answered(body=msgspec.json.encode(UsersChallenge(challenge)))
+        challenge = connection.attachments.pop(_CHALLENGE, "")
+        if not challenge or not is_copy_proof(proof, self._directory.secrets(user), challenge):
+            raise refused(_BROKERS_ONLY)
         return answered(body=whole_table(msgspec.json.encode(self._table.content()), "copy config/auth.json instead"))
 
     async def _put_acl(self, request: Command, subject: str) -> Command:

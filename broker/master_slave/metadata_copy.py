@@ -311,9 +311,10 @@ class SlaveMeta:
 
     async def _users(self) -> None:
         table = self._tables.users
-        if table.directory.inner is None:
-            return  # they are given to nobody who does not sign as the brokers do
-        copied = await self._ask.users()
+        inner = table.directory.inner
+        if inner is None:
+            return  # they are given to nobody who does not know the brokers' own secret key
+        copied = await self._ask.users(inner.secret_key)
         await self._still_followed()
         if copied is not None:
             try:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from auth.copy_proof import UsersChallenge, UsersRequest, copy_proof
 from broker.master_slave.offset_return import ReturnAnswer, ReturnRequest
 from broker.metadata.consumer_groups import GROUPS_MAX
 from broker.metadata.consumer_groups import check_config as check_group
@@ -231,15 +232,27 @@ class MasterTables:
             raise CopyRefused(f"it has {rows} request modes, the limit is {MODES_MAX}")
         return modes
 
-    async def users(self) -> UsersContent | None:
-        """Return users and policies, secret keys included; None from a master that has no such table."""
+    async def users(self, secret_key: str) -> UsersContent | None:
+        """Return users and policies, secret keys included; None from a master that has no such table.
+
+        `secret_key` is the brokers' own, which the master asks for a proof of (auth/copy_proof.py).
+        """
         try:
-            answer = await self._client.call(self._address, ClassicCode.USERS, None, b"", ANSWER_SECONDS)
+            answer = await self._prove("")
         except ResponseError as error:
             if error.code == _UNKNOWN:
                 return None
             raise
+        try:
+            challenge = read_strictly(answer.body, UsersChallenge).challenge
+        except msgspec.DecodeError:
+            raise CopyRefused("it asks for no proof before it gives its users: upgrade it") from None
+        answer = await self._prove(copy_proof(secret_key, challenge))
         return _decoded(lambda body: decode_users(bytes(body)), answer)
+
+    async def _prove(self, proof: str) -> Command:
+        body = msgspec.json.encode(UsersRequest(proof))
+        return await self._client.call(self._address, ClassicCode.USERS, None, body, ANSWER_SECONDS)
 
     async def commit(self, place: Place, offset: int) -> None:
         """Tell the master an offset that was committed here."""

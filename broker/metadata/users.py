@@ -2,7 +2,8 @@
 
 Verifying a signature takes the user's secret key itself, so the file holds secret keys in the clear, and so do META
 entries of a Raft group and what a slave copies: they go over links that take a secret of their own (raftSecretFile,
-haSecretFile), and are answered to nobody but a broker that signs with innerClientAuthenticationCredentials (9123).
+haSecretFile), and are answered to nobody but a slave that proves that it knows the secret key of
+innerClientAuthenticationCredentials (9123, auth/copy_proof.py).
 
 Every change is an operation (broker/metadata/operations.py). The administrator is shown a change at once; it decides
 about requests when it is applied. A group whose members have no users proposes nothing, so that members of a version
@@ -123,6 +124,11 @@ class UserTable:
             self._view.copy_from(self._applied)
         self._meta.attach(self)
         self._decides()
+
+    @property
+    def agreed(self) -> bool:
+        """Whether a group of brokers agrees on users, in its log."""
+        return self._meta.shared
 
     @property
     def data_version(self) -> DataVersion:

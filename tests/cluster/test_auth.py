@@ -295,7 +295,7 @@ async def test_nobody_but_a_member_speaks_for_others(group: Guarded) -> None:
 
 async def test_who_does_not_sign_as_the_brokers_do_gets_no_secrets(group: Guarded) -> None:
     async with AdminClient(group.namesrv, credentials=ADMIN) as admin:
-        with pytest.raises(ResponseError, match="users are copied by brokers only"):
+        with pytest.raises(ResponseError, match="in a Raft group users go through its log"):
             await admin._call(group.any().address, 9123)
 
 

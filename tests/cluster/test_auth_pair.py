@@ -7,15 +7,17 @@ from pathlib import Path
 from chaos.host.local import LocalCluster
 from raftmq import AdminClient, Credentials, Message, Producer
 from remoting.client import RemotingClient
-from remoting.codes import RequestCode
+from remoting.codes import ClassicCode, RequestCode
 from remoting.command import Command
+from remoting.signing import sign
 
 ADMIN, ALICE = Credentials("admin", "admin-secret-1"), Credentials("alice", "alice-secret-1")
+INNER = Credentials("inner", "inner-secret-1")
 SETTINGS = {
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
     "initAuthenticationUser": json.dumps({"username": ADMIN.access_key, "password": ADMIN.secret_key}),
-    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "inner-secret-1"}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": INNER.access_key, "secretKey": INNER.secret_key}),
 }
 
 
@@ -33,8 +35,23 @@ async def users_of_both(namesrv: str) -> None:
         async with Producer("p", namesrv, credentials=ALICE) as producer:
             await producer.send(Message("orders", b"hello"))
         await answered(brokers[1], 0)
+        await no_secrets(brokers[0])
         await admin.update_user("alice", enabled=False)
         await answered(brokers[1], 16)
+
+
+async def no_secrets(master: str) -> None:
+    """What a broker signed once, recorded and sent again under another code, is refused in words."""
+    client = RemotingClient()
+    try:
+        recorded = Command.request(RequestCode.REGISTER_BROKER, ext={"brokerName": "broker-a"}, body=b"{}")
+        sign(recorded, INNER)
+        recorded.code = ClassicCode.USERS
+        answer = await client.invoke(master, recorded)
+        assert (answer.code, bytes(answer.body)) == (16, b"")
+        assert str(answer.remark).startswith("users are copied by slaves only")
+    finally:
+        await client.close()
 
 
 async def answered(address: str, code: int) -> None:

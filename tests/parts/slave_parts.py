@@ -137,7 +137,7 @@ class MasterBroker(Tables):
             **OffsetHandlers(self.live, self.offsets, self.topics, self.groups, self.store, clients).table(),
             **self.schedule.table(),
             **self.modes.table(),
-            **(AdminUsers(self.users, guarded=False).table() if inner is not None else {}),
+            **(AdminUsers(self.users).table() if inner is not None else {}),
             **OffsetReturn(self.offsets, self.topics, self.groups, self.store, lambda: True).table(),
             **(self.news.table() if news else {}),
             **(handlers or {}),

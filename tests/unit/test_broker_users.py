@@ -7,8 +7,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
+from auth.copy_proof import UsersChallenge, UsersRequest, copy_proof
 from auth.directory import AccessDirectory
 from auth.model import Action, Decision, Policies, PolicyType, User, UserType, entry, topic
 from auth.needs import Access
@@ -153,7 +155,7 @@ async def test_only_a_super_user_makes_and_changes_super_users(tmp_path: Path) -
     table = table_in(tmp_path)
     table.put(ALICE)
     table.put(User("root", "root-secret-1", UserType.SUPER))
-    admin = AdminUsers(table, guarded=True)
+    admin = AdminUsers(table)
     by_alice = [
         (3001, info(kind="Super"), "eve", 1, "The super user can only be create by super user"),
         (3002, info(kind="super"), "alice", 1, "The super user can only be update by super user"),
@@ -173,7 +175,7 @@ async def test_only_a_super_user_makes_and_changes_super_users(tmp_path: Path) -
 
 async def test_the_users_of_the_configuration_file_are_shown_and_stay(tmp_path: Path) -> None:
     table = table_in(tmp_path)
-    admin = AdminUsers(table, guarded=True)
+    admin = AdminUsers(table)
     listed = json.loads(bytes((await asked(admin, 3005)).body))
     assert listed == [{"username": "inner", "userType": "Super", "userStatus": "enable"}]
     kept = await asked(admin, 3003, username="inner")
@@ -202,7 +204,7 @@ async def test_absurd_bodies_cost_one_clear_error(
 ) -> None:
     table = table_in(tmp_path)
     table.put(ALICE)
-    answer = await asked(AdminUsers(table, guarded=True), code, body, **fields)
+    answer = await asked(AdminUsers(table), code, body, **fields)
     assert answer.code in {1, 29}
     assert "hunter22" not in str(answer.remark)
     await table.close()
@@ -211,7 +213,7 @@ async def test_absurd_bodies_cost_one_clear_error(
 async def test_a_user_has_a_bounded_number_of_policies(tmp_path: Path) -> None:
     table = table_in(tmp_path)
     table.put(ALICE)
-    admin = AdminUsers(table, guarded=True)
+    admin = AdminUsers(table)
     entries = [PolicyEntryInfo(f"Topic:t{number}", ["Pub"], None, "Allow") for number in range(1001)]
     answer = await asked(admin, 3006, AclInfo("User:alice", [PolicyInfo(None, entries)]).encode(), subject="User:alice")
     assert (answer.code, answer.remark) == (16, "a user has at most 1000 policies")
@@ -222,21 +224,63 @@ async def test_a_user_has_a_bounded_number_of_policies(tmp_path: Path) -> None:
     await table.close()
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_secret_keys_are_given_to_brokers_only(tmp_path: Path, guarded: bool) -> None:
+class Link:
+    """What a connection remembers."""
+
+    def __init__(self) -> None:
+        self.attachments: dict[str, str] = {}
+
+    def copied(self, admin: AdminUsers, request: Command) -> Command:
+        try:
+            return admin.copy(cast(Connection, self), request)
+        except RemotingError as error:
+            return refusal(request, error)
+
+    def prove(self, admin: AdminUsers, proof: str) -> Command:
+        return self.copied(admin, Command.request(ClassicCode.USERS, body=msgspec.json.encode(UsersRequest(proof))))
+
+    def challenge(self, admin: AdminUsers) -> str:
+        return msgspec.json.decode(self.prove(admin, "").body, type=UsersChallenge).challenge
+
+
+async def test_secret_keys_are_given_to_who_proves_now_that_he_knows_the_brokers_own(tmp_path: Path) -> None:
+    table, link = table_in(tmp_path), Link()
+    table.put(ALICE)
+    # While the brokers' key is being changed both count.
+    table.put(User("inner", "new-secret-1", UserType.SUPER))
+    admin = AdminUsers(table)
+    for key in (INNER.secret_key, "new-secret-1"):
+        proof = copy_proof(key, link.challenge(admin))
+        answer = link.prove(admin, proof)
+        assert json.loads(bytes(answer.body))["users"][0]["password"] == ALICE.secret
+        # A proof is good once, and at its own connection.
+        assert link.prove(admin, proof).code == 16
+        other = Link()
+        other.challenge(admin)
+        assert other.prove(admin, proof).code == 16
+    assert link.prove(admin, copy_proof(ALICE.secret, link.challenge(admin))).code == 16
+    assert link.prove(admin, copy_proof(INNER.secret_key, "")).code == 16
+    await table.close()
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"proof":7}', b"{}"])
+async def test_what_a_broker_signed_for_something_else_gets_no_secret_keys(tmp_path: Path, body: bytes) -> None:
     table = table_in(tmp_path)
     table.put(ALICE)
-    admin = AdminUsers(table, guarded=guarded)
-    for who in (None, "alice"):
-        assert (await asked(admin, ClassicCode.USERS, who=who or "")).code == 16
-    if not guarded:
-        # Nobody has looked at the signature yet.
-        assert (await asked(admin, ClassicCode.USERS, who="inner")).code == 16
-    request = Command.request(ClassicCode.USERS)
-    sign(request, INNER)
-    answer = admin.copy(cast(Connection, None), request)
-    assert json.loads(bytes(answer.body))["users"][0]["password"] == ALICE.secret
+    # A registration that somebody recorded, under another code: the signature still fits.
+    recorded = Command.request(RequestCode.REGISTER_BROKER, ext={"brokerName": "broker-a"}, body=body)
+    sign(recorded, INNER)
+    recorded.code = ClassicCode.USERS
+    answer = Link().copied(AdminUsers(table), recorded)
+    assert (answer.code, answer.body) == (16, b"")
+    assert "users are copied by slaves only, which prove" in str(answer.remark)
     await table.close()
+
+
+def test_nobody_copies_users_from_a_member_of_a_group(tmp_path: Path) -> None:
+    member = leader(tmp_path)
+    answer = Link().prove(AdminUsers(member.users), "")
+    assert (answer.code, "in a Raft group users go through its log" in str(answer.remark)) == (16, True)
 
 
 async def test_a_slave_has_its_masters_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
