@@ -46,6 +46,7 @@ from runtime.tasks import Tasks
 from runtime.tls import http_tls, server_tls, tls_warnings
 from store.config import StoreConfig
 from store.events import Payloads, StoreEvents
+from store.files.owner_only import close_log_to_others
 from store.messagestore import MessageStore
 from store.types import Dispatched
 
@@ -136,6 +137,8 @@ class Broker:
             store_host = pack_host(await resolved(ip), port)
             grouped = config.enableDLegerCommitLog
             check_folder(self.live.store.root)
+            if config.authenticationEnabled:
+                close_log_to_others(self.live.store)
             if grouped and is_marked(self.live.store.root):
                 self._not_ready = "copying the leader's store"
                 settings = group_settings(config, config.group_name())

@@ -29,9 +29,9 @@ from store.events import Payloads
 from store.files.disk import Disk
 from store.files.floorfile import VOTE_NAME, FloorFile
 from store.files.lockfile import ABORT_NAME, LOCK_NAME, LockFile
+from store.files.owner_only import CUT_FOLDER
 from store.messagestore import MessageStore
 from store.raftlog.entrylog import EntryLog
-from store.slave.truncation import CUT_FOLDER
 
 MARKER = "raft/reset"
 VOTE = VOTE_NAME

@@ -76,7 +76,8 @@ class LogWriter:
     def _create(self, start: int) -> int:
         path = self._path_of(start)
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        # The log is its owner's alone, here as where it comes from.
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             # Room for all of it now: a disk that is too small is noticed at the beginning.
             os.posix_fallocate(fd, 0, self._file_bytes)

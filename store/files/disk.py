@@ -12,6 +12,7 @@ from pathlib import Path
 
 from runtime.durable import fsync_folder, replace_reserved, reserve
 from store.files.kernelsync import KernelSyncs
+from store.files.owner_only import FILE_MODE
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # int sync_file_range(int fd, off64_t offset, off64_t nbytes, unsigned flags); flags of <fcntl.h>.
@@ -23,8 +24,8 @@ class Disk:
     """The real disk. All methods raise OSError."""
 
     def create(self, path: Path, size: int) -> int:
-        """Make a file of `size` bytes that read as zeros; return its descriptor, opened for reading and writing."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """Make a file of `size` bytes that read as zeros, for its owner alone; return its descriptor, for both ways."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             os.ftruncate(fd, size)
         except OSError:

@@ -25,13 +25,13 @@ from store.files.disk import Disk
 from store.files.floorfile import FLOOR_NAME, VOTE_NAME, read_floor
 from store.files.lockfile import ABORT_NAME, LockFile
 from store.files.mappedfile import NAME_DIGITS, LogFile
+from store.files.owner_only import CUT_FOLDER
 from store.log.logscan import LogScan, Span
 from store.recovery.opening import INDEX_FOLDER, QUEUES_FOLDER
 from store.recovery.recovery import dirty_ranges, load_files
 
 _LOG = logging.getLogger(__name__)
 
-CUT_FOLDER = "cut"
 # What replaced files leave beside them (runtime/durable.py).
 BACKUP = ".bak"
 LOG_FOLDER = "commitlog"

@@ -35,6 +35,7 @@ from remoting.codes import NamesrvCode, RequestCode
 from remoting.command import Command
 from remoting.headers.registry import GetMaxOffsetRequestHeader
 from remoting.signing import sign
+from tests.cluster.broker_peer import running
 from tests.cluster.raft_cluster import FAST, RaftCluster
 
 ADMIN, INNER = Credentials("admin", "admin-secret-1"), Credentials("inner", "inner-secret-1")
@@ -297,6 +298,16 @@ async def test_who_does_not_sign_as_the_brokers_do_gets_no_secrets(group: Guarde
     async with AdminClient(group.namesrv, credentials=ADMIN) as admin:
         with pytest.raises(ResponseError, match="in a Raft group users go through its log"):
             await admin._call(group.any().address, 9123)
+
+
+async def test_a_broker_with_users_takes_its_log_from_others_eyes(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        pass
+    log = min((tmp_path / "commitlog").iterdir())
+    for settings, left in (({}, 0o644), (USERS, 0o600)):
+        log.chmod(0o644)
+        async with running(tmp_path, settings):
+            assert log.stat().st_mode & 0o777 == left
 
 
 def test_the_configuration_names_what_is_missing() -> None:

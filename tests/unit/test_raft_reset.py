@@ -44,6 +44,8 @@ async def test_R13_a_copy_is_whole(target: Target, size: int) -> None:
         target.check(leader.source)
         assert max(size for _, size in leader.source.reads) <= MIB
         assert target.wipes == [frozenset()]
+    # Users' secret keys are in it.
+    assert {path.stat().st_mode & 0o077 for path in (target.folder / "commitlog").iterdir()} == {0}
 
 
 async def test_R13_the_pin_is_released_when_the_copy_is_done_and_when_the_link_ends(target: Target) -> None:
