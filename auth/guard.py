@@ -81,13 +81,14 @@ class AccessGuard:
         rule = self._needs.get(code, Whom.SUPER)
         if rule is Whom.EVERYBODY:
             return None
-        if code in self._unsigned:
+        if code in self._unsigned and self._reserved.isdisjoint(request.ext):
             # Whatever name it says is not proved.
             user = ""
         else:
             why = self._unauthenticated(request)
             if why is not None:
-                return why
+                said = ", ".join(sorted(self._reserved & request.ext.keys())) if code in self._unsigned else ""
+                return f"only brokers may say {said}, and sign it: {why}" if said else why
             user = request.ext[ACCESS_KEY]
         if code in self._allowed or rule is Whom.USERS or (rule is not Whom.SUPER and not self._authorizes):
             return None
@@ -142,6 +143,9 @@ class AccessGuard:
                 ext.pop(SECURITY_TOKEN, None)
                 if proved:
                     request.user = ext.get(ACCESS_KEY, "")
+                else:
+                    # Nobody has looked whether it is his: it is neither believed nor passed on.
+                    ext.pop(ACCESS_KEY, None)
                 if kinds and type(send) is SignedSend:
                     self._note_send(key, host, request, send)
                 return handler(connection, request)

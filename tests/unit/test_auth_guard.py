@@ -16,6 +16,7 @@ from broker.server import Broker
 from broker.settings.config import load_broker_config
 from namesrv.config import load_namesrv_config
 from namesrv.server import NameServer
+from remoting.audit import user_of
 from remoting.codes import ClassicCode, RaftCode, RequestCode
 from remoting.command import Command
 from remoting.connection import Connection
@@ -173,6 +174,30 @@ def test_authentication_alone_asks_for_no_permission() -> None:
     made = guard(directory(), AuthKeys(authenticationEnabled=True))
     assert made.refusal(HOST, asked(SEND, ALICE, b="orders")) is None
     assert made.refusal(HOST, asked(SEND, None, b="orders")) == "username cannot be null."
+
+
+def test_who_need_not_sign_may_not_speak_for_others_either() -> None:
+    keys = AuthKeys(authenticationEnabled=True, authenticationWhitelist="310")
+    listed = guard(directory(), keys, BROKER, "raftHop", "raftUser")
+    assert listed.refusal(HOST, asked(SEND, None, b="orders")) is None
+    refused = listed.refusal(HOST, asked(SEND, None, b="orders", raftHop="1", raftUser="admin"))
+    assert refused == "only brokers may say raftHop, raftUser, and sign it: username cannot be null."
+    assert listed.refusal(HOST, asked(SEND, ALICE, b="orders", raftUser="admin")) is not None
+    assert listed.refusal(HOST, asked(SEND, INNER, b="orders", raftHop="1")) is None
+
+
+def test_a_name_that_nobody_has_looked_at_is_not_passed_on() -> None:
+    keys = AuthKeys(authenticationEnabled=True, authenticationWhitelist="310")
+    seen: list[Command] = []
+
+    def handle(_connection: Connection, request: Command) -> None:
+        seen.append(request)
+
+    handlers = guard(directory(), keys, BROKER, "raftUser").guarded({SEND: handle, 11: handle})
+    link = cast(Connection, _Peer())
+    handlers[SEND](link, asked(SEND, Credentials("admin", "guessed"), b="orders"))
+    handlers[11](link, asked(11, ADMIN, topic="orders", consumerGroup="g"))
+    assert [(request.user, user_of(request)) for request in seen] == [("", ""), ("admin", "admin")]
 
 
 def test_white_lists_are_of_codes() -> None:
