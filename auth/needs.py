@@ -105,11 +105,23 @@ def _send(field: str) -> Rule:
     return FieldsRule((field,), touched)
 
 
+def _popped(ext: Mapping[str, str]) -> list[Access]:
+    """Return what goes with a message in a consumer's hands; one that came again is in a retry topic of its group.
+
+    "%RETRY%g_orders" may be the retry topic of a group "g_orders" as well: whoever sends this gets nothing of it, for
+    it is about what the group that is named has popped.
+    """
+    name, consumers = ext.get("topic", ""), ext.get("consumerGroup", "")
+    again = tuple(f"{names.retry_topic(consumers)}{mark}" for mark in "_+")
+    touched = [Access(group(consumers), _SUB)]
+    return touched if consumers and name.startswith(again) else [_topic(name, _SUB), *touched]
+
+
 def _reply(field: str) -> Rule:
-    def rule(request: Command, _cluster: str) -> list[Access]:
+    def rule(request: Command, cluster: str) -> list[Access]:
         name = request.ext.get(field, "")
-        # A reply goes to the client that asked, and is kept in a topic that is nobody's.
-        return [] if name.endswith(names.REPLY_TOPIC_SUFFIX) else [Access(topic(name), _PUB)]
+        # A reply goes to the client that asked, and is kept in the one topic that the broker has for that.
+        return [] if name == cluster + names.REPLY_TOPIC_SUFFIX else [Access(topic(name), _PUB)]
 
     return rule
 
@@ -197,6 +209,7 @@ def _request_mode(request: Command, _cluster: str) -> list[Access]:
 
 
 _PULL = _fields(_SUB, ["topic"], ["consumerGroup"])
+_POPPED = FieldsRule(("topic", "consumerGroup"), _popped)
 _POSITION = _fields(_SUB_GET, ["topic"])
 _CLUSTER_GET, _CLUSTER_LIST, _CLUSTER_UPDATE = _cluster(_GET), _cluster(_GET_LIST), _cluster(_UPDATE)
 
@@ -217,8 +230,8 @@ BROKER: Mapping[int, Rule | Whom] = {
     RequestCode.POP_MESSAGE: _PULL,
     RequestCode.PEEK_MESSAGE: _PULL,
     RequestCode.NOTIFICATION: _PULL,
-    RequestCode.ACK_MESSAGE: _PULL,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _PULL,
+    RequestCode.ACK_MESSAGE: _POPPED,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _POPPED,
     RequestCode.BATCH_ACK_MESSAGE: _acknowledged,
     RequestCode.POLLING_INFO: _fields(_SUB_GET, ["topic"], ["consumerGroup"]),
     RequestCode.QUERY_MESSAGE: _fields(_SUB_GET, ["topic"]),

@@ -115,6 +115,15 @@ BOTH = [("Topic:orders", Action.SUB), ("Group:g", Action.SUB)]
         (361, PULL, b"", BOTH),
         (200050, PULL, b"", BOTH),
         (200051, PULL, b"", BOTH),
+        (200051, {"topic": "%RETRY%g_orders", "consumerGroup": "g"}, b"", [("Group:g", Action.SUB)]),
+        (200053, {"topic": "%RETRY%g+orders", "consumerGroup": "g"}, b"", [("Group:g", Action.SUB)]),
+        (
+            200051,
+            {"topic": "%RETRY%gx", "consumerGroup": "g"},
+            b"",
+            [("Group:g", Action.SUB), ("Group:gx", Action.SUB)],
+        ),
+        (11, {"topic": "%RETRY%g_h", "consumerGroup": "g"}, b"", [("Group:g", Action.SUB), ("Group:g_h", Action.SUB)]),
         (200151, {}, b'{"acks":[{"t":"orders","c":"g","so":1}]}', BOTH),
         (11, {"topic": "%RETRY%g", "consumerGroup": "g"}, b"", [("Group:g", Action.SUB)]),
         (11, {"topic": "%RETRY%h", "consumerGroup": "g"}, b"", [("Group:g", Action.SUB), ("Group:h", Action.SUB)]),
@@ -144,6 +153,8 @@ BOTH = [("Topic:orders", Action.SUB), ("Group:g", Action.SUB)]
         (28, {}, b"", []),
         (37, {"transactionId": "t"}, b"", []),
         (325, {"b": "DefaultCluster_REPLY_TOPIC"}, b"", []),
+        (324, {"topic": "x_REPLY_TOPIC"}, b"", [("Topic:x_REPLY_TOPIC", Action.PUB)]),
+        (325, {"b": "xDefaultCluster_REPLY_TOPIC"}, b"", [("Topic:xDefaultCluster_REPLY_TOPIC", Action.PUB)]),
     ],
 )
 def test_what_a_request_takes_is_enough_and_nothing_of_it_is_too_much(
