@@ -10,7 +10,7 @@ import secrets
 import msgspec
 
 from auth.copy_proof import UsersChallenge, UsersRequest, is_copy_proof
-from auth.model import PolicyEntry, PolicyType, User, policy_type_of, resource_of, without_entry
+from auth.model import PolicyEntry, PolicyType, ResourceKind, User, policy_type_of, resource_of, without_entry
 from auth.wire import acl_shown, changed_user, made_user, refused, user_name, user_shown, with_policies
 from broker.metadata.users import UserTable
 from broker.reply import ok as answered
@@ -201,6 +201,7 @@ class AdminUsers:
         if not info.policies:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
         name = user_name(info.subject or subject)
+        _check_asked_for(info)
         policies = with_policies(self._table.policies.get(name, {}), info.policies)
         if self._user(name) is None:
             raise refused(f"The subject of User:{name} is not exist.")
@@ -239,6 +240,18 @@ def _body(request: Command) -> bytes:
     if len(request.body) > BODY_BYTES_MAX:
         raise CommandError(ResponseCode.INVALID_PARAMETER, f"the body has more than {BODY_BYTES_MAX} bytes")
     return bytes(request.body)
+
+
+def _check_asked_for(info: AclInfo) -> None:
+    """Refuse a policy that would decide nothing: whoever makes it believes that something is denied now, or allowed."""
+    for policy in info.policies or ():
+        for each in policy.entries or ():
+            resource = resource_of(each.resource or "")
+            if resource is not None and resource.kind is ResourceKind.NAMESPACE:
+                raise refused(
+                    f"a policy about {resource.key} decides nothing, for no request asks for a namespace: name what is "
+                    "in it by how it begins, such as Topic:NAMESPACE%* and Group:NAMESPACE%*"
+                )
 
 
 def _user_info(request: Command) -> UserInfo:

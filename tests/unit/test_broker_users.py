@@ -188,6 +188,28 @@ async def test_the_users_of_the_configuration_file_are_shown_and_stay(tmp_path: 
     await table.close()
 
 
+@pytest.mark.parametrize("code", [3006, 3007])
+async def test_a_policy_that_no_request_asks_for_is_refused_in_words(tmp_path: Path, code: int) -> None:
+    table = table_in(tmp_path)
+    table.put(ALICE)
+    for resource in ("Namespace:n", "Namespace:*"):
+        entries = [PolicyEntryInfo("Topic:t", ["Pub"], None, "Allow"), PolicyEntryInfo(resource, ["All"], None, "Deny")]
+        body = AclInfo("User:alice", [PolicyInfo(None, entries)]).encode()
+        answer = await asked(AdminUsers(table), code, body, subject="User:alice")
+        assert (answer.code, f"a policy about {resource} decides nothing" in str(answer.remark)) == (16, True)
+    assert not table.policies
+    await table.close()
+
+
+def test_a_policy_about_a_namespace_that_is_there_is_kept(tmp_path: Path) -> None:
+    entries = '{"resource":"Namespace:n","actions":["All"],"decision":"Deny"}'
+    (tmp_path / "auth.json").write_text(
+        '{"users":[{"username":"alice","password":"alice-secret-1"}],'
+        f'"policies":{{"alice":[{{"policyType":"Custom","entries":[{entries}]}}]}}}}'
+    )
+    assert set(table_in(tmp_path).policies) == {"alice"}
+
+
 @pytest.mark.parametrize(
     ("code", "body", "fields"),
     [
