@@ -43,7 +43,7 @@ from runtime.http import HttpFace
 from runtime.late import late
 from runtime.listening import exposed, named_address
 from runtime.tasks import Tasks
-from runtime.tls import http_tls, server_tls, tls_warnings
+from runtime.tls import enforces_tls, http_tls, server_tls, tls_warnings
 from store.config import StoreConfig
 from store.events import Payloads, StoreEvents
 from store.files.owner_only import close_log_to_others
@@ -192,7 +192,7 @@ class Broker:
         self._parts.upkeep.start(self._tasks, self.persist, mode.clean, mode.seeks, lambda: without_room(mode.meta))
         _log.info("broker %s serves at %s", config.name(), self.address)
         _log.info("%s", told(config))
-        exposure = exposed(config.bindAddress, guarded=config.authenticationEnabled)
+        exposure = exposed(config.bindAddress, guarded=config.authenticationEnabled, encrypted=enforces_tls(config))
         for words in (exposure, *listening_warnings(config), *tls_warnings(config)):
             if words is not None:
                 _log.warning("%s", words)

@@ -20,12 +20,12 @@ from remoting.limits import server_limits
 from remoting.server import Connection, RemotingServer
 from runtime.clock import Clock, SystemClock
 from runtime.http import HttpFace
-from runtime.listening import exposed, named_address
+from runtime.listening import exposed, is_loopback, named_address
 from runtime.log import audit_to
 from runtime.loop import run, stop_event
 from runtime.metrics import Metrics
 from runtime.tasks import Tasks
-from runtime.tls import http_tls, server_tls, tls_warnings
+from runtime.tls import enforces_tls, http_tls, server_tls, tls_warnings
 
 _log = logging.getLogger(__name__)
 
@@ -162,10 +162,10 @@ async def _serve(config: NamesrvConfig) -> None:
     await server.start()
     _log.info("NameServer serves on port %d, HTTP on port %d", server.port, server.http_port)
     _log.info("%s", told(config))
-    why = exposed(config.bindAddress, guarded=config.authenticationEnabled)
-    if why is None:
+    why = exposed(config.bindAddress, guarded=config.authenticationEnabled, encrypted=enforces_tls(config))
+    if is_loopback(config.bindAddress):
         _log.info("only this machine reaches bindAddress=%s: set another one where others are to", config.bindAddress)
-    else:
+    elif why is not None:
         _log.warning("%s", why)
     for words in tls_warnings(config):
         _log.warning("%s", words)

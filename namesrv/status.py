@@ -13,6 +13,7 @@ from runtime.clock import Clock
 from runtime.config import config_values
 from runtime.figures import Figure, by, gauge
 from runtime.listening import exposed
+from runtime.tls import enforces_tls
 from runtime.version import RELEASE
 
 # Topics that /v1/routes lists; the number of all stands beside them.
@@ -58,6 +59,7 @@ class StatusPages:
 
     def status(self) -> dict[str, object]:
         """Return who this is and how much it holds."""
+        config = self._config.now
         return {
             "role": "namesrv",
             "version": VERSION_NAME,
@@ -67,9 +69,11 @@ class StatusPages:
             "brokers": len(self._table.live),
             "topicsByBroker": {name: len(topics) for name, topics in self._table.queues.items()},
             "kvEntries": len(self._kv),
-            "exposed": exposed(self._config.now.bindAddress, guarded=self._config.now.authenticationEnabled),
+            "exposed": exposed(
+                config.bindAddress, guarded=config.authenticationEnabled, encrypted=enforces_tls(config)
+            ),
             "epochsKnown": len(self._table.epochs),
-            "config": shown_config(config_values(self._config.now)),
+            "config": shown_config(config_values(config)),
         }
 
     def routes(self) -> dict[str, object]:

@@ -67,15 +67,15 @@ def origin(host: str) -> str:
     return str(address)
 
 
-def exposed(host: str, *, guarded: bool = False) -> str | None:
-    """Return what it means that a server listens at an address that others reach; None when only this machine does.
+def exposed(host: str, *, guarded: bool = False, encrypted: bool = False) -> str | None:
+    """Return what it means that a server listens at an address that others reach; None when that harms nobody.
 
-    `guarded`: whoever asks for something signs it.
+    `guarded`: whoever asks for something signs it; `encrypted`: plain connections are refused.
     """
-    if is_loopback(host):
+    if is_loopback(host) or (guarded and encrypted):
         return None
     if guarded:
-        return f"there is no TLS: whoever is on the way to {host} reads along, and may repeat it (SECURITY.md)"
+        return f"TLS is not enforced: whoever is on the way to {host} reads along, and may repeat it (SECURITY.md)"
     return (
         f"there is no access control: whoever reaches {host} may send, read, and register as any broker; who may "
         "administer is said by adminAllowFrom (SECURITY.md)"

@@ -96,6 +96,11 @@ def check_tls(keys: TlsKeys) -> None:
         )
 
 
+def enforces_tls(keys: TlsKeys) -> bool:
+    """Tell whether plain connections are refused."""
+    return keys.tlsServerMode == ENFORCING
+
+
 def tls_warnings(keys: TlsKeys) -> Iterator[str]:
     """Yield what works, and is probably not meant."""
     if keys.useTLS and not keys.tlsClientAuthServer:

@@ -16,6 +16,7 @@ from runtime.gaps import LoopGaps
 from runtime.http import HttpFace
 from runtime.listening import exposed
 from runtime.metrics import Metrics
+from runtime.tls import enforces_tls
 from runtime.version import RELEASE
 from store.types import Integrity
 
@@ -86,7 +87,11 @@ class BrokerHttp:
             "ready": self._ready() is None,
             "reason": self._ready(),
             "clockApart": self._mode.clock_apart(),
-            "exposed": exposed(config.broker.bindAddress, guarded=config.broker.authenticationEnabled),
+            "exposed": exposed(
+                config.broker.bindAddress,
+                guarded=config.broker.authenticationEnabled,
+                encrypted=enforces_tls(config.broker),
+            ),
             "addresses": self._addresses(),
             "positions": {
                 "minPhysical": store.min_physical,

@@ -22,6 +22,7 @@ from remoting.command import Command
 from remoting.headers.registry import GetRouteInfoRequestHeader, RegisterBrokerRequestHeader
 from runtime.clock import ManualClock
 from runtime.config import ConfigError
+from tests.parts.certificates import Authority
 
 TOPICS = {name: TopicConfig(name, 4, 4) for name in ("t", "u")}
 HEADER = RegisterBrokerRequestHeader(
@@ -157,6 +158,19 @@ async def test_the_http_face(server: NameServer, clients: Clients) -> None:
     routes = json.loads((await asyncio.to_thread(fetch, server, "/v1/routes"))[1])
     assert routes["brokers"]["a"]["members"]["0"]["address"] == "10.0.0.1:10911"
     assert routes["topics"]["t"] == {"a": {"read": 4, "write": 4, "perm": 6}}
+
+
+async def test_who_asks_for_tls_and_signatures_is_exposed_to_nobody(tmp_path: Path) -> None:
+    cert, key = Authority(tmp_path / "authority").sign("server")
+    user = '{"username":"admin","password":"12345678"}'
+    secured: dict[str, Any] = {"authenticationEnabled": True, "initAuthenticationUser": user, "bindAddress": "0.0.0.0"}
+    for mode, words in (("permissive", "TLS is not enforced"), ("enforcing", None)):
+        secured |= {"tlsServerMode": mode, "tlsServerCertPath": cert, "tlsServerKeyPath": key}
+        server = NameServer(configuration(tmp_path, **secured))
+        await server.start()
+        exposed = json.loads((await asyncio.to_thread(fetch, server, "/v1/status"))[1])["exposed"]
+        await server.close()
+        assert exposed is None if words is None else words in exposed
 
 
 async def test_it_is_not_ready_while_it_waits_for_brokers(tmp_path: Path, clock: ManualClock) -> None:

@@ -175,6 +175,10 @@ async def test_who_may_reach_it_is_told(face: Face) -> None:
     assert orjson.loads((await face.get("/v1/status"))[1])["exposed"] is None
     live.broker = replace(live.broker, bindAddress="0.0.0.0")
     assert "whoever reaches 0.0.0.0 may" in orjson.loads((await face.get("/v1/status"))[1])["exposed"]
+    live.broker = replace(live.broker, authenticationEnabled=True, tlsServerCertPath="c", tlsServerKeyPath="k")
+    assert "TLS is not enforced" in orjson.loads((await face.get("/v1/status"))[1])["exposed"]
+    live.broker = replace(live.broker, tlsServerMode="enforcing")
+    assert orjson.loads((await face.get("/v1/status"))[1])["exposed"] is None
 
 
 async def test_how_long_the_loop_was_held_up_is_shown(face: Face) -> None:

@@ -68,6 +68,12 @@ def test_an_address_that_others_reach_is_said_to_have_no_access_control(host: st
     assert f"whoever is on the way to {host} reads along" in (exposed(host, guarded=True) or "")
 
 
+def test_who_encrypts_and_asks_for_signatures_is_exposed_to_nobody() -> None:
+    assert exposed("0.0.0.0", guarded=True, encrypted=True) is None
+    # TLS alone says nothing of who may do what.
+    assert "no access control" in (exposed("0.0.0.0", encrypted=True) or "")
+
+
 @pytest.mark.parametrize(
     ("host", "counted"),
     [
