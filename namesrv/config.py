@@ -12,7 +12,7 @@ from auth.quota_keys import AddressQuotaKeys, check_quotas
 from auth.send_age import SEND_SECONDS_KEY
 from auth.settings import AUTH_KEYS_BY_HAND, AuthKeys, check_auth, check_users, directory_of, shown_config
 from namesrv.foreign_keys import KEYS
-from remoting.admission import check_networks
+from remoting.admission import HTTP_KEY, check_networks
 from runtime.config import (
     ConfigError,
     build_config,
@@ -34,6 +34,7 @@ NEVER_REMOTELY = (
             "adminAllowFrom",
             "auditLogPath",
             "bindAddress",
+            "httpAllowFrom",
             "kvConfigPath",
             "configStorePath",
             "configBlackList",
@@ -60,6 +61,9 @@ class NamesrvConfig(TlsKeys, AuthKeys, AddressQuotaKeys):
     serverChannelMaxIdleTimeSeconds: int = 120
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
     httpBindAddress: str = "127.0.0.1"  # ours
+    # Ours: who besides this machine may ask for /metrics and /v1/…, in the form of adminAllowFrom; empty: everybody,
+    # with authenticationEnabled nobody. /healthz and /readyz answer everybody.
+    httpAllowFrom: str = ""
     httpEnable: bool = True  # ours
     httpHostNames: str = ""  # ours: names, separated by ';', that HTTP is asked by besides its addresses
     kvConfigPath: str = ""  # empty: $HOME/namesrv/kvConfig.json
@@ -111,6 +115,7 @@ class NamesrvConfig(TlsKeys, AuthKeys, AddressQuotaKeys):
         check_tls(self)
         try:
             check_networks(self.adminAllowFrom)
+            check_networks(self.httpAllowFrom, HTTP_KEY)
         except ValueError as error:
             raise ConfigError(str(error)) from None
         check_auth(self)

@@ -14,7 +14,7 @@ from namesrv.handlers_admin import ConfigHandlers, EpochHandlers, TopicHandlers
 from namesrv.kv import KVConfig
 from namesrv.routes import Address, RouteTable
 from namesrv.status import StatusPages
-from remoting.admission import Admission
+from remoting.admission import Admission, http_judge
 from remoting.audit import audited
 from remoting.limits import server_limits
 from remoting.server import Connection, RemotingServer
@@ -128,6 +128,7 @@ class NameServer:
             self._not_ready,
             {"/v1/status": self._pages.status, "/v1/routes": self._pages.routes},
             names=config.http_names(),
+            judge=http_judge(config.httpAllowFrom, guarded=config.authenticationEnabled),
         )
         port = config.http_port(self.port)
         with named_address("httpPort", config.httpBindAddress, port):

@@ -1,4 +1,4 @@
-"""Who may administer: the addresses whose requests for a change are taken (`adminAllowFrom`).
+"""Who may administer: the addresses whose requests for a change are taken (`adminAllowFrom`); who may ask HTTP.
 
 Judged by the address of the connection, never by what a request says of itself. What is sent in a client's name by
 another member of its Raft group (broker/leader_only.py) was judged by the member that the client asked; so its address
@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 KEY = "adminAllowFrom"
+HTTP_KEY = "httpAllowFrom"
 EVERYBODY = "*"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -72,6 +73,26 @@ class Admission:
         return comes_from(caller, self._members())
 
 
+def http_judge(allowed: str, *, guarded: bool) -> Callable[[str, str], str | None]:
+    """Return what tells why an address may not ask HTTP at one of this machine's, None when it may (`httpAllowFrom`).
+
+    The machine itself always may. Of the others with an empty key all may, or where every request elsewhere is signed
+    (`guarded`), none. Raises ValueError for what parse_networks refuses.
+    """
+    networks = parse_networks(allowed) or (() if guarded else _ANYWHERE)
+    named = "this one is not among them" if allowed.strip() else "it is not set: with access control, this machine only"
+
+    def judge(host: str, own: str) -> str | None:
+        address = address_of(host)
+        if address is not None and (
+            address.is_loopback or address == address_of(own) or any(address in network for network in networks)
+        ):
+            return None
+        return f"{host} may not ask here: {HTTP_KEY} of this server names the addresses that HTTP answers ({named})"
+
+    return judge
+
+
 def comes_from(caller: AskingPeer, hosts: Collection[str]) -> bool:
     """Tell whether a connection comes from one of some addresses; names are not looked up."""
     address = address_of(caller.peer[0])
@@ -91,13 +112,13 @@ def parse_networks(text: str) -> tuple[Network, ...]:
     return tuple(networks)
 
 
-def check_networks(text: str) -> None:
-    """Raise ValueError, one sentence for a person who wrote it in a configuration file, for what cannot be used."""
+def check_networks(text: str, key: str = KEY) -> None:
+    """Raise ValueError, one sentence for a person who wrote it at a key of a file, for what cannot be used."""
     try:
         parse_networks(text)
     except ValueError as error:
         raise ValueError(
-            f"{KEY}={text}: it takes addresses and networks with commas between them, such as 10.0.0.5,192.168.0.0/16, "
+            f"{key}={text}: it takes addresses and networks with commas between them, such as 10.0.0.5,192.168.0.0/16, "
             f"or {EVERYBODY} for everybody: {error}"
         ) from None
 

@@ -2,7 +2,8 @@
 
 Bound to loopback unless configured. Each state page is a plain function that returns a JSON-able value; a route is an
 async function from an HttpCall to a Reply. A page of a browser that asks under a name of its own (DNS rebinding) gets
-421: answered are addresses, localhost, the machine's name and the names that the configuration gives.
+421: answered are addresses, localhost, the machine's name and the names that the configuration gives. From an address
+that may not ask, everything but health and readiness gets 403.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from runtime.http_guard import LOOK_S, GuardedConnection, HttpConnections, HttpL
 from runtime.listening import stop_accepting
 from runtime.metrics import CONTENT_TYPE, Metrics
 from runtime.quiet import QuietLog
+from runtime.refusals import DoorRefusals
 from runtime.tasks import Tasks
 from runtime.tls import ServerTls
 from runtime.tls_door import PlainRefused, TlsDoor, listen
@@ -47,6 +49,8 @@ class Reply(NamedTuple):
     value: object = None
 
 
+Judge = Callable[[str, str], str | None]
+"""Tells why an address that asks another one, which is this machine's, is refused; None when it is not."""
 Act = Callable[[HttpCall], Awaitable[Reply]]
 # (method, path with {name}s) → what answers it.
 Routes = Mapping[tuple[str, str], Act]
@@ -56,6 +60,8 @@ _LIMITS = HttpLimits()
 # Where few files may be open at all, HTTP takes no more than this part of them, and some connections at least.
 _DESCRIPTORS_PART = 8
 _CONNECTIONS_MIN = 16
+# What load balancers ask, from wherever they are.
+_OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 # Connections that the kernel may hold before they are accepted: asyncio's own number.
 _BACKLOG = 100
 # To who speaks no TLS where it is enforced.
@@ -65,6 +71,10 @@ _PLAIN_ANSWER = (
 )
 # Of what cannot be read, in the log.
 _SHOWN_CHARS_MAX = 200
+
+
+def _everybody(_host: str, _own: str) -> str | None:
+    return None
 
 
 class HttpFace:
@@ -79,8 +89,9 @@ class HttpFace:
         *,
         names: Iterable[str] = (),
         limits: HttpLimits = _LIMITS,
+        judge: Judge = _everybody,
     ) -> None:
-        """`ready` returns None when the process serves, else why not.
+        """`ready` returns None when the process serves, else why not; `judge` tells who is answered.
 
         `names` are those by which it may be asked besides its addresses. A body of more than BODY_BYTES_MAX is answered
         with 413, a compressed one (of a KiB, a MiB might come) with 415, before the route sees it.
@@ -92,6 +103,8 @@ class HttpFace:
         self._tasks = Tasks("http")
         self._metrics = metrics
         self._ready = ready
+        self._judge = judge
+        self._refusals = DoorRefusals("HTTP")
         application = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._around])
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
@@ -148,11 +161,13 @@ class HttpFace:
     async def _around(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Refuse names that are not ours, and tell the connection when its request is worked on."""
+        """Refuse names that are not ours and who may not ask, and tell the connection when its request is worked on."""
         for host in request.headers.getall("Host", []):
             if not answers_to(host, self._names):
-                why = "asked by a name that is not this server's: take its address, or set httpHostNames=NAME\n"
-                return web.Response(status=421, text=why)
+                why = "asked by a name that is not this server's: take its address, or set httpHostNames=NAME"
+                return self._refused(request, 421, why)
+        if request.path not in _OPEN_PATHS and (why_not := self._judge(*_ends(request))) is not None:
+            return self._refused(request, 403, why_not)
         connection = None if self._connections is None else self._connections.of(request.transport)
         if connection is None:
             return await handler(request)
@@ -161,6 +176,11 @@ class HttpFace:
             return await handler(request)
         finally:
             connection.ends()
+
+    def _refused(self, request: web.Request, status: int, why: str) -> web.Response:
+        asked = f"{request.method} {request.path}"
+        self._refusals.tell(_ends(request)[0], str(status), why, asked=asked, code=status)
+        return web.Response(status=status, text=f"{why}\n")
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.json_response({"status": "UP"})
@@ -232,6 +252,16 @@ def answers_to(host: str, names: Iterable[str]) -> bool:
         ipaddress.ip_address(name)
         return True
     return name in names or name.endswith(".localhost")
+
+
+def _ends(request: web.Request) -> tuple[str, str]:
+    """Return the address that asks, and the one of this machine that was asked; "" for what cannot be told any more."""
+    transport = request.transport
+    if transport is None:
+        return "", ""
+    ends = (transport.get_extra_info(name) for name in ("peername", "sockname"))
+    asking, own = (str(end[0]) if end else "" for end in ends)
+    return asking, own
 
 
 def _connections_max(limits: HttpLimits) -> int:

@@ -63,6 +63,7 @@ _BY_HAND = (
             "haListenPort",
             "haMasterAddress",
             "haSecretFile",
+            "httpAllowFrom",
             "httpBindAddress",
             "httpEnable",
             "httpHostNames",

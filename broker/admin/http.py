@@ -11,6 +11,7 @@ from typing import Protocol
 
 from broker.admin.runtime_info import Backlog
 from broker.context import BrokerContext, Tables
+from remoting.admission import http_judge
 from remoting.codes import VERSION_NAME
 from runtime.gaps import LoopGaps
 from runtime.http import HttpFace
@@ -71,7 +72,9 @@ class BrokerHttp:
         """Return the server of the pages, and of `more`; the caller starts and closes it."""
         pages = {"/v1/status": self.status, "/v1/topics": self.topics, "/v1/groups": self.groups, **self._mode.pages}
         pages.update(more or {})
-        return HttpFace(self._metrics, self._ready, pages, names=self._config.broker.http_names())
+        broker = self._config.broker
+        judge = http_judge(broker.httpAllowFrom, guarded=broker.authenticationEnabled)
+        return HttpFace(self._metrics, self._ready, pages, names=broker.http_names(), judge=judge)
 
     def status(self) -> dict[str, object]:
         """Return what this broker is and how far it has come."""

@@ -19,7 +19,7 @@ from broker.settings.foreign_keys import KEYS
 from broker.settings.idempotent_keys import IdempotentKeys, check_idempotent
 from broker.settings.pair_keys import SLAVE, SYNC_MASTER, ClassicKeys, check_classic
 from broker.settings.raft_keys import RaftKeys, check_group
-from remoting.admission import check_networks
+from remoting.admission import HTTP_KEY, check_networks
 from remoting.codes import Perm
 from runtime.config import ConfigError, build_config, config_values, replace_config
 from runtime.tls import TlsKeys, check_tls
@@ -59,6 +59,9 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
     vipPortEnable: bool = True  # ours: also listen on listenPort-2 (never when listenPort is 0)
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
     httpBindAddress: str = "127.0.0.1"  # ours
+    # Ours: who besides this machine may ask for /metrics and /v1/…, in the form of adminAllowFrom; empty: everybody,
+    # with authenticationEnabled nobody. /healthz and /readyz answer everybody.
+    httpAllowFrom: str = ""
     httpEnable: bool = True  # ours
     httpHostNames: str = ""  # ours: names, separated by ';', that HTTP is asked by besides its addresses
     namesrvAddr: str = ""  # "host:port;host:port"; empty: registered nowhere
@@ -185,6 +188,7 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
             raise ConfigError(f"defaultMessageRequestMode={self.defaultMessageRequestMode}: it takes PULL or POP")
         try:
             check_networks(self.adminAllowFrom)
+            check_networks(self.httpAllowFrom, HTTP_KEY)
         except ValueError as error:
             raise ConfigError(str(error)) from None
         if not 0 <= self.brokerPermission <= 15:

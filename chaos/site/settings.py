@@ -66,7 +66,8 @@ def addressed(host: str, secret: Path) -> dict[str, object]:
         secret.parent.mkdir(parents=True, exist_ok=True)
         secret.write_text(secrets.token_hex(32), encoding="ascii")
         secret.chmod(0o600)
-    return {**dict.fromkeys(ADDRESS_KEYS, host), "adminAllowFrom": OWN_ADDRESS, "raftSecretFile": str(secret)}
+    allowed = dict.fromkeys(("adminAllowFrom", "httpAllowFrom"), OWN_ADDRESS)
+    return {**dict.fromkeys(ADDRESS_KEYS, host), **allowed, "raftSecretFile": str(secret)}
 
 
 def store_folder(folder: Path, *, own_disk: bool) -> Path:

@@ -8,12 +8,43 @@ import pytest
 
 from broker.settings.config import load_broker_config
 from namesrv.config import load_namesrv_config
-from remoting.admission import Admission, AskingPeer
+from remoting.admission import Admission, AskingPeer, http_judge
 from remoting.audit import ADMINISTRATIVE, CHANGES, REFUSED_LINES_MAX, REFUSED_SECONDS, audited
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.connection import Connection, Reply
 from runtime.config import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("allowed", "guarded", "host", "own", "taken"),
+    [
+        # Without access control as long as nothing is said: everybody.
+        ("", False, "10.0.0.5", "10.0.0.1", True),
+        ("", False, "fd00::17", "fd00::1", True),
+        ("", True, "10.0.0.5", "10.0.0.1", False),
+        ("", True, "127.0.0.1", "127.0.0.1", True),
+        ("", True, "::1", "::1", True),
+        ("", True, "10.0.0.1", "::ffff:10.0.0.1", True),
+        ("", True, "", "", False),
+        ("10.0.0.5,192.168.0.0/16", False, "192.168.3.4", "10.0.0.1", True),
+        ("10.0.0.5,192.168.0.0/16", False, "10.0.0.6", "10.0.0.1", False),
+        ("10.0.0.5", True, "::ffff:10.0.0.5", "10.0.0.1", True),
+        # The machine itself always may: its health checks.
+        ("10.0.0.5", True, "127.0.0.1", "127.0.0.1", True),
+        ("*", True, "fd00::17", "fd00::1", True),
+    ],
+)
+def test_whom_http_answers(allowed: str, *, guarded: bool, host: str, own: str, taken: bool) -> None:
+    why = http_judge(allowed, guarded=guarded)(host, own)
+    assert (why is None) is taken
+    assert why is None or f"{host} may not ask here: httpAllowFrom" in why
+
+
+def test_what_http_allow_from_does_not_take() -> None:
+    for load in (load_broker_config, load_namesrv_config):
+        with pytest.raises(ConfigError, match=r"httpAllowFrom=10\.0\.0\.0/33: it takes addresses and networks"):
+            load({"httpAllowFrom": "10.0.0.0/33"})
 
 
 def caller(peer: str, own: str = "127.0.0.1") -> AskingPeer:

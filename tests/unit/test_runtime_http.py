@@ -35,6 +35,39 @@ async def test_pages(reason: str | None, status: int) -> None:
         await face.close()
 
 
+async def test_who_may_not_ask_gets_403_but_for_health_and_a_line_in_the_audit_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "audit")
+    asked_of: list[tuple[str, str]] = []
+
+    def judge(host: str, own: str) -> str | None:
+        asked_of.append((host, own))
+        return f"{host} may not" if host == "127.0.0.2" else None
+
+    pages = {"/v1/status": lambda: {"a": 1}}
+    face = HttpFace(Metrics(), lambda: None, pages, judge=judge)
+    await face.start("127.0.0.1", 0)
+    try:
+        for host, refused in (("127.0.0.1", 200), ("127.0.0.2", 403)):
+            way = aiohttp.TCPConnector(local_addr=(host, 0))
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{face.port}", connector=way) as session:
+                for path in ("/healthz", "/readyz"):
+                    async with session.get(path) as answer:
+                        assert answer.status == 200
+                for path in ("/metrics", "/v1/status", "/v1/nothing"):
+                    async with session.get(path) as answer:
+                        assert answer.status == (404 if refused == 200 and path == "/v1/nothing" else refused)
+                        assert refused == 200 or await answer.text() == "127.0.0.2 may not\n"
+    finally:
+        await face.close()
+    assert set(asked_of) == {("127.0.0.1", "127.0.0.1"), ("127.0.0.2", "127.0.0.1")}
+    # One line: the others are the same again.
+    (record,) = [record for record in caplog.records if record.name == "audit"]
+    assert record.getMessage() == "127.0.0.2 asked for HTTP GET /metrics: refused with 403 (127.0.0.2 may not)"
+    assert record.__dict__["audit"]["code"] == "403"
+
+
 async def test_routes_get_the_call_and_give_the_reply() -> None:
     calls: list[HttpCall] = []
 
