@@ -101,6 +101,11 @@ def enforces_tls(keys: TlsKeys) -> bool:
     return keys.tlsServerMode == ENFORCING
 
 
+def asks_certificates(keys: TlsKeys) -> bool:
+    """Tell whether nobody connects without a certificate of tls.server.trustCertPath."""
+    return enforces_tls(keys) and keys.tlsServerNeedClientAuth == "require"
+
+
 def tls_warnings(keys: TlsKeys) -> Iterator[str]:
     """Yield what works, and is probably not meant."""
     if keys.useTLS and not keys.tlsClientAuthServer:

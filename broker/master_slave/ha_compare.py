@@ -177,7 +177,7 @@ def why_no_slaves(address: str, master: MasterLog) -> str:
     """Return why a master names no HA port."""
     if master.role == RAFT:
         return f"the master {address} is to be followed no more: {GROUPED}"
-    return f"the master {address} takes no slaves: is its haListenPort -1?"
+    return f"the master {address} takes no slaves: its log says at the start why (haListenPort, haSecretFile)"
 
 
 async def last_common_border(own: OwnLog, master: MasterLog, logs: BothLogs) -> int | None:

@@ -13,6 +13,7 @@ from typing import Any
 from broker.master_slave.ha_link import HaLink, PushedLog
 from broker.master_slave.ha_secret import MasterProof, master_proof
 from broker.settings.pair_keys import ClassicKeys
+from remoting.bodies.registry import HAConnectionInfo
 from runtime.listening import stop_accepting
 from runtime.tls import ServerTls
 from runtime.tls_door import TlsDoor, listen
@@ -155,6 +156,20 @@ class HaServer:
                 "inSync": link.acked >= least,
             }
             for link in self._slaves
+        ]
+
+    def connections(self) -> list[HAConnectionInfo]:
+        """Return the same, RocketMQ's way (907)."""
+        return [
+            HAConnectionInfo(
+                addr=slave["address"],
+                slaveAckOffset=slave["acked"],
+                diff=slave["behind"],
+                inSync=slave["inSync"],
+                transferredByteInSecond=slave["bytesPerSecond"],
+                transferFromWhere=slave["sent"],
+            )
+            for slave in self.status()
         ]
 
     def stop_pushing(self) -> None:

@@ -33,12 +33,12 @@ from broker.raft_group.ended_group import last_term, replay_metadata
 from broker.replication import LocalReplication
 from broker.settings import decision as override
 from broker.settings.config import LiveConfig
-from broker.settings.pair_keys import HA_CLOSED, SYNC_MASTER, classic_words
+from broker.settings.pair_keys import SYNC_MASTER, classic_words
 from broker.settings.pair_memory import note_master
 from broker.settings.restart import RestartAction
 from broker.settings.secret_files import read_secret_files
 from remoting.address import format_address, parse_address
-from remoting.bodies.registry import HAConnectionInfo, HARuntimeInfo
+from remoting.bodies.registry import HARuntimeInfo
 from remoting.client import RemotingClient
 from remoting.codes import ClassicCode
 from remoting.server import Handler
@@ -271,7 +271,11 @@ class Master(Classic):
         await self._fencing.start()
         parts.push_async_callback(self._deposing.close)
         await self._deposing.prepare()
-        if config.haListenPort != HA_CLOSED:
+        decided = await asyncio.to_thread(override.read, self._live.store.root)
+        door = config.ha_door(expected=decided is not None and "brokerRole" in decided.keys)
+        for level, said in door.words():
+            _log.log(level, "%s", said)
+        if door.opens:
             parts.push_async_callback(self._ha.close)
             await self._open_ha_port()
 
@@ -377,17 +381,7 @@ class Master(Classic):
             master=True,
             masterCommitLogMaxOffset=self._store.log_range()[1],
             inSyncSlaveNums=self._ha.in_sync(),
-            haConnectionInfo=[
-                HAConnectionInfo(
-                    addr=slave["address"],
-                    slaveAckOffset=slave["acked"],
-                    diff=slave["behind"],
-                    inSync=slave["inSync"],
-                    transferredByteInSecond=slave["bytesPerSecond"],
-                    transferFromWhere=slave["sent"],
-                )
-                for slave in self.slaves()
-            ],
+            haConnectionInfo=self._ha.connections(),
         )
 
     def figures(self) -> dict[str, str]:

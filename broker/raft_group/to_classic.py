@@ -12,6 +12,7 @@ from broker.role import MASTER_ID, BrokerRole
 from broker.settings import decision as override
 from broker.settings.config import LiveConfig
 from broker.settings.conversion_orders import ConversionOrders, ToClassic, ToRaft, decoded, invalid, not_done
+from broker.settings.ha_door import check_ha_door
 from broker.settings.pair_keys import ASYNC_MASTER, RAFT, SLAVE, SYNC_MASTER
 from broker.settings.pair_memory import note_uncommitted_tail
 from broker.settings.restart import RestartAction
@@ -103,9 +104,12 @@ class GroupConversion:
             "brokerId": str(order.broker_id),
         }
         try:
-            replace_config(self._live.broker, keys)
+            made, _ = replace_config(self._live.broker, keys)
+            check_ha_door(made, made.ha_door(expected=True))
         except ConfigError as error:
             raise invalid(f"this broker could not start so: {error}") from None
+        if order.check:
+            return ok(body=orjson.dumps({"role": order.role, "brokerId": order.broker_id, "done": False}))
         if order.role in {ASYNC_MASTER, SYNC_MASTER}:
             return ok(body=orjson.dumps(await self._orders.carry_out(lambda: self._master(order, keys))))
         return ok(body=orjson.dumps(await self._orders.carry_out(lambda: self._slave(order, keys))))

@@ -16,6 +16,7 @@ from pathlib import Path
 from auth.quota_keys import QuotaKeys, check_quotas
 from auth.settings import AuthKeys, check_auth, check_members
 from broker.settings.foreign_keys import KEYS
+from broker.settings.ha_door import HaDoor, check_ha_door, ha_door
 from broker.settings.idempotent_keys import IdempotentKeys, check_idempotent
 from broker.settings.pair_keys import SLAVE, SYNC_MASTER, ClassicKeys, check_classic
 from broker.settings.raft_keys import RaftKeys, check_group
@@ -161,6 +162,7 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
             check_members(self, "a member of a Raft group")
         else:
             check_classic(self, self.brokerId)
+            check_ha_door(self, self.ha_door())
             if self.brokerRole == SLAVE:
                 check_members(self, "a slave")
         check_auth(self)
@@ -220,6 +222,10 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
         except ValueError:
             return self.bindAddress
         return outgoing_ip()
+
+    def ha_door(self, *, expected: bool = False) -> HaDoor:
+        """Return to whom the HA port is opened; `expected`: a command has made this broker a master among others."""
+        return ha_door(self, self, self.bindAddress, guarded=self.authenticationEnabled, expected=expected)
 
     def http_names(self) -> tuple[str, ...]:
         """Return the names that HTTP answers to, besides addresses and localhost."""

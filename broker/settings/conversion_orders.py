@@ -43,6 +43,8 @@ class ToClassic(msgspec.Struct, frozen=True, rename="camel"):
     broker_id: int
     master: str = ""
     """For a slave: where the master takes clients' requests."""
+    check: bool = False
+    """Tell only whether this broker could start so."""
 
 
 class ConversionOrders:

@@ -54,7 +54,7 @@ class LocalCluster:
         secured = None if security is None else security.settings()
         self.namesrv = namesrv_process(folder / "namesrv", port=namesrv_port, settings=secured, keep=keep)
         if security is not None:
-            broker_settings = {**(broker_settings or {}), **security.settings(raft=self.mode == "raft")}
+            broker_settings = {**(broker_settings or {}), **security.broker_settings(raft=self.mode == "raft")}
         address = self.namesrv.address
         match self.mode:
             case "single":

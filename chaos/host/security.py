@@ -34,7 +34,7 @@ _OPENSSL_S = 60.0
 
 
 class Security:
-    """The files of one folder; `settings` are keys for brokers and NameServers alike."""
+    """The files of one folder; `settings` are keys for brokers and NameServers alike, `broker_settings` for brokers."""
 
     def __init__(self, folder: Path, hosts: Sequence[str] = (HOST,), *, users: bool = True, tls: bool = True) -> None:
         """Find what is there, and make what is not. Raises ProcessError, OSError.
@@ -48,8 +48,12 @@ class Security:
         self.authority = folder / "ca.pem"
         self.credentials = folder / "admin.credentials"
         self._certificate, self._key = folder / "server.pem", folder / "server.key"
+        self._ha_secret = folder / "ha.secret"
         if not self.is_in(folder):
             self._make()
+        if not self._ha_secret.exists():
+            # One that was made before there was such a file.
+            _write(self._ha_secret, secrets.token_hex(32))
         said = dict(line.split("=", 1) for line in self.credentials.read_text(encoding="ascii").splitlines())
         self.access_key, self._secret_key = said["accessKey"], said["secretKey"]
 
@@ -63,9 +67,20 @@ class Security:
         """The administrator's, for clients of the same process."""
         return self._secret_key
 
-    def settings(self, *, raft: bool = False) -> dict[str, object]:
-        """Return keys of broker.conf and namesrv.conf; with `raft` those for links between members, too."""
-        return {**(self._access() if self.users else {}), **(self._encryption(raft=raft) if self.tls else {})}
+    def settings(self) -> dict[str, object]:
+        """Return keys of broker.conf and namesrv.conf."""
+        return {**(self._access() if self.users else {}), **(self._encryption() if self.tls else {})}
+
+    def broker_settings(self, *, raft: bool) -> dict[str, object]:
+        """Return those of a broker, which guard what its slaves, or with `raft` the members of its group, come by."""
+        certificate, key, authority = str(self._certificate), str(self._key), str(self.authority)
+        links = {"raftTlsCertFile": certificate, "raftTlsKeyFile": key, "raftTlsCaFile": authority}
+        return {
+            **self.settings(),
+            # In a group too: for what it may become.
+            **({"haSecretFile": str(self._ha_secret)} if self.users else {}),
+            **(links if raft and self.tls else {}),
+        }
 
     def _access(self) -> dict[str, object]:
         user = json.dumps({"username": self.access_key, "password": self._secret_key})
@@ -76,16 +91,13 @@ class Security:
             "innerClientAuthenticationCredentials": (self.folder / "inner.json").read_text(encoding="ascii"),
         }
 
-    def _encryption(self, *, raft: bool) -> dict[str, object]:
-        certificate, key, authority = str(self._certificate), str(self._key), str(self.authority)
-        links = {"raftTlsCertFile": certificate, "raftTlsKeyFile": key, "raftTlsCaFile": authority} if raft else {}
+    def _encryption(self) -> dict[str, object]:
         return {
             "tls.server.mode": "enforcing",
-            "tls.server.certPath": certificate,
-            "tls.server.keyPath": key,
+            "tls.server.certPath": str(self._certificate),
+            "tls.server.keyPath": str(self._key),
             "useTLS": True,
-            "tls.client.trustCertPath": authority,
-            **links,
+            "tls.client.trustCertPath": str(self.authority),
         }
 
     def environment(self) -> Mapping[str, str]:

@@ -119,20 +119,24 @@ def _without_certificate(where: str, address: str, trusting: ssl.SSLContext) -> 
 
 
 def _as_slave(where: str, address: str, trusting: ssl.SSLContext) -> Sequence[Attempt]:
-    """Come to an HA port plainly, as a slave; nothing is tried at who has none open, as slaves do."""
-    where = f"{where}, without TLS"
+    """Come to an HA port as a slave, plainly and with TLS but without the secret.
+
+    Nothing is tried at who has none open, as slaves do.
+    """
+    how = f"{where}, without TLS"
     try:
-        with _connected(address) as plain, _shaken(plain, address, trusting):
-            pass
+        with _connected(address) as plain, _shaken(plain, address, trusting) as connection:
+            connection.sendall(report(0))
+            secretless = _closed(f"{where}, without the secret", connection)
         with _connected(address) as plain:
             plain.sendall(report(0))
-            return [_closed(where, plain)]
+            return [secretless, _closed(how, plain)]
     except ConnectionRefusedError:
         return []
     except _NoTlsError as error:
-        return [Attempt(where, Reception.TAKEN, str(error))]
+        return [Attempt(how, Reception.TAKEN, str(error))]
     except OSError as error:
-        return [Attempt(where, Reception.UNCLEAR, tls_words(error))]
+        return [Attempt(how, Reception.UNCLEAR, tls_words(error))]
 
 
 class _NoTlsError(Exception):

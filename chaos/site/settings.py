@@ -55,9 +55,14 @@ def group_settings(mode: Mode, name: str, peers: Mapping[str, str]) -> dict[str,
             return {**CLASSIC, "brokerRole": "SLAVE", "brokerId": number, "haListenPort": ha_port}
 
 
-def secured(security: Security | None, *, raft: bool = False) -> dict[str, object]:
-    """Return the keys of a server that takes signed requests and TLS only, none without `security`."""
-    return {} if security is None else security.settings(raft=raft)
+def secured(security: Security | None, mode: Mode | None = None) -> dict[str, object]:
+    """Return the keys of a server that takes signed requests and TLS only, none without `security`.
+
+    `mode`: of a broker in it.
+    """
+    if security is None:
+        return {}
+    return security.settings() if mode is None else security.broker_settings(raft=mode == "raft")
 
 
 def addressed(host: str, secret: Path) -> dict[str, object]:

@@ -115,7 +115,7 @@ class Site:
         served = (OWN_ADDRESS if network else HOST, *hosts.values())
         self.security = Security(folder / "security", served) if secure else None
         self._namesrv = namesrv_process(folder / "namesrv", settings={**own_host, **secured(self.security)})
-        given = {**SETTINGS, **secured(self.security, raft=mode == "raft"), **(settings or {})}
+        given = {**SETTINGS, **secured(self.security, mode), **(settings or {})}
         ports = free_ports(nodes)
         peers = {name: f"{hosts[name]}:{port}" for name, port in zip(names, ports, strict=True)}
         self.members: Sequence[SiteMember] = [

@@ -179,6 +179,8 @@ class ConvertAdmin(ClassicAdmin, RaftAdmin):
             step(f"{master.address} is the master already")
         elif leaders:
             master = leaders[0]
+            # Before the group is ended, which leaves nobody who takes messages.
+            await self.to_classic(master.address, {"role": role, "brokerId": 0, "check": True})
             if not ended:
                 await self._end(master, step)
             await self.to_classic(master.address, {"role": role, "brokerId": 0})

@@ -119,7 +119,8 @@ async def test_who_lacks_tls_or_a_signature_is_told_so_and_members_answer_https(
         ("raft", AUTH_OFF, ["n0 clients, unsigned: answered", "n2 clients, signed by another key: answered"]),
         ("raft", {"tls.server.mode": "permissive"}, ["n0 clients, signed, without TLS: answered"]),
         ("raft", RAFT_TLS_OFF, ["n0 raft, without a certificate: no TLS"]),
-        ("sync", {"tls.server.mode": "permissive"}, ["master ha, without TLS: "]),
+        ("sync", {"tls.server.mode": "permissive", "haSecretFile": ""}, ["master ha, without TLS: "]),
+        ("sync", {"haSecretFile": ""}, ["master ha, without the secret: "]),
     ],
 )  # fmt: skip
 async def test_a_cluster_that_is_not_secured_is_found_out(

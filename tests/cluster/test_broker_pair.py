@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from broker.server import Broker
+from broker.settings import decision
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from remoting.bodies.registry import HARuntimeInfo
@@ -210,3 +211,19 @@ async def test_an_ha_port_that_is_taken_is_named(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=f"HA port {port} .haListenPort={port}.*haListenPort=-1"):
             async with running(tmp_path / "second", {"haListenPort": port}):
                 pass
+
+
+async def test_where_others_reach_it_the_ha_port_is_open_to_who_proves_something_or_is_expected(tmp_path: Path) -> None:
+    far = {"haListenPort": "0", "bindAddress": "0.0.0.0", "brokerIP1": "127.0.0.1"}
+    async with running(tmp_path / "b", far) as broker:
+        assert broker._mode.ha_address == ""
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef")
+    secret.chmod(0o600)
+    async with running(tmp_path / "b", {**far, "haSecretFile": str(secret)}) as broker:
+        assert broker._mode.ha_address.startswith("127.0.0.1:")
+    # Promoted: there are other slaves.
+    keys = {"brokerRole": "ASYNC_MASTER", "brokerId": "0"}
+    decision.write(tmp_path / "b", decision.Override(keys, {"brokerRole": "SLAVE", "brokerId": "1"}, "promoted"))
+    async with running(tmp_path / "b", far) as broker:
+        assert broker._mode.ha_address.startswith("127.0.0.1:")

@@ -1,6 +1,7 @@
 """broker/raft_group/to_classic.py: a member of a Raft group becomes a master, or a slave (R2, R16)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,16 +50,16 @@ class Former:
         self.net = Net()
         self.restarts: list[RestartAction] = []
         keys = {"enableDLegerCommitLog": True, "dLegerPeers": PEERS.format(1, 2), "dLegerSelfId": "n1"}
-        live = LiveConfig(BrokerConfig(brokerName="b", **cast(Any, keys)), make_config(folder))
+        self.live = LiveConfig(BrokerConfig(brokerName="b", **cast(Any, keys)), make_config(folder))
         self.conversion = GroupConversion(
-            live, self.node.store, cast(Any, self), cast(RemotingClient, self.net), self.restarts.append
+            self.live, self.node.store, cast(Any, self), cast(RemotingClient, self.net), self.restarts.append
         )
 
     def status(self) -> dict[str, Any]:
         return {"group_id": GROUP_ID, "leads": False}
 
-    async def order(self, role: str, broker_id: int, master: str = "") -> dict[str, Any]:
-        body = orjson.dumps({"role": role, "brokerId": broker_id, "master": master})
+    async def order(self, role: str, broker_id: int, master: str = "", *, check: bool = False) -> dict[str, Any]:
+        body = orjson.dumps({"role": role, "brokerId": broker_id, "master": master, "check": check})
         answer = await self.conversion.to_classic(NOBODY, Command.request(ClassicCode.TO_CLASSIC, body=body))
         fields: dict[str, Any] = orjson.loads(bytes(answer.body))
         return fields
@@ -86,6 +87,17 @@ async def test_R2_the_leader_becomes_the_master_when_the_group_has_ended_and_not
     assert decided is not None
     assert decided.epoch == 7
     assert decided.keys == {"enableDLegerCommitLog": "false", "brokerRole": "SYNC_MASTER", "brokerId": "0"}
+
+
+async def test_a_member_that_could_not_start_as_a_master_says_so_before_the_group_is_ended(former: Former) -> None:
+    checked = await former.order("ASYNC_MASTER", 0, check=True)
+    assert checked == {"role": "ASYNC_MASTER", "brokerId": 0, "done": False}
+    credentials = '{"accessKey":"brokers","secretKey":"12345678"}'
+    more = {"authenticationEnabled": True, "innerClientAuthenticationCredentials": credentials}
+    former.live.broker = replace(former.live.broker, bindAddress="10.0.0.1", **cast(Any, more))
+    with pytest.raises(CommandError, match=r"could not start so: .*reaches the HA port"):
+        await former.order("ASYNC_MASTER", 0, check=True)
+    assert override.read(former.root) is None
 
 
 async def test_R16_a_slave_to_be_remembers_where_it_may_be_cut_before_it_is_decided(

@@ -24,6 +24,17 @@ def test_the_certificate_names_the_addresses_that_were_asked_for(tmp_path: Path)
     assert Security(tmp_path / "made").secret_key == made.secret_key
 
 
+def test_slaves_come_by_a_secret_also_in_a_folder_that_is_older_than_it(tmp_path: Path) -> None:
+    made = Security(tmp_path)
+    assert "haSecretFile" not in made.settings()
+    path = Path(str(made.broker_settings(raft=False)["haSecretFile"]))
+    path.unlink()
+    assert Security(tmp_path).broker_settings(raft=True)["haSecretFile"] == str(path)
+    assert path.stat().st_mode & 0o077 == 0
+    assert len(path.read_text()) >= 16
+    assert "haSecretFile" not in Security(tmp_path, users=False).broker_settings(raft=False)
+
+
 def test_clients_of_a_process_connect_as_the_administrator_for_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
