@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from auth.audit_bodies import shown_body
 from auth.directory import AccessDirectory
 from auth.known_sends import KEPT_UNDER, KnownSends, SendKind
 from auth.needs import Access, FieldsRule, Rule, Whom
@@ -57,7 +58,7 @@ class AccessGuard:
         self._authorizes = keys.authorizationEnabled
         self._unsigned = white_list("authenticationWhitelist", keys.authenticationWhitelist)
         self._allowed = white_list("authorizationWhitelist", keys.authorizationWhitelist)
-        self._refusals = RefusalLog()
+        self._refusals = RefusalLog(shown_body)
         # What was let in, as the directory was at `_as_of` → the secret key that it was signed with.
         self._let_in: dict[tuple[object, ...], str] = {}
         self._as_of = directory.changes

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from auth.audit_bodies import shown_body
 from auth.guard import AccessGuard
 from auth.model import Resource, ResourceKind
 from auth.needs import BROKER
@@ -206,7 +207,7 @@ class Parts:
     def _guarded(self, table: dict[int, Handler]) -> dict[int, Handler]:
         """Return what serves requests: who they come from is looked at first, and what is changed is told."""
         config = self._live.broker
-        told = audited(table, Admission(config.adminAllowFrom, self._mode.members_hosts))
+        told = audited(table, Admission(config.adminAllowFrom, self._mode.members_hosts), shown_body)
         if not config.authenticationEnabled:
             return told
         if self._guard is None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+from auth.audit_bodies import shown_body
 from auth.guard import AccessGuard
 from auth.needs import NAMESRV
 from auth.quotas import NAMESRV_COUNTS, QuotaGuard
@@ -60,6 +61,7 @@ class NameServer:
                 **EpochHandlers(self.routes).table(),
             },
             Admission(config.adminAllowFrom),
+            shown_body,
         )
         self._guard: AccessGuard | None = None
         limited = self._quotas.limited(table)

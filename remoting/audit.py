@@ -3,7 +3,8 @@
 Its logger is called "audit", so that it can be sent to a file of its own; each record carries the same as a map
 (`record.audit`), of which runtime/log.py makes JSON lines. From an address that may not administer
 (remoting/admission.py) such a request is refused here, before any handler; that leaves a line too, and so does every
-request that access control refuses (auth/guard.py). Signatures and tokens are in no line.
+request that access control refuses (auth/guard.py). What a body changes is said as well, by who can read it
+(auth/audit_bodies.py). Signatures, tokens and passwords are in no line.
 """
 
 import asyncio
@@ -12,15 +13,16 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from remoting.admission import Admission
 from remoting.codes import ClassicCode, NamesrvCode, RaftCode, RequestCode, ResponseCode
-from remoting.command import Command
+from remoting.command import Body, Command
 from remoting.connection import Connection, Handler, Reply
 from remoting.errors import CommandError, RemotingError
 from remoting.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
 _log = logging.getLogger("audit")
 
-# Characters of a request's fields, and of an answer's remark, that a line shows.
+# Characters of a request's fields, of what is said of its body, and of an answer's remark, that a line shows.
 FIELDS_SHOWN_MAX = 400
+BODY_SHOWN_MAX = 1000
 REMARK_SHOWN_MAX = 200
 USER_SHOWN_MAX = 100
 
@@ -56,6 +58,7 @@ CHANGES: Mapping[int, str] = {
         RequestCode.UPDATE_NAMESRV_CONFIG,
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.AUTH_CREATE_USER,
         RequestCode.AUTH_UPDATE_USER,
         RequestCode.AUTH_DELETE_USER,
@@ -96,15 +99,25 @@ def user_of(request: Command) -> str:
     return ext.get(ASKED_BY) or ext.get(ACCESS_KEY, "")
 
 
-def audited(handlers: Mapping[int, Handler], admission: Admission) -> dict[int, Handler]:
+ShownBody = Callable[[int, Body], str]
+"""Returns what a line says of the body of a request with a code: bounded work, no secret; "" for nothing."""
+
+
+def _nothing(_code: int, _body: Body) -> str:
+    return ""
+
+
+def audited(
+    handlers: Mapping[int, Handler], admission: Admission, shown_body: ShownBody = _nothing
+) -> dict[int, Handler]:
     """Return the same handlers; those of CHANGES tell the audit log what was asked and what became of it.
 
     Those of ADMINISTRATIVE take what they are asked from where `admission` lets it come from only.
     """
-    refusals = RefusalLog()
+    refusals = RefusalLog(shown_body)
     table = dict(handlers)
     for code in CHANGES.keys() & handlers.keys():
-        told = _told(CHANGES[code], handlers[code])
+        told = _told(CHANGES[code], handlers[code], shown_body)
         table[code] = _kept(told, admission, refusals) if code in ADMINISTRATIVE else told
     return table
 
@@ -124,7 +137,8 @@ def _kept(handler: Handler, admission: Admission, refusals: "RefusalLog") -> Han
 class RefusalLog:
     """Lines about refused requests: one for each address and code in some seconds; the others are counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown_body: ShownBody = _nothing) -> None:
+        self._shown_body = shown_body
         self._since = float("-inf")
         self._told: set[tuple[str, int]] = set()
         self._silent = 0
@@ -132,7 +146,7 @@ class RefusalLog:
     def tell(self, connection: Connection, request: Command, answer: Command) -> None:
         """Write a line about a request that is answered so, or count it."""
         if self._worth_a_line(connection, request.code):
-            _teller(_name(request.code), connection, request)(_answer(answer), answer.code)
+            _teller(_name(request.code), connection, request, self._shown_body)(_answer(answer), answer.code)
 
     def _worth_a_line(self, connection: Connection, code: int) -> bool:
         now = connection.loop.time()
@@ -149,9 +163,9 @@ class RefusalLog:
         return True
 
 
-def _told(name: str, handler: Handler) -> Handler:
+def _told(name: str, handler: Handler, shown_body: ShownBody) -> Handler:
     def handle(connection: Connection, request: Command) -> Reply:
-        tell = _teller(name, connection, request)
+        tell = _teller(name, connection, request, shown_body)
         try:
             reply = handler(connection, request)
         except Exception as error:
@@ -186,21 +200,25 @@ async def _finished(reply: Awaitable[Command | None], tell: Tell) -> Command | N
     return answer
 
 
-def _teller(name: str, connection: Connection, request: Command) -> Tell:
+def _teller(name: str, connection: Connection, request: Command, shown_body: ShownBody) -> Tell:
+    user, what = "", name
+    try:
+        user = _shown(user_of(request), USER_SHOWN_MAX)
+        shown = {key: value for key, value in request.ext.items() if key not in _SECRET_FIELDS}
+        fields = " ".join(f"{key}={value}" for key, value in shown.items() if key != ACCESS_KEY)
+    except RemotingError as error:
+        fields = f"({error})"
+    what = _shown(f"{name} {fields}" if fields else name, FIELDS_SHOWN_MAX)
+    size = len(request.body)
+    said = _shown(shown_body(request.code, request.body), BODY_SHOWN_MAX)
+    body = f" and a body of {size} bytes" + (f" ({said})" if said else "") if size else ""
+    who = f"{connection.address} as {user}" if user else connection.address
+    asked = {"from": connection.address, "user": user, "asked": name, "fields": what, "bodyBytes": str(size)}
+    if said:
+        asked["body"] = said
+
     def tell(outcome: str, code: int | None) -> None:
-        user, what = "", name
-        try:
-            user = user_of(request)
-            shown = {key: value for key, value in request.ext.items() if key not in _SECRET_FIELDS}
-            fields = " ".join(f"{key}={value}" for key, value in shown.items() if key != ACCESS_KEY)
-        except RemotingError as error:
-            fields = f"({error})"
-        what = _shown(f"{name} {fields}" if fields else name, FIELDS_SHOWN_MAX)
-        size = len(request.body)
-        body = f" and a body of {size} bytes" if size else ""
-        who = f"{connection.address} as {_shown(user, USER_SHOWN_MAX)}" if user else connection.address
-        told = {"from": connection.address, "user": _shown(user, USER_SHOWN_MAX), "asked": name, "fields": what}
-        told |= {"bodyBytes": str(size), "code": "" if code is None else str(code), "outcome": outcome}
+        told = {**asked, "code": "" if code is None else str(code), "outcome": outcome}
         _log.info("%s asked for %s%s: %s", who, what, body, outcome, extra={"audit": told})
 
     return tell

@@ -182,6 +182,9 @@ async def test_secrets_are_in_no_answer_and_in_no_log(single: Guarded, caplog: p
     lines = [record.__dict__["audit"] for record in caplog.records if record.name == "audit"]
     made = next(line for line in lines if line["asked"] == "AUTH_CREATE_USER")
     assert (made["user"], made["code"]) == ("admin", "0")
+    assert made["body"] == "userType=Normal; userStatus=enable; password=(hidden)"
+    policy = next(line for line in lines if line["asked"] == "AUTH_UPDATE_ACL")
+    assert policy["body"].startswith("User:alice; Custom Topic:orders Pub,Sub Allow")
     refused = next(line for line in lines if line["code"] == "16")
     assert (refused["user"], refused["asked"]) == ("alice", "GET_MAX_OFFSET")
     assert not [line for line in lines if "Signature" in str(line)]
