@@ -71,10 +71,10 @@ class AccessGuard:
         """Return the same handlers, each behind the guard."""
         return {code: self._behind(code, handler) for code, handler in handlers.items()}
 
-    def unserved(self, _connection: Connection, request: Command) -> Command:
+    def unserved(self, connection: Connection, request: Command) -> Command:
         """Return the answer to a request that has no handler: who may not ask is not told that."""
         why = self._unauthenticated(request)
-        return unsupported(request) if why is None else Command.response(ResponseCode.NO_PERMISSION, why)
+        return unsupported(request) if why is None else self._refuse(connection, request, why)
 
     def refusal(self, host: str, request: Command) -> str | None:
         """Return why a request is refused, None when it is let in. Raises HeaderError for what cannot be read."""
@@ -156,16 +156,21 @@ class AccessGuard:
 
     def _refuse(self, connection: Connection, request: Command, why: str) -> Command:
         answer = Command.response(ResponseCode.NO_PERMISSION, why)
-        self._refusals.tell(connection, request, answer)
+        # As whom he asked; in whose name somebody else says that he asks was not let in.
+        self._refusals.tell(connection, request, answer, request.ext.get(ACCESS_KEY, ""))
         return answer
 
     def _dated(self, header: type[Sent], handler: Handler) -> Handler:
         """Return a handler of sends that refuses what may be a replay; it comes behind the look at who sends."""
-        seconds, clock, refuse = self._send_seconds, self._clock, self._refuse
+        seconds, clock, refusals = self._send_seconds, self._clock, self._refusals
 
         def handle(connection: Connection, request: Command) -> Reply:
             why = why_too_old(request, header, seconds, clock)
-            return handler(connection, request) if why is None else refuse(connection, request, why)
+            if why is None:
+                return handler(connection, request)
+            answer = Command.response(ResponseCode.NO_PERMISSION, why)
+            refusals.tell(connection, request, answer)
+            return answer
 
         return handle
 

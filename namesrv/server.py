@@ -16,7 +16,7 @@ from namesrv.kv import KVConfig
 from namesrv.routes import Address, RouteTable
 from namesrv.status import StatusPages
 from remoting.admission import Admission, http_judge
-from remoting.audit import audited
+from remoting.audit import ASKED_BY, audited
 from remoting.limits import server_limits
 from remoting.server import Connection, RemotingServer
 from runtime.clock import Clock, SystemClock
@@ -66,7 +66,7 @@ class NameServer:
         self._guard: AccessGuard | None = None
         limited = self._quotas.limited(table)
         if config.authenticationEnabled:
-            self._guard = AccessGuard(config, directory_of(config), NAMESRV, "")
+            self._guard = AccessGuard(config, directory_of(config), NAMESRV, "", frozenset({ASKED_BY}))
             table, limited = self._guard.guarded(table), self._guard.guarded(limited)
         self._handlers = self._quotas.served(table, limited)
         self._metrics = Metrics()

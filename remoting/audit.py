@@ -17,6 +17,7 @@ from remoting.command import Body, Command
 from remoting.connection import Connection, Handler, Reply
 from remoting.errors import CommandError, RemotingError
 from remoting.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
+from runtime.quiet import LineShares
 
 _log = logging.getLogger("audit")
 
@@ -26,10 +27,10 @@ BODY_SHOWN_MAX = 1000
 REMARK_SHOWN_MAX = 200
 USER_SHOWN_MAX = 100
 
-# Of refusals: one line for each address and code, and so many in all, in so many seconds. A stranger who repeats
-# himself costs a line and a count.
-REFUSED_SECONDS = 10.0
-REFUSED_LINES_MAX = 100
+# Of what strangers may ask as often as they like: one line for each address and code, so many for an address and in
+# all, in ten seconds (runtime/quiet.py). Who repeats himself costs a line and a count, and silences nobody else.
+STRANGERS_LINES_MAX = 200
+STRANGER_LINES_MAX = 10
 
 # What administrators ask for. What clients and brokers do all the time (sends, offsets, registrations) is not here, nor
 # what only looks.
@@ -134,33 +135,30 @@ def _kept(handler: Handler, admission: Admission, refusals: "RefusalLog") -> Han
     return handle
 
 
-class RefusalLog:
-    """Lines about refused requests: one for each address and code in some seconds; the others are counted."""
+class BoundedAudit:
+    """Lines about what strangers may ask as often as they like: for some a line, for the others a count."""
+
+    def __init__(self, what: str, shown_body: ShownBody = _nothing) -> None:
+        """Say `what` of those that are counted, such as "requests were refused"."""
+        self._what = what
+        self._shown_body = shown_body
+        self._shares = LineShares(STRANGERS_LINES_MAX, STRANGER_LINES_MAX)
+
+    def tell(self, connection: Connection, request: Command, answer: Command, user: str | None = None) -> None:
+        """Write a line about a request that is answered so, or count it; `user` is who asked, when it is known."""
+        count, whose = self._shares.left_out(connection.loop.time())
+        if count:
+            _log.info("%d more %s since the last such lines: %s", count, self._what, whose)
+        if self._shares.let(connection.peer[0], request.code):
+            teller = _teller(_name(request.code), connection, request, self._shown_body, user)
+            teller(_answer(answer), answer.code)
+
+
+class RefusalLog(BoundedAudit):
+    """Lines about refused requests."""
 
     def __init__(self, shown_body: ShownBody = _nothing) -> None:
-        self._shown_body = shown_body
-        self._since = float("-inf")
-        self._told: set[tuple[str, int]] = set()
-        self._silent = 0
-
-    def tell(self, connection: Connection, request: Command, answer: Command) -> None:
-        """Write a line about a request that is answered so, or count it."""
-        if self._worth_a_line(connection, request.code):
-            _teller(_name(request.code), connection, request, self._shown_body)(_answer(answer), answer.code)
-
-    def _worth_a_line(self, connection: Connection, code: int) -> bool:
-        now = connection.loop.time()
-        if now - self._since >= REFUSED_SECONDS:
-            if self._silent:
-                _log.info("%d more requests were refused since the last such lines", self._silent)
-            self._since, self._silent = now, 0
-            self._told.clear()
-        key = connection.peer[0], code
-        if key in self._told or len(self._told) >= REFUSED_LINES_MAX:
-            self._silent += 1
-            return False
-        self._told.add(key)
-        return True
+        super().__init__("requests were refused", shown_body)
 
 
 def _told(name: str, handler: Handler, shown_body: ShownBody) -> Handler:
@@ -200,10 +198,12 @@ async def _finished(reply: Awaitable[Command | None], tell: Tell) -> Command | N
     return answer
 
 
-def _teller(name: str, connection: Connection, request: Command, shown_body: ShownBody) -> Tell:
+def _teller(
+    name: str, connection: Connection, request: Command, shown_body: ShownBody, asker: str | None = None
+) -> Tell:
     user, what = "", name
     try:
-        user = _shown(user_of(request), USER_SHOWN_MAX)
+        user = _shown(user_of(request) if asker is None else asker, USER_SHOWN_MAX)
         shown = {key: value for key, value in request.ext.items() if key not in _SECRET_FIELDS}
         fields = " ".join(f"{key}={value}" for key, value in shown.items() if key != ACCESS_KEY)
     except RemotingError as error:

@@ -6,7 +6,8 @@ is full of addresses that were heard of lately, all others of a kind count as on
 
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from runtime.listening import origin
@@ -18,6 +19,8 @@ ENTRIES_MAX = 256
 # Characters kept of a line until it is told.
 _LINE_CHARS_MAX = 500
 _OTHERS = "other addresses"
+# Addresses that are named when it is told what was left out.
+_NAMED_MAX = 5
 
 
 @dataclass(slots=True)
@@ -84,3 +87,43 @@ class FewLines:
             self._begun, self._lines = now, 0
         self._lines += 1
         return self._lines <= self._most
+
+
+class LineShares:
+    """Lines about many strangers, of each kind one: some for each address, so many in all, in ten seconds.
+
+    No address silences others: once half of all lines are written, an address has its first one only.
+    """
+
+    def __init__(self, most: int, of_one: int) -> None:
+        """`most` lines in all, `of_one` of an address; as many addresses are told apart as there are lines."""
+        self._most = most
+        self._of_one = of_one
+        self._begun = float("-inf")
+        self._lines = 0
+        self._told: dict[str, set[Hashable]] = {}
+        self._left_out: Counter[str] = Counter()
+
+    def let(self, host: str, kind: Hashable) -> bool:
+        """Tell whether a line of a kind about an address may be written; count it either way."""
+        of = origin(host)
+        told = self._told.get(of)
+        if told is None:
+            may = self._lines < self._most
+        else:
+            may = kind not in told and len(told) < self._of_one and self._lines < self._most // 2
+        if may:
+            self._lines += 1
+            self._told.setdefault(of, set()).add(kind)
+        else:
+            self._left_out[of if told is not None else _OTHERS] += 1
+        return may
+
+    def left_out(self, now: float) -> tuple[int, str]:
+        """Return how many lines were left out, and of whom, once their ten seconds are over; begin anew then."""
+        if now - self._begun < EVERY_S:
+            return 0, ""
+        left_out = self._left_out
+        whose = ", ".join(f"{count} of {of}" for of, count in left_out.most_common(_NAMED_MAX))
+        self._begun, self._lines, self._told, self._left_out = now, 0, {}, Counter()
+        return left_out.total(), whose

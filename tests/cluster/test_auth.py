@@ -289,14 +289,22 @@ async def on_all(group: Guarded, code: int) -> None:
     assert time.monotonic() - began < CHANGE_SECONDS
 
 
-async def test_nobody_but_a_member_speaks_for_others(group: Guarded) -> None:
+async def test_nobody_but_a_member_speaks_for_others(group: Guarded, caplog: pytest.LogCaptureFixture) -> None:
     client = RemotingClient()
     try:
-        request = Command.request(RequestCode.GET_BROKER_RUNTIME_INFO, ext={"raftHop": "1", "raftUser": "admin"})
-        sign(request, ADMIN)
-        answer = await client.invoke(group.any().address, request)
-        assert answer.code == 16
-        assert str(answer.remark).startswith("User:admin may not speak for others")
+        with caplog.at_level(logging.INFO, "audit"):
+            for address, code in (
+                (group.any().address, RequestCode.GET_BROKER_RUNTIME_INFO),
+                (group.namesrv, RequestCode.WIPE_WRITE_PERM_OF_BROKER),
+            ):
+                request = Command.request(code, ext={"raftHop": "1", "raftUser": "alice", "brokerName": "b"})
+                sign(request, ADMIN)
+                answer = await client.invoke(address, request)
+                assert answer.code == 16
+                assert str(answer.remark).startswith("User:admin may not speak for others")
+        # The log names who signed, not whom he named.
+        lines = [record.__dict__["audit"] for record in caplog.records if record.name == "audit"]
+        assert [line["user"] for line in lines] == ["admin", "admin"]
     finally:
         await client.close()
 

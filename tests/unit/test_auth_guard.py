@@ -1,8 +1,10 @@
 """auth/guard.py and auth/needs.py: who is let in, and that every code that is served has an answer to that."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,7 +19,7 @@ from broker.settings.config import load_broker_config
 from namesrv.config import load_namesrv_config
 from namesrv.server import NameServer
 from remoting.audit import user_of
-from remoting.codes import ClassicCode, RaftCode, RequestCode
+from remoting.codes import ClassicCode, RaftCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.connection import Connection
 from remoting.signing import SIGNATURE, Credentials, sign
@@ -333,3 +335,13 @@ def test_every_code_that_a_name_server_serves_says_whom_it_is_for(tmp_path: Path
 
 def test_no_rule_is_about_a_code_that_nobody_serves() -> None:
     assert not {int(code) for code in BROKER} & {int(code) for code in NAMESRV}
+
+
+async def test_a_request_that_nobody_serves_leaves_a_line_when_it_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    known = guard(directory())
+    fields = {"peer": (HOST, 1), "address": f"{HOST}:1", "loop": asyncio.get_running_loop()}
+    connection = cast(Connection, SimpleNamespace(**fields))
+    with caplog.at_level("INFO", "audit"):
+        assert known.unserved(connection, asked(9999, ADMIN)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert known.unserved(connection, asked(9999, None)).code == ResponseCode.NO_PERMISSION
+    assert caplog.messages == [f"{HOST}:1 asked for code 9999: refused with 16 (username cannot be null.)"]

@@ -9,11 +9,12 @@ import pytest
 from broker.settings.config import load_broker_config
 from namesrv.config import load_namesrv_config
 from remoting.admission import Admission, AskingPeer, http_judge
-from remoting.audit import ADMINISTRATIVE, CHANGES, REFUSED_LINES_MAX, REFUSED_SECONDS, audited
+from remoting.audit import ADMINISTRATIVE, CHANGES, STRANGER_LINES_MAX, STRANGERS_LINES_MAX, audited
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.connection import Connection, Reply
 from runtime.config import ConfigError
+from runtime.quiet import EVERY_S
 
 
 @pytest.mark.parametrize(
@@ -138,17 +139,20 @@ async def test_a_stranger_who_repeats_himself_costs_few_lines(
             assert ask("10.0.0.5", RequestCode.DELETE_TOPIC_IN_BROKER) == ResponseCode.NO_PERMISSION
         (line,) = caplog.messages
         assert line.startswith("10.0.0.5:1 asked for DELETE_TOPIC_IN_BROKER topic=T: refused with 16 (10.0.0.5 may")
-        # Another code and another address are worth a line each, up to the bound.
-        for number in range(2 * REFUSED_LINES_MAX):
-            ask(f"10.0.{number}.9", RequestCode.UPDATE_BROKER_CONFIG)
-        assert len(caplog.messages) == REFUSED_LINES_MAX
-        now += REFUSED_SECONDS
+        # His other codes are worth a line each, up to a bound; so are other addresses, whatever he did.
+        codes = sorted(ADMINISTRATIVE - {RequestCode.DELETE_TOPIC_IN_BROKER})
+        for code in codes:
+            ask("10.0.0.5", code)
+        assert len(caplog.messages) == STRANGER_LINES_MAX
+        for number in range(2 * STRANGERS_LINES_MAX):
+            ask(f"10.1.{number >> 8}.{number & 255}", RequestCode.UPDATE_BROKER_CONFIG)
+        assert len(caplog.messages) == STRANGERS_LINES_MAX
+        now += EVERY_S
         ask("10.0.0.5", RequestCode.DELETE_TOPIC_IN_BROKER)
-        silent = 19 + 2 * REFUSED_LINES_MAX - (REFUSED_LINES_MAX - 1)
-        assert caplog.messages[-2:] == [
-            f"{silent} more requests were refused since the last such lines",
-            line,
-        ]
+        own = 19 + len(codes) - (STRANGER_LINES_MAX - 1)
+        others = 2 * STRANGERS_LINES_MAX - (STRANGERS_LINES_MAX - STRANGER_LINES_MAX)
+        told = f"{own + others} more requests were refused since the last such lines"
+        assert caplog.messages[-2:] == [f"{told}: {others} of other addresses, {own} of 10.0.0.5", line]
         # Whoever may is told of each time.
         assert ask("192.0.2.1", RequestCode.DELETE_TOPIC_IN_BROKER) == ResponseCode.SUCCESS
         assert ask("192.0.2.1", RequestCode.DELETE_TOPIC_IN_BROKER) == ResponseCode.SUCCESS

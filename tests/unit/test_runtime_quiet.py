@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from runtime.quiet import ENTRIES_MAX, EVERY_S, FewLines, QuietLog
+from runtime.quiet import ENTRIES_MAX, EVERY_S, FewLines, LineShares, QuietLog
 
 
 class Noisy:
@@ -79,3 +79,18 @@ def test_so_many_lines_whoever_they_are_about() -> None:
     assert [few.let() for _ in range(5)] == [True, True, True, False, False]
     now[0] = EVERY_S
     assert few.let()
+
+
+def test_no_address_takes_the_lines_of_others() -> None:
+    shares = LineShares(20, 4)
+    assert [shares.let("10.0.0.1", kind) for kind in (1, 1, 2, 3, 4, 5)] == [True, False, True, True, True, False]
+    # Nor do some: of half the lines each has several, of the other half one.
+    assert [shares.let(f"10.0.0.{host}", kind) for host in (2, 3) for kind in range(4)] == [True] * 6 + [False] * 2
+    assert [shares.let(f"10.0.1.{host}", 1) for host in range(10)] == [True] * 10
+    assert not shares.let("10.0.9.9", 1), "all are written"
+    # A customer's network of IPv6 is one.
+    assert [shares.let(f"fd00::{host}", 1) for host in (1, 2)] == [False, False]
+    assert shares.left_out(0.0) == (7, "3 of other addresses, 2 of 10.0.0.1, 2 of 10.0.0.3")
+    assert shares.let("10.0.0.1", 1)
+    assert shares.left_out(EVERY_S / 2) == (0, "")
+    assert shares.left_out(EVERY_S) == (0, "")
