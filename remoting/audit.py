@@ -9,7 +9,7 @@ request that access control refuses (auth/guard.py). What a body changes is said
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 
 from remoting.admission import Admission
 from remoting.codes import ClassicCode, NamesrvCode, RaftCode, RequestCode, ResponseCode
@@ -144,12 +144,18 @@ class BoundedAudit:
         self._shown_body = shown_body
         self._shares = LineShares(STRANGERS_LINES_MAX, STRANGER_LINES_MAX)
 
-    def tell(self, connection: Connection, request: Command, answer: Command, user: str | None = None) -> None:
-        """Write a line about a request that is answered so, or count it; `user` is who asked, when it is known."""
+    def tell(
+        self, connection: Connection, request: Command, answer: Command, user: str | None = None, of: Hashable = None
+    ) -> None:
+        """Write a line about a request that is answered so, or count it.
+
+        `user` is who asked, where that is not what the request says; of one code what is about another thing (`of`) is
+        worth another line.
+        """
         count, whose = self._shares.left_out(connection.loop.time())
         if count:
             _log.info("%d more %s since the last such lines: %s", count, self._what, whose)
-        if self._shares.let(connection.peer[0], request.code):
+        if self._shares.let(connection.peer[0], (request.code, of)):
             teller = _teller(_name(request.code), connection, request, self._shown_body, user)
             teller(_answer(answer), answer.code)
 

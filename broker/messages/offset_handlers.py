@@ -18,6 +18,7 @@ from broker.metadata.feed import SLAVE
 from broker.metadata.operations import LOST
 from broker.metadata.topics import TopicTable
 from broker.settings.config import LiveConfig
+from remoting.audit import BoundedAudit
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.connection import Reply
@@ -74,6 +75,7 @@ class OffsetHandlers:
         self._groups = groups
         self._store = store
         self._clients = clients
+        self._lowered = BoundedAudit("commits took offsets back")
         ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._memory_bytes = ram * live.store.accessMessageInMemoryMaxRatio // 100
 
@@ -116,15 +118,37 @@ class OffsetHandlers:
         end = self._store.max_offset(topic, queue_id)
         # A slave passes on what others committed: it does not own the queue, and never seeks.
         client = None if SLAVE in connection.attachments else self._committer(connection, request, group)
+        before = self._offsets.query(group, topic, queue_id) if client is ADMINISTRATOR or client is ANYBODY else -1
         if not self._offsets.commit(
             group, topic, queue_id, header.commitOffset, end, client, self._origins.came(request)
         ):
             return Command.response(ResponseCode.SUCCESS, RESET)
+        # No member's word, and messages come again: that is told as what administrators change is.
+        lowers = 0 <= header.commitOffset < before and not request.is_oneway
         if not request.is_oneway and self._offsets.pending(group, topic, queue_id):
             answer = partial(Command.response, ResponseCode.SUCCESS)
-            self._offsets.wait(group, topic, queue_id, partial(_answer, connection, request, answer))
+
+            def done(code: int) -> None:
+                _answer(connection, request, answer, code)
+                if lowers:
+                    self._tell_lowered(connection, request, header, before, code)
+
+            self._offsets.wait(group, topic, queue_id, done)
             return None
+        if lowers:
+            self._tell_lowered(connection, request, header, before, ResponseCode.SUCCESS)
         return Command.response(ResponseCode.SUCCESS)
+
+    def _tell_lowered(
+        self,
+        connection: Connection,
+        request: Command,
+        header: UpdateConsumerOffsetRequestHeader,
+        before: int,
+        code: int,
+    ) -> None:
+        answer = Command.response(code, f"it was {before}")
+        self._lowered.tell(connection, request, answer, of=(header.consumerGroup, header.topic))
 
     def _committer(self, connection: Connection, request: Command, group: str) -> Committer:
         """Return whom a commit comes from.

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -27,6 +28,8 @@ class Client(Peer):
     def __init__(self, port: int) -> None:
         super().__init__(port)
         self.attachments: dict[str, Any] = {}
+        self.address = f"10.0.0.9:{port}"
+        self.loop = SimpleNamespace(time=lambda: 0.0)
 
 
 class Requests:
@@ -87,6 +90,24 @@ def test_an_administrators_lower_commit_is_taken_while_the_group_is_connected(re
     # The member goes on from where it stands, as it does with RocketMQ.
     requests.commit(10, requests.member)
     assert requests.stored() == 10
+
+
+def test_an_administrators_lower_commit_leaves_a_line_and_no_other_does(
+    requests: Requests, caplog: pytest.LogCaptureFixture
+) -> None:
+    requests.parts.join(requests.member, "c", "g", "T")
+    with caplog.at_level("INFO", "audit"):
+        requests.commit(9, requests.member)
+        requests.commit(5, requests.member)
+        requests.commit(6, requests.tool)
+        requests.commit(-1, requests.tool)
+        requests.commit(7, requests.tool, oneway=True)
+        assert caplog.messages == []
+        requests.commit(4, requests.tool)
+    (line,) = caplog.messages
+    assert line.startswith(f"{requests.tool.address} asked for UPDATE_CONSUMER_OFFSET ")
+    assert "consumerGroup=g topic=T queueId=0 commitOffset=4" in line
+    assert line.endswith(": done (it was 7)")
 
 
 def test_behind_an_administrators_commit_a_late_one_is_still_late(requests: Requests) -> None:

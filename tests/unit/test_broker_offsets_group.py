@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -31,6 +32,8 @@ class Someone:
         self.closed = False
         self.attachments: dict[str, Any] = {}
         self.answers: list[Command] = []
+        self.peer, self.address = ("10.0.0.9", 1), "10.0.0.9:1"
+        self.loop = SimpleNamespace(time=lambda: 0.0)
 
     def reply(self, _request: Command, response: Command) -> None:
         self.answers.append(response)
@@ -328,15 +331,23 @@ async def test_a_client_goes_back_by_whatever_member_it_asks(requests: Requests)
         assert requests.query() == offset
 
 
-async def test_an_administrator_goes_back_by_whatever_member_is_asked(requests: Requests) -> None:
+async def test_an_administrator_goes_back_by_whatever_member_is_asked(
+    requests: Requests, caplog: pytest.LogCaptureFixture
+) -> None:
     tool, member = Someone(), Someone()
+    member.loop.time = lambda: 10.0
     requests.commit(15, oneway=True)
     requests.member.settle()
-    for offset, by, hop in ((9, tool, False), (4, member, True)):
-        assert requests.commit(offset, by=by, hop=hop) is None, "answered when it is applied"
-        requests.member.settle()
-        assert [answer.code for answer in by.answers] == [ResponseCode.SUCCESS]
-        assert requests.query() == offset
+    with caplog.at_level("INFO", "audit"):
+        for offset, by, hop in ((9, tool, False), (4, member, True)):
+            assert requests.commit(offset, by=by, hop=hop) is None, "answered when it is applied"
+            assert len(caplog.messages) == len(by.answers) == 0
+            requests.member.settle()
+            assert [answer.code for answer in by.answers] == [ResponseCode.SUCCESS]
+            assert requests.query() == offset
+            (line,) = caplog.messages
+            assert line.endswith(f"commitOffset={offset}: done (it was {15 if by is tool else 9})")
+            caplog.clear()
 
 
 async def test_a_query_waits_for_what_is_on_its_way(requests: Requests) -> None:
