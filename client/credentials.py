@@ -46,23 +46,29 @@ def credentials_for(given: Credentials | None, environment: Mapping[str, str] | 
 
 def read_credentials(path: Path) -> Credentials:
     """Return the credentials of a file; raises ClientError when it cannot be used, or others may read it."""
+    values = parse_properties(read_secret(path))
+    if not values.get("accessKey") or not values.get("secretKey"):
+        raise ClientError(f"{path}: it takes a line accessKey=… and a line secretKey=…")
+    return _made(values["accessKey"], values["secretKey"], values.get("securityToken", ""), str(path))
+
+
+def read_secret(path: Path) -> str:
+    """Return the text of a file that only its owner may read; raises ClientError."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             content = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ClientError(f"{path}: {error.strerror or error}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    # Of what is no file, such as a terminal or a pipe, the mode says something else.
+    if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ClientError(f"{path}: other users of this machine may read or change it: chmod 600 {path}")
     if len(content) > FILE_BYTES_MAX:
         raise ClientError(f"{path}: it has more than {FILE_BYTES_MAX} bytes")
     try:
-        values = parse_properties(content.decode())
+        return content.decode()
     except UnicodeDecodeError:
         raise ClientError(f"{path}: it is no text") from None
-    if not values.get("accessKey") or not values.get("secretKey"):
-        raise ClientError(f"{path}: it takes a line accessKey=… and a line secretKey=…")
-    return _made(values["accessKey"], values["secretKey"], values.get("securityToken", ""), str(path))
 
 
 def _made(access: str, secret: str, token: str, where: str) -> Credentials:

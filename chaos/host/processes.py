@@ -33,7 +33,14 @@ POLL_S = 0.02
 HTTP_S = 2.0  # for each step of asking: to connect, to be answered
 LOG_LINES_SHOWN = 15
 # A file with one of these is for its owner alone.
-_SECRET_KEYS = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
+_SECRET_KEYS = frozenset(
+    {
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "tls.server.keyPassword",
+        "tls.client.keyPassword",
+    }
+)
 HA_CLOSED = -1  # haListenPort: no port for slaves
 
 free_ports = Ports().take

@@ -35,6 +35,7 @@ def namesrv(
             _show_others(unknown, KEYS.without_effect(values))
             return
         set_up_logging()
+        _check_secrets(config, values)
         _name_others("namesrv", unknown, KEYS.without_effect(values))
         run_namesrv(built)
 
@@ -82,6 +83,7 @@ def broker(
             typer.echo(format_properties(shown_config(effective)), nl=False)
             _show_others(unknown, KEYS.without_effect(values()))
             return
+        _check_secrets(config, values())
         _name_others("broker", unknown, KEYS.without_effect(values()))
         try:
             run_broker(broker_config, store_config, force=force, reload=lambda: override.load(values())[:2])
@@ -91,12 +93,25 @@ def broker(
 
 def _values(config: Path | None, settings: list[str] | None, *, file_key: str) -> dict[str, str]:
     """Read the file and what --set adds; `file_key` names the file itself, where changes made from afar are kept."""
+    from auth.config_secrets import check_arguments
     from runtime.config import load_properties
 
     values: dict[str, str] = {}
     if config is not None:
         values = {file_key: str(config.resolve()), **load_properties(config)}
-    return {**values, **parse_settings(settings)}
+    said = parse_settings(settings)
+    check_arguments(said)
+    return {**values, **said}
+
+
+def _check_secrets(config: Path | None, values: dict[str, str]) -> None:
+    """Refuse a start with secrets in files of which others may read them. Arguments have none: see _values."""
+    from auth.config_secrets import check_config_file, check_key_files
+    from runtime.config import load_properties
+
+    if config is not None:
+        check_config_file(config, load_properties(config))
+    check_key_files(values)
 
 
 def _name_others(name: str, unknown: list[str], idle: dict[str, list[str]]) -> None:

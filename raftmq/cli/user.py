@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, Json, Namesrv
-from raftmq.cli.output import emit, fail, run, with_admin
+from raftmq.cli.output import emit, fail, one_line_errors, run, with_admin
 
 if TYPE_CHECKING:
     from remoting.bodies.registry import AclInfo, UserInfo
@@ -279,10 +279,10 @@ def _set_policy(
 def _secret(path: Path | None) -> str:
     """Return a secret key: from a file, from the terminal (asked for twice, not shown), or from standard input."""
     if path is not None:
-        try:
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            fail(f"--secret-file {path}: {getattr(error, 'strerror', None) or 'it is no text in UTF-8'}")
+        with one_line_errors():
+            from client.credentials import read_secret
+
+            text = read_secret(path)
     elif sys.stdin.isatty():
         text = typer.prompt("Secret key", hide_input=True, confirmation_prompt=True)
     else:
@@ -298,7 +298,6 @@ def _secret(path: Path | None) -> str:
 def _in_credentials(path: Path) -> str:
     """Return the secret key of a file that its user signs with."""
     from client.credentials import read_credentials
-    from raftmq.cli.output import one_line_errors
 
     with one_line_errors():
         return read_credentials(path).secret_key

@@ -231,6 +231,13 @@ async def test_the_commands_make_users_and_use_the_environments_credentials(sing
         assert command("acl", "list", "--user", "nobody") == []
         bob = {"RAFTMQ_ACCESS_KEY": "bob", "RAFTMQ_SECRET_KEY": "bob-secret-1"}
         assert "no permission to access Cluster:DefaultCluster" in command("user", "list", **bob)
+        secret = tmp_path / "bob.secret"
+        secret.write_text("bob-secret-2\n")
+        assert f"chmod 600 {secret}" in command("user", "update", "bob", "--secret-file", str(secret))
+        secret.chmod(0o600)
+        command("user", "update", "bob", "--secret-file", str(secret))
+        assert "check signature failed" in command("user", "list", **bob)
+        bob["RAFTMQ_SECRET_KEY"] = "bob-secret-2"
         command("user", "update", "bob", "--disable")
         assert "User:bob is disabled" in command("user", "list", **bob)
         command("acl", "delete", "bob", "Topic:*")

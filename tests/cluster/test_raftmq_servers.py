@@ -73,6 +73,26 @@ def test_wrong_command_lines_end_with_2(arguments: tuple[str, ...], words: str) 
     assert words in done.stderr
 
 
+SECRET = '{"username":"admin","password":"hunter22"}'
+
+
+@pytest.mark.parametrize("server", ["broker", "namesrv"])
+def test_a_secret_is_no_argument_and_in_no_file_that_others_may_read(server: str, tmp_path: Path) -> None:
+    said = one_line(raftmq(server, "--set", f"initAuthenticationUser={SECRET}", "--print-config"))
+    assert "--set initAuthenticationUser=…: any user of this machine may read a command's arguments" in said
+    file, key = tmp_path / "server.conf", tmp_path / "server.key"
+    file.write_text(f"initAuthenticationUser={SECRET}\ntls.server.certPath=none\ntls.server.keyPath={key}\n")
+    key.write_text("none")
+    looks = raftmq(server, "-c", str(file), "--print-config")
+    assert looks.returncode == 0, "who only looks is told"
+    for path in (file, key):
+        done = raftmq(server, "-c", str(file), timeout=20)
+        assert done.returncode == 1
+        assert done.stderr.endswith(f"other users of this machine may read or change it: chmod 600 {path}\n")
+        assert "hunter22" not in said + looks.stdout + done.stderr
+        path.chmod(0o600)
+
+
 def test_unknown_configuration_keys_are_named(tmp_path: Path) -> None:
     """The broker warns and goes on; here it ends at once because its folder is no folder."""
     (tmp_path / "file").write_text("")
