@@ -4,6 +4,7 @@ import json
 import logging
 import logging.handlers
 import os
+import stat
 import time
 from io import TextIOWrapper
 from pathlib import Path
@@ -39,9 +40,14 @@ class _OwnersFile(logging.handlers.RotatingFileHandler):
     """A file that rotates and that only its owner reads."""
 
     def _open(self) -> TextIOWrapper:
-        return os.fdopen(
+        file = os.fdopen(
             os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8"
         )
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISREG(mode) and mode & 0o077:
+            # It was there, made by something else.
+            os.fchmod(file.fileno(), 0o600)
+        return file
 
 
 def audit_to(path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,36 @@ async def test_lines_of_json_go_to_a_file_of_their_owner(tmp_path: Path, caplog:
     assert line["at"].endswith("Z")
     assert note["note"] == "3 more"
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_file_rolls_over_within_bounds_and_each_is_its_owners(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bytes_max, kept, count = 1000, 3, 100
+    monkeypatch.setattr("runtime.log.FILE_BYTES_MAX", bytes_max)
+    monkeypatch.setattr("runtime.log.FILES_KEPT", kept)
+    path = tmp_path / "audit.jsonl"
+    path.touch(0o644)
+    audit_to(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    log = logging.getLogger("audit")
+    handler = log.handlers[-1]
+    before = os.umask(0)
+    try:
+        with caplog.at_level("INFO", "audit"):
+            for number in range(count):
+                log.info("line %d", number)
+    finally:
+        os.umask(before)
+        log.removeHandler(handler)
+        handler.close()
+    files = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, kept + 1))]
+    assert sorted(tmp_path.iterdir()) == files
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    assert max(file.stat().st_size for file in files) <= bytes_max
+    said = [json.loads(line)["note"] for file in reversed(files) for line in file.read_text().splitlines()]
+    assert said == [f"line {number}" for number in range(count - len(said), count)], "the last ones, none is missing"
+    assert len(said) > 2 * kept
 
 
 async def test_what_changes_nothing_leaves_no_line(caplog: pytest.LogCaptureFixture) -> None:
