@@ -97,10 +97,10 @@ def holders(tables: Iterable[dict[int, str]], own: str) -> set[str]:
     return {table[MASTER_ID] for table in tables if table.get(MASTER_ID, own) != own}
 
 
-async def ask(client: Caller, address: str) -> dict[str, Any] | None:
+async def ask(client: Caller, address: str, body: bytes = b"") -> dict[str, Any] | None:
     """Return a broker's own state (9111), {} when it lives and tells none, as RocketMQ's; None without an answer."""
     try:
-        answer = await client.call(address, ClassicCode.STATUS, timeout=PATIENCE_SECONDS)
+        answer = await client.call(address, ClassicCode.STATUS, body=body, timeout=PATIENCE_SECONDS)
         found = orjson.loads(bytes(answer.body))
     except ResponseError:
         return {}

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import orjson
 
 from broker.reply import ok
+from broker.settings.pair_proof import PairProof
 from remoting.bodies.registry import HARuntimeInfo
 from remoting.codes import ClassicCode, RequestCode, ResponseCode
 from remoting.command import Command
@@ -51,12 +52,14 @@ class PairHandlers:
         incarnation: str,
         status: Callable[[], dict[str, Any]],
         ha_info: Callable[[], HARuntimeInfo],
-        asked: Callable[[bytes | memoryview], None] = lambda _: None,
+        proof: PairProof,
+        asked: Callable[[bytes | memoryview, str], None] = lambda _body, _host: None,
     ) -> None:
         """`status` returns all that is known, for people; `ha_info` the part of it that RocketMQ's tools show.
 
-        `asked` is told the body of each question about the state: slaves say there who they are.
+        `asked` is told the body of each question about the state, where slaves say who they are, and its host.
         """
+        self._proof = proof
         self._asked = asked
         self._log = log
         self._threads = threads
@@ -74,10 +77,10 @@ class PairHandlers:
             RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
         }
 
-    def status(self, _connection: Connection, request: Command) -> Command:
-        """9111: what this broker knows of its pair."""
-        self._asked(request.body)
-        return ok(body=orjson.dumps(self._status()))
+    def status(self, connection: Connection, request: Command) -> Command:
+        """9111: what this broker knows of its pair, proved to whoever asks with a nonce."""
+        self._asked(request.body, connection.peer[0])
+        return ok(body=orjson.dumps(self._proof.answer(self._status(), request.body)))
 
     def ha_status(self, _connection: Connection, _request: Command) -> Command:
         """907: how far the slaves are, or this slave is."""

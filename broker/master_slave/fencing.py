@@ -7,8 +7,9 @@ holder may be down by now; and the promoted one itself tells whom it deposed (91
 
 Whoever reaches a NameServer can register as anybody. So what is said of a promotion is asked of the promoted one, at
 its own address (9111), and only its own answer fences this master for good: it takes nothing and registers nowhere,
-over restarts too (broker/settings/decision.py), until a person makes it a slave or promotes it again. While that one
-does not answer:
+over restarts too (broker/settings/decision.py), until a person makes it a slave or promotes it again. With haSecretFile
+its answer must prove that it knows the secret (broker/settings/pair_proof.py); one that does not counts as none. While
+that one does not answer:
 
 - it was a slave of this master (broker/master_slave/known_slaves.py): it may well have been promoted. This master takes
   nothing until it answers, or a person decides; not for good, and asked again every second;
@@ -27,6 +28,7 @@ from broker.peers import Caller, ask, epoch_of, group_known, holders, leads, pro
 from broker.reply import ok
 from broker.settings import decision as override
 from broker.settings.config import LiveConfig
+from broker.settings.pair_proof import PairProof
 from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
@@ -47,6 +49,7 @@ SUSPECT_SECONDS = 1.0
 DOUBTS_SECONDS = 60.0
 # Brokers that are asked at a time whether they were promoted as they told; strangers may tell so of anybody.
 ASKED_BACK_MAX = 4
+UNPROVED = "does not prove that it knows the secret of haSecretFile"
 
 
 class FencedRole(Protocol):
@@ -99,8 +102,9 @@ class Fencing:
         address: str,
         on_deposed: Callable[[], None],
         settle: Callable[[], Awaitable[None]],
+        proof: PairProof,
     ) -> None:
-        """`address` is this broker's own; `on_deposed` is called when it is fenced.
+        """`address` is this broker's own; `on_deposed` is called when it is fenced; `proof` tells whom it believes.
 
         `settle` returns when the slaves have what was taken, or after a moment: whoever was promoted is one of them.
         """
@@ -110,6 +114,7 @@ class Fencing:
         self._address = address
         self._on_deposed = on_deposed
         self._settle = settle
+        self._proof = proof
         self._tasks = Tasks("fencing")
         self._loop = asyncio.get_running_loop()
         self.slaves = KnownSlaves(live.store.root)
@@ -203,39 +208,47 @@ class Fencing:
         """
         if self._fenced_for_good:
             return
-        state = await ask(self._client, master)
+        state, proved = await self._asked(master)
         self._rivals.discard(master)
         self._doubts.pop(master, None)
-        if self._speaks_for_name(state) and leads(state) and (epoch := epoch_of(state)) >= self._role.term:
-            if epoch > self._role.term:
-                await self._fence(override.Fence(master, epoch))
-                return
+        claimed = epoch_of(state) if self._speaks_for_name(state) and leads(state) else -1
+        if proved and claimed > self._role.term:
+            await self._fence(override.Fence(master, claimed))
+            return
+        if claimed == self._role.term:
             self._rivals.add(master)
             _log.error("%s", self._rival_words(master))
-        elif said > self._role.term:
-            self._doubt(override.Fence(master, said), state)
+        elif max(said, claimed) > self._role.term:
+            self._doubt(override.Fence(master, max(said, claimed)), state, proved=proved)
         suspect = self._role.suspect
-        if suspect is not None and suspect.by == master and state is not None and not state.get("fenced"):
+        if suspect is not None and suspect.by == master and proved and state is not None and not state.get("fenced"):
             # Nobody was promoted there. Of a deposed one it is not known who was promoted after it.
             self._role.unfence()
+
+    async def _asked(self, address: str) -> tuple[dict[str, Any] | None, bool]:
+        """Return a broker's own state, as ask() does, and whether it is to be believed: without an answer it is not."""
+        body, nonce = self._proof.question()
+        state = await ask(self._client, address, body)
+        return state, state is not None and self._proof.proves(nonce, state)
 
     def _speaks_for_name(self, state: dict[str, Any] | None) -> TypeGuard[dict[str, Any]]:
         name = self._live.broker.name()
         return bool(state) and state is not None and state.get("broker", name) == name
 
-    def _doubt(self, said: override.Fence, state: dict[str, Any] | None) -> None:
-        if state is None and said.by in self.slaves:
-            self._role.fence(self._suspect_words(said), suspect=said)
+    def _doubt(self, said: override.Fence, state: dict[str, Any] | None, *, proved: bool) -> None:
+        if self._fenced_for_good:
             return
-        answer = "does not say so itself"
-        if state is None:
-            answer = "does not answer and never was a slave of this broker"
+        how = "does not answer" if state is None else UNPROVED
+        if not proved and said.by in self.slaves:
+            self._role.fence(self._suspect_words(said, how), suspect=said)
+            return
+        answer = "does not say so itself" if proved else f"{how} and never was a slave of this broker"
         self._doubts[said.by] = said.epoch, answer
 
-    def _suspect_words(self, said: override.Fence) -> str:
+    def _suspect_words(self, said: override.Fence, how: str) -> str:
         return (
             f"{said.by} was promoted to master in the place of this broker (epoch {said.epoch}, here "
-            f"{self._role.term}), as a NameServer says, and does not answer: start it, or, should it be lost, "
+            f"{self._role.term}), as somebody says, and {how}: start it, or, should it be lost, "
             f"`raftmq cluster promote {self._live.broker.name()} --at {self._address}`"
         )
 
@@ -263,17 +276,20 @@ class Fencing:
             raise CommandError(ResponseCode.SYSTEM_BUSY, "others tell of promotions, and are asked back: try again")
         self._asking_back += 1
         try:
-            state = await ask(self._client, told.by)
+            state, proved = await self._asked(told.by)
         finally:
             self._asking_back -= 1
+        how = "does not answer" if state is None else "does not say itself"
         if self._speaks_for_name(state):
             epoch = max(epoch_of(state) if leads(state) else 0, promoting_to(state))
-            if epoch >= told.epoch:
+            if epoch >= told.epoch and proved:
                 return
+            if epoch >= told.epoch:
+                how = f"{UNPROVED}, so it is not believed"
+                self._doubt(override.Fence(told.by, told.epoch), state, proved=False)
         raise CommandError(
             ResponseCode.SERVICE_NOT_AVAILABLE,
-            f"{told.by} {'does not answer' if state is None else 'does not say itself'} that it was promoted (epoch "
-            f"{told.epoch}): only its own word deposes a master; try again",
+            f"{told.by} {how} that it was promoted (epoch {told.epoch}): only its own word deposes a master; try again",
         )
 
     async def _deposed_by(self, master: str) -> None:

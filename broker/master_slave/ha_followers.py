@@ -1,7 +1,8 @@
 """Finds slaves that have one brokerId: each says with its questions who it is, and is told who else asks.
 
-A slave puts {"brokerId": n, "address": "host:port"} into its question about the master's state (code 9111), and the
-answer lists who did so lately. RocketMQ's slaves say nothing, and its masters list nobody: then nothing is found.
+A slave puts {"brokerId": n, "address": "host:port", "proof": …} (broker/settings/pair_proof.py) into its question about
+the master's state (code 9111), and the answer lists who did so lately. RocketMQ's slaves say nothing, and its masters
+list nobody: then nothing is found.
 """
 
 import logging
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 
 from broker.peers import Invoker
+from broker.settings.pair_proof import PairProof, Question, read_question
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
 from remoting.fastjson import read_strictly
@@ -21,7 +23,10 @@ _log = logging.getLogger(__name__)
 # Slaves that are remembered, and seconds for which they are; a slave asks every haSendHeartbeatInterval (5 s).
 FOLLOWERS_MAX = 64
 REMEMBERED_SECONDS = 60.0
-BODY_BYTES_MAX = 1024
+# Characters of an address.
+ADDRESS_LENGTH_MAX = 300
+# Seconds between two times that the log says what is wrong with them: strangers may say ever other things.
+SAY_SECONDS = 10.0
 
 
 class KnownSlave(msgspec.Struct, frozen=True):
@@ -32,33 +37,34 @@ class KnownSlave(msgspec.Struct, frozen=True):
 
 
 class _Told(msgspec.Struct):
+    incarnation: str = ""
     followers: list[KnownSlave] = []
 
 
 class Followers:
     """Who asks a master."""
 
-    def __init__(self, now: Callable[[], float], heard: Callable[[str], None] = lambda _address: None) -> None:
-        """`now` is the loop's time; `heard` is told the address of each that asks."""
+    def __init__(
+        self, now: Callable[[], float], heard: Callable[[Question, str], bool] = lambda _told, _host: True
+    ) -> None:
+        """`now` is the loop's time; `heard` is told what each says, and from which host, and whether to believe it."""
         self._now = now
         self._heard = heard
         # The one that asked longest ago first.
         self._seen: dict[KnownSlave, float] = {}
         self._said = ""
+        self._said_at = float("-inf")
 
-    def asked(self, body: bytes | memoryview) -> None:
-        """Take note of the body of a question; what is none of a slave's says nothing."""
-        if not 0 < len(body) <= BODY_BYTES_MAX:
+    def asked(self, body: bytes | memoryview, host: str) -> None:
+        """Take note of the body of a question from a host; what is none of a slave's says nothing."""
+        told = read_question(body)
+        if told is None or not 0 < len(told.address) <= ADDRESS_LENGTH_MAX or not self._heard(told, host):
             return
-        try:
-            follower = read_strictly(body, KnownSlave)
-        except msgspec.DecodeError:
-            return
+        follower = KnownSlave(told.brokerId, told.address)
         self._seen.pop(follower, None)
         self._seen[follower] = self._now()
         while len(self._seen) > FOLLOWERS_MAX:
             del self._seen[next(iter(self._seen))]
-        self._heard(follower.address)
         self._say()
 
     def listed(self) -> list[dict[str, Any]]:
@@ -80,9 +86,9 @@ class Followers:
         ]
 
     def _say(self) -> None:
-        words = "; ".join(self.warnings())
-        if words != self._said:
-            self._said = words
+        now, words = self._now(), "; ".join(self.warnings())
+        if words != self._said and now - self._said_at >= SAY_SECONDS:
+            self._said, self._said_at = words, now
             if words:
                 _log.error("%s", words)
 
@@ -90,8 +96,11 @@ class Followers:
 class Introduction:
     """A slave's client to its master, which says who asks and hears who else does."""
 
-    def __init__(self, client: Invoker, broker_id: int, address: str) -> None:
+    def __init__(self, client: Invoker, broker_id: int, address: str, proof: PairProof) -> None:
         self._client = client
+        self._proof = proof
+        # The masters' incarnations, by address, to whom its name is proved.
+        self._incarnations: dict[str, str] = {}
         self._self = KnownSlave(broker_id, address)
         self._twins: list[str] = []
 
@@ -99,10 +108,12 @@ class Introduction:
         """See RemotingClient."""
         if request.code != ClassicCode.STATUS:
             return await self._client.invoke(address, request, timeout)
-        told = Command.request(ClassicCode.STATUS, None, msgspec.json.encode(self._self))
-        answer = await self._client.invoke(address, told, timeout)
+        own, incarnation = self._self, self._incarnations.get(address, "")
+        proof = self._proof.introduce(incarnation, own.brokerId, own.address) if incarnation else ""
+        told = msgspec.json.encode(Question(own.brokerId, own.address, proof))
+        answer = await self._client.invoke(address, Command.request(ClassicCode.STATUS, None, told), timeout)
         if answer.code == ResponseCode.SUCCESS:
-            self._hear(answer.body)
+            self._hear(address, answer.body)
         return answer
 
     def warnings(self) -> list[str]:
@@ -113,12 +124,14 @@ class Introduction:
             for twin in self._twins
         ]
 
-    def _hear(self, body: bytes | memoryview) -> None:
+    def _hear(self, address: str, body: bytes | memoryview) -> None:
         try:
-            others = read_strictly(body, _Told).followers
+            told = read_strictly(body, _Told)
         except msgspec.DecodeError:
-            others = []
-        own = self._self
+            told = _Told()
+        # One master at a time.
+        self._incarnations = {address: told.incarnation}
+        own, others = self._self, told.followers
         twins = sorted({each.address for each in others if each.brokerId == own.brokerId} - {own.address})
         if twins != self._twins:
             self._twins = twins

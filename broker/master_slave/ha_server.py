@@ -36,6 +36,10 @@ CLOSE_SECONDS = 1.0
 # hosts all are forgotten, and may complain anew.
 COMPLAINT_SECONDS = 10.0
 _COMPLAINTS_MAX = 256
+# Seconds that a deposed master gives its slaves for the last that it took, and between two looks at them. Less than the
+# one who told it waits for its answer.
+SETTLE_SECONDS = 1.0
+SETTLE_POLL_SECONDS = 0.005
 
 
 class HaServer:
@@ -141,6 +145,20 @@ class HaServer:
         """Return how many slaves are connected and at most haMaxGapNotInSync behind."""
         least = self._in_sync_from()
         return sum([link.acked >= least and not link.closed for link in self._slaves])
+
+    def hosts(self) -> set[str]:
+        """Return where the slaves are that the log is pushed to."""
+        return {link.host for link in self._slaves if not link.closed}
+
+    async def have_all(self, pending_bytes: Callable[[], int]) -> None:
+        """Return when nothing is pending and the slaves that are there have the whole log, or after SETTLE_SECONDS."""
+        until = self.loop.time() + SETTLE_SECONDS
+        while self.loop.time() < until:
+            # First of all: what was taken in this turn of the loop gets its place at its end.
+            await asyncio.sleep(SETTLE_POLL_SECONDS)
+            end = self.log.log_range()[1]
+            if not pending_bytes() and all(slave["acked"] >= end for slave in self.status()):
+                return
 
     def status(self) -> list[dict[str, Any]]:
         """Return what is known of each slave, for people."""

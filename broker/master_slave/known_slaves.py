@@ -1,8 +1,8 @@
 """Whom a master has had as slaves, by their addresses: only one of them can have been promoted in its place.
 
 `<store>/config/slaves.json` keeps them over restarts, {"slaves": ["host:port", …]}, the one that was heard of longest
-ago first. Slaves say themselves who they are (broker/master_slave/ha_followers.py), and nobody proves it: what stands
-here makes a master more careful, and fences none.
+ago first. Slaves say themselves who they are; broker/master_slave/introductions.py says who of them is believed, for
+what stands here may keep a master from taking messages (broker/master_slave/fencing.py).
 """
 
 import asyncio

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from auth.settings import inner_credentials
@@ -20,6 +21,7 @@ from broker.master_slave.fencing import Fencing
 from broker.master_slave.gate import ClassicGate
 from broker.master_slave.ha_followers import Followers
 from broker.master_slave.ha_server import HaServer
+from broker.master_slave.introductions import Introductions
 from broker.master_slave.measures import pair_figures, port_figure
 from broker.master_slave.offset_return import OffsetReturn
 from broker.master_slave.promotion import Promotion, SlaveReplication
@@ -35,6 +37,7 @@ from broker.settings import decision as override
 from broker.settings.config import LiveConfig
 from broker.settings.pair_keys import SYNC_MASTER, classic_words
 from broker.settings.pair_memory import note_master
+from broker.settings.pair_proof import PairProof, Question
 from broker.settings.restart import RestartAction
 from broker.settings.secret_files import read_secret_files
 from remoting.address import format_address, parse_address
@@ -52,10 +55,6 @@ from store.messagestore import MessageStore
 _log = logging.getLogger(__name__)
 
 HA_OFFSET = 1
-# Seconds that a deposed master gives its slaves for the last that it took, and between two looks at them. Less than the
-# one who told it waits for its answer.
-SETTLE_SECONDS = 1.0
-SETTLE_POLL_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,9 @@ class Classic(Mode):
         )
         self._news = MetaNews(loop.call_later, lambda: self.role.leads, random.getrandbits(40))
         self._followers = Followers(loop.time, self.slave_heard)
+        self._proof = PairProof()
         self._admin = PairHandlers(
-            parts.store, parts.threads, self._incarnation, self.status, self.ha_info, self._followers.asked
+            parts.store, parts.threads, self._incarnation, self.status, self.ha_info, self._proof, self._followers.asked
         )
         self._gate = ClassicGate(self.role, self.acts)
 
@@ -153,8 +153,9 @@ class Classic(Mode):
         """Return the log's name, None while it has none; see ha_compare.py."""
         return None
 
-    def slave_heard(self, address: str) -> None:
-        """Take note of a slave that asks this broker about its state."""
+    def slave_heard(self, told: Question, host: str) -> bool:  # noqa: ARG002 # as a master
+        """Tell whether one who asks this broker about its state from a host, and says who he is, is believed."""
+        return self._proof.introduces(self._incarnation, told)
 
     def acts(self) -> bool:
         """Tell whether a slave grants queue locks in the place of its master."""
@@ -208,9 +209,12 @@ class Master(Classic):
         """That which waits for slaves."""
         self._replication = self._make_replication(loop)
         self.replication: ModeReplication = self._replication
+        have_all = partial(self._ha.have_all, lambda: self._replication.pending_bytes)
         self._fencing = Fencing(
-            live, self.role, self._client, parts.address, self._ha.stop_pushing, self._slaves_have_all
+            live, self.role, self._client, parts.address, self._ha.stop_pushing, have_all, self._proof
         )
+        known = self._fencing.slaves
+        self._introductions = Introductions(live, self._client, parts.address, known, self._proof, self._ha.hosts)
         self._deposing = Deposing(live, self.role, self._client, parts.address, self._fencing.met)
 
     def _make_replication(self, loop: asyncio.AbstractEventLoop) -> LocalReplication:
@@ -267,7 +271,9 @@ class Master(Classic):
         sync, log_range = config.brokerRole == SYNC_MASTER, self._store.log_range()
         memory = await asyncio.to_thread(note_master, self._live.store.root, sync=sync, log_range=log_range)
         self._log_id = memory.log_id
+        self._proof.take(self._secrets)
         parts.push_async_callback(self._fencing.close)
+        parts.push_async_callback(self._introductions.close)
         await self._fencing.start()
         parts.push_async_callback(self._deposing.close)
         await self._deposing.prepare()
@@ -283,10 +289,11 @@ class Master(Classic):
         """Tell the masters before this one that it was promoted, which ask it back."""
         await self._deposing.open()
 
-    def slave_heard(self, address: str) -> None:
-        """Take note of a slave: it may be promoted one day."""
-        if address != self._parts.address:
-            self._fencing.slaves.heard(address)
+    def slave_heard(self, told: Question, host: str) -> bool:
+        """Take note of a slave that is believed: it may be promoted one day."""
+        if believed := super().slave_heard(told, host):
+            self._introductions.heard(told, host)
+        return believed
 
     async def retire(self, served: Callable[[], bool], *, again: bool) -> None:
         """Begin to stop; of a fenced master too the progress of its delay levels is kept."""
@@ -298,17 +305,6 @@ class Master(Classic):
         """Return the handlers, and the one for being told that another was promoted."""
         added = {int(ClassicCode.DEPOSED): self._fencing.deposed, **self._returned.table()}
         return {**super().gate(table), **added}
-
-    async def _slaves_have_all(self) -> None:
-        """Return when the slaves that are there have the whole log, or after SETTLE_SECONDS."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + SETTLE_SECONDS
-        while loop.time() < until:
-            # First of all: what was taken in this turn of the loop gets its place at its end.
-            await asyncio.sleep(SETTLE_POLL_SECONDS)
-            end = self._store.log_range()[1]
-            if not self._replication.pending_bytes and all(slave["acked"] >= end for slave in self._ha.status()):
-                return
 
     async def _open_ha_port(self) -> None:
         config = self._live.broker

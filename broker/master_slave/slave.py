@@ -83,7 +83,7 @@ class Slave(Classic):
         super().__init__(parts, leads=False)
         self.replication: ModeReplication = NoReplication()
         store, live = parts.store, parts.live
-        self._introduction = Introduction(self._client, live.broker.brokerId, parts.address)
+        self._introduction = Introduction(self._client, live.broker.brokerId, parts.address, self._proof)
         self._ha = HaClient(
             store,
             lambda: live.broker,
@@ -138,6 +138,7 @@ class Slave(Classic):
         parts.push_async_callback(self._ha.close)
         path = self._live.broker.haSecretFile
         known = await asyncio.to_thread(read_secret_files, "haSecretFile", path)
+        self._proof.take(known)
         await self._ha.start(known, outgoing_tls(self._live.broker))
         parts.push_async_callback(self._copies.close)
         self._copies.start()

@@ -237,6 +237,7 @@ class MemberMode(Mode):
         parts.push_async_callback(self._forwarder.close)
         parts.push_async_callback(self._relay.close)
         parts.push_async_callback(self._conversion.close)
+        await self._conversion.start()
         self.group.replay()
         self.group.retention.resume()
         parts.push_async_callback(self.group.close)

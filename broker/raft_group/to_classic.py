@@ -1,6 +1,7 @@
 """A member of a Raft group becomes a classic broker: 9118 TO_CLASSIC. See master_slave/to_raft.py for all of it."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -15,7 +16,9 @@ from broker.settings.conversion_orders import ConversionOrders, ToClassic, ToRaf
 from broker.settings.ha_door import check_ha_door
 from broker.settings.pair_keys import ASYNC_MASTER, RAFT, SLAVE, SYNC_MASTER
 from broker.settings.pair_memory import note_uncommitted_tail
+from broker.settings.pair_proof import PairProof
 from broker.settings.restart import RestartAction
+from broker.settings.secret_files import read_secret_files
 from raft.protocol.config import GroupConfig
 from remoting.client import RemotingClient
 from remoting.codes import ClassicCode
@@ -23,6 +26,8 @@ from remoting.command import Command
 from remoting.server import Connection, Handler
 from runtime.config import ConfigError, replace_config
 from store.messagestore import MessageStore
+
+_log = logging.getLogger(__name__)
 
 
 class ConvertedGroup(Protocol):
@@ -59,6 +64,7 @@ class GroupConversion:
         self._group = group
         self._client = client
         self._orders = ConversionOrders(restart)
+        self._proof = PairProof()
         self.close = self._orders.close
 
     def table(self) -> dict[int, Handler]:
@@ -69,7 +75,16 @@ class GroupConversion:
             ClassicCode.TO_CLASSIC: self.to_classic,
         }
 
-    def status(self, _connection: Connection, _request: Command) -> Command:
+    async def start(self) -> None:
+        """Read what this member proves by, to a master of the pair that the group may have been, that it took over."""
+        try:
+            path = self._live.broker.haSecretFile
+            self._proof.take(await asyncio.to_thread(read_secret_files, "haSecretFile", path))
+        except ConfigError as error:
+            # The group itself has no use for it.
+            _log.warning("a master of before this group, should it come back, cannot be told so: %s", error)
+
+    def status(self, _connection: Connection, request: Command) -> Command:
         """9111: this is no master to follow, however long it was one."""
         role = self._group.role
         begin, end = self._store.log_range()
@@ -86,7 +101,7 @@ class GroupConversion:
             "leads": role.leads,
             "leader": role.leader_address,
         }
-        return ok(body=orjson.dumps(fields))
+        return ok(body=orjson.dumps(self._proof.answer(fields, request.body)))
 
     def to_raft(self, _connection: Connection, request: Command) -> Command:
         """9117: it is a member already."""

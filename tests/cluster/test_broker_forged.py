@@ -13,8 +13,10 @@ from remoting.bodies.registry import DataVersion, RegisterBrokerBody, TopicConfi
 from remoting.client import RemotingClient
 from remoting.codes import ClassicCode, RequestCode, ResponseCode
 from remoting.command import Command
+from remoting.connection import Connection
 from remoting.headers.registry import RegisterBrokerRequestHeader
 from tests.cluster.test_broker_promotion import NAME, TOPIC, Site, loaded, send_to, sites, state, until
+from tests.parts.byte_peer import serving
 
 __all__ = ["sites"]
 
@@ -75,6 +77,78 @@ async def test_R15_a_forged_registration_fences_no_master_also_after_a_restart(
     await asyncio.to_thread(site.master.start)
     await site.send()
     assert state(site.master)["warnings"] == []
+
+
+async def introduced(site: Site, address: str) -> None:
+    """Somebody says to the master that the slave 1 is at an address, as slaves do."""
+    client = RemotingClient()
+    try:
+        body = orjson.dumps({"brokerId": 1, "address": address})
+        told = await client.invoke(site.master.address, Command.request(ClassicCode.STATUS, None, body))
+        assert told.code == ResponseCode.SUCCESS
+    finally:
+        await client.close()
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("slaves", [0, 1])
+async def test_R15_two_forged_frames_stop_no_master_also_after_a_restart(
+    tmp_path: Path, sites: list[Site], slaves: int
+) -> None:
+    site = await loaded(tmp_path, sites, slaves=slaves, settings={"registerNameServerPeriod": 10_000})
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    words = f"(epoch {EPOCH}, here 0), which does not answer and never was a slave of this broker"
+
+    async def doubted() -> None:
+        await until(
+            lambda: any(words in each for each in state(site.master).get("warnings", [])), site.master.last_words
+        )
+
+    await introduced(site, address)
+    async with registered(site, address):
+        await doubted()
+        await serves(site)
+        await introduced(site, address)
+        site.master.kill()
+        await asyncio.to_thread(site.master.start)
+        await doubted()
+        await serves(site)
+    if slaves:
+        # Its slave is known as one, over the restart too.
+        known = tmp_path.rglob("slaves.json")
+        assert [orjson.loads(path.read_bytes())["slaves"] for path in known] == [[site.slave.address]]
+
+
+@pytest.mark.timeout(60)
+async def test_R15_with_a_secret_a_listener_that_answers_as_promoted_deposes_nobody(
+    tmp_path: Path, sites: list[Site]
+) -> None:
+    claim = {"broker": NAME, "role": "ASYNC_MASTER", "epoch": EPOCH, "fenced": None, "promoting": EPOCH}
+
+    def promoted(_connection: Connection, _request: Command) -> Command:
+        return Command.response(ResponseCode.SUCCESS, None, None, orjson.dumps({**claim, "proof": "0" * 64}))
+
+    path = tmp_path / "secret"
+    path.write_text("0123456789abcdef0123456789abcdef\n")
+    path.chmod(0o600)
+    site = await loaded(tmp_path, sites, settings={"haSecretFile": path})
+    async with serving({int(ClassicCode.STATUS): promoted}) as (liar, _):
+        by = f"127.0.0.1:{liar.port}"
+        await introduced(site, by)
+        client = RemotingClient()
+        try:
+            body = orjson.dumps({"broker": NAME, "by": by, "epoch": EPOCH})
+            refused = await client.invoke(site.master.address, Command.request(ClassicCode.DEPOSED, None, body))
+        finally:
+            await client.close()
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "does not prove that it knows the secret of haSecretFile" in str(refused.remark)
+        async with registered(site, by):
+            words = f"names {by} as the master of {NAME} (epoch {EPOCH}, here 0), which does not prove"
+            await until(
+                lambda: any(words in each for each in state(site.master).get("warnings", [])), site.master.last_words
+            )
+            await serves(site)
 
 
 @pytest.mark.timeout(60)

@@ -18,6 +18,7 @@ from broker.master_slave.role import ClassicRole
 from broker.settings import decision as override
 from broker.settings.config import LiveConfig
 from broker.settings.decision import Fence
+from broker.settings.pair_proof import PairProof
 from broker.settings.restart import RestartAction
 from remoting.bodies.registry import BrokerMemberGroup, BrokerMemberGroupBody
 from remoting.codes import ClassicCode, NamesrvCode, RequestCode, ResponseCode
@@ -45,6 +46,8 @@ class Net:
         # Whom DEPOSED was sent to and answered, with its body; who is named in `refuses` answers with this code.
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.refuses: dict[str, ResponseCode] = {}
+        # Who knows which secret.
+        self.proofs: dict[str, PairProof] = {}
         # How often each was asked about its state.
         self.asked: Counter[str] = Counter()
 
@@ -69,7 +72,7 @@ class Net:
             self.told.append((address, orjson.loads(bytes(cast(bytes, body)))))
             return Command.response(ResponseCode.SUCCESS)
         if code == ClassicCode.STATUS and address in self.states:
-            state = self.states[address]
+            state = self.proofs.get(address, PairProof()).answer(self.states[address], cast(bytes, body))
             if not state:
                 raise ResponseError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what is 9111?", address)
             return Command.response(ResponseCode.SUCCESS, body=orjson.dumps(state))
@@ -115,7 +118,8 @@ class Setting:
         )
         self.deposed = 0
         self.settled = 0
-        self.fencing = Fencing(self.live, self.role, self.net, OWN, self._on_deposed, self._settle)
+        self.proof = PairProof()
+        self.fencing = Fencing(self.live, self.role, self.net, OWN, self._on_deposed, self._settle, self.proof)
         self.deposing = Deposing(self.live, self.role, self.net, OWN, self.fencing.met)
 
     def _on_deposed(self) -> None:

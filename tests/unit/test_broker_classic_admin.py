@@ -5,6 +5,7 @@ import hashlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, cast
 
 import orjson
@@ -12,13 +13,14 @@ import pytest
 
 from broker.master_slave import admin as classic_admin
 from broker.master_slave.admin import PairHandlers
+from broker.settings.pair_proof import PairProof
 from remoting.bodies.registry import HAClientInfo, HAConnectionInfo, HARuntimeInfo
 from remoting.codes import ClassicCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.server import Connection
 
-NOBODY = cast(Connection, None)
+NOBODY = cast(Connection, SimpleNamespace(peer=("10.0.0.9", 1)))
 LOG = bytes(range(256)) * 8
 
 
@@ -44,7 +46,7 @@ class Desk:
         self.log = Log()
         info = HARuntimeInfo(master=True, masterCommitLogMaxOffset=2048, inSyncSlaveNums=1)
         info.haConnectionInfo = [HAConnectionInfo("10.0.0.2:4711", 2000, 48, True, 77, 2048)]
-        self.admin = PairHandlers(self.log, threads, "cafe", lambda: {"role": "SLAVE"}, lambda: info)
+        self.admin = PairHandlers(self.log, threads, "cafe", lambda: {"role": "SLAVE"}, lambda: info, PairProof())
 
     async def digests(self, ranges: object, **more: object) -> list[str | None]:
         request = Command(code=int(ClassicCode.DIGEST), body=orjson.dumps({"ranges": ranges, **more}))

@@ -10,6 +10,7 @@ import pytest
 from broker.master_slave import deposing, fencing
 from broker.settings import decision as override
 from broker.settings.decision import Fence
+from broker.settings.pair_proof import PairProof
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
@@ -132,6 +133,32 @@ async def test_R15_only_the_promoted_ones_own_word_deposes(
         await depose(setting)
     assert refused.value.code in deposing._LATER
     assert (setting.role.leads, setting.settled, override.read(tmp_path)) == (True, 0, None)
+
+
+async def test_R15_with_a_secret_a_word_without_its_proof_deposes_nobody(tmp_path: Path) -> None:
+    setting = Setting(tmp_path, slave=False, epoch=2)
+    setting.proof.take((b"the pair's secret",))
+    setting.net.states[MASTER] = PROMOTED
+    with pytest.raises(
+        CommandError, match=f"{fencing.UNPROVED}, so it is not believed that it was promoted"
+    ) as refused:
+        await depose(setting)
+    assert refused.value.code in deposing._LATER
+    assert (setting.role.leads, override.read(tmp_path)) == (True, None)
+    # Of a slave that it has had it may be true.
+    setting.fencing.slaves.heard(MASTER)
+    with pytest.raises(CommandError):
+        await depose(setting)
+    assert (setting.role.leads, setting.role.suspect, override.read(tmp_path)) == (False, Fence(MASTER, 3), None)
+    setting.net.proofs[MASTER] = PairProof((b"the pair's secret",))
+    assert (await depose(setting)).code == ResponseCode.SUCCESS
+    assert setting.decided().fenced == Fence(MASTER, 3)
+    # Nor does a later word without a proof make less of it.
+    setting.net.proofs.clear()
+    with pytest.raises(CommandError):
+        await depose(setting)
+    assert (setting.role.leads, setting.role.suspect) == (False, None)
+    await setting.fencing.close()
 
 
 async def test_strangers_cannot_have_everybody_asked_at_once(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from broker.master_slave import fencing, known_slaves
 from broker.settings import decision as override
 from broker.settings.decision import Fence
+from broker.settings.pair_proof import PairProof
 from remoting.codes import ClassicCode
 from tests.parts.decisions import MASTER, NAMESRV, OTHER, OWN, Setting
 
@@ -251,3 +252,46 @@ async def test_its_own_epoch_of_before_is_nobody_elses(tmp_path: Path) -> None:
     setting.net.remembered[NAMESRV] = {"epoch": 3, "holder": OWN, "members": {"0": OWN}}
     await setting.fencing.look()
     assert setting.role.leads
+
+
+SECRET = PairProof((b"the pair's secret",))
+
+
+@pytest.mark.parametrize("knows", [False, True])
+async def test_R15_with_a_secret_only_who_knows_it_deposes(tmp_path: Path, knows: bool) -> None:
+    setting = Setting(tmp_path, slave=False, epoch=2)
+    setting.proof.take((b"the pair's secret",))
+    setting.net.states[MASTER] = PROMOTED
+    if knows:
+        setting.net.proofs[MASTER] = SECRET
+    await setting.fencing.start()
+    gone(setting)
+    await heard(setting, MASTER)
+    assert (setting.role.leads, setting.deposed) == (not knows, int(knows))
+    if knows:
+        assert setting.decided().fenced == Fence(MASTER, 3)
+    else:
+        (warning,) = setting.fencing.warnings()
+        assert f"{fencing.UNPROVED} and never was a slave of this broker: this broker goes on" in warning
+        assert override.read(tmp_path) is None
+    await setting.fencing.close()
+
+
+async def test_R15_what_a_known_slave_says_without_the_secret_counts_as_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fencing, "SUSPECT_SECONDS", 0.001)
+    setting = await with_slave(tmp_path)
+    setting.proof.take((b"the pair's secret",))
+    gone(setting)
+    # Whoever has its address now: it may have been promoted all the same.
+    setting.net.states[MASTER] = {"broker": "b", "role": "SLAVE", "epoch": 2}
+    await setting.fencing.start()
+    assert (setting.role.leads, setting.role.suspect) == (False, Fence(MASTER, 3))
+    assert fencing.UNPROVED in str(setting.role.fenced)
+    setting.net.proofs[MASTER] = SECRET
+    async with asyncio.timeout(20):
+        while not setting.role.leads:
+            await asyncio.sleep(0.001)
+    await setting.fencing.close()
+    assert override.read(tmp_path) is None

@@ -7,6 +7,7 @@ import pytest
 
 from broker.master_slave import ha_followers
 from broker.master_slave.ha_followers import Followers, Introduction
+from broker.settings.pair_proof import PairProof
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
 
@@ -23,7 +24,7 @@ class Master:
         assert timeout
         self.asked.append(request.code)
         if request.code == ClassicCode.STATUS:
-            self.followers.asked(request.body)
+            self.followers.asked(request.body, "s")
         return Command.response(ResponseCode.SUCCESS, None, None, orjson.dumps({"followers": self.followers.listed()}))
 
 
@@ -33,7 +34,7 @@ async def ask(slave: Introduction) -> None:
 
 async def test_two_slaves_with_one_id_are_told_of_at_both_ends(caplog: pytest.LogCaptureFixture) -> None:
     master = Master()
-    one, two, three = (Introduction(master, number, f"s{at}:1") for at, number in enumerate((1, 1, 2)))
+    one, two, three = (Introduction(master, number, f"s{at}:1", PairProof()) for at, number in enumerate((1, 1, 2)))
     for _ in range(3):
         for slave in (one, two, three):
             await ask(slave)
@@ -51,16 +52,26 @@ async def test_two_slaves_with_one_id_are_told_of_at_both_ends(caplog: pytest.Lo
 
 async def test_other_questions_go_as_they_are() -> None:
     master = Master()
-    await Introduction(master, 1, "s:1").invoke("m:1", Command.request(ClassicCode.DIGEST, None, b"{}"))
+    await Introduction(master, 1, "s:1", PairProof()).invoke("m:1", Command.request(ClassicCode.DIGEST, None, b"{}"))
     assert master.asked == [ClassicCode.DIGEST]
     assert master.followers.listed() == []
 
 
 def test_a_flood_of_names_and_nonsense_is_bounded() -> None:
     followers = Followers(lambda: 0.0)
-    for body in (b"", b"{", b"[]", b'{"brokerId":"x","address":1}', b"\xff", bytes(2000)):
-        followers.asked(body)
+    for body in (
+        b"",
+        b"{",
+        b"[]",
+        b'{"brokerId":"x","address":1}',
+        b"\xff",
+        bytes(2000),
+        b'{"brokerId":1}',
+        b'{"brokerId":-1,"address":"s:1"}',
+        b'{"brokerId":1180591620717411303424,"address":"s:1"}',
+    ):
+        followers.asked(body, "s")
     assert followers.listed() == []
     for number in range(1000):
-        followers.asked(orjson.dumps({"brokerId": number, "address": "s:1"}))
+        followers.asked(orjson.dumps({"brokerId": number, "address": "s:1"}), "s")
     assert len(followers.listed()) == ha_followers.FOLLOWERS_MAX
