@@ -24,6 +24,7 @@ from remoting.server import Connection, Handler
 from runtime.clock import Clock
 from runtime.config import ConfigError, format_properties, key_of, parse_properties
 from runtime.tls import TlsKeys
+from store.config import StoreConfig
 from store.messagestore import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,12 @@ _BY_HAND = (
             "brokerName",
             "brokerId",
             "brokerRole",
+            "checkCRCOnRecover",
+            "enableAutoInSyncReplicas",
+            "flushCommitLogLeastPages",
+            "flushCommitLogThoroughInterval",
             "flushDiskType",
+            "flushIntervalCommitLog",
             "haListenPort",
             "haMasterAddress",
             "haSecretFile",
@@ -68,8 +74,12 @@ _BY_HAND = (
             "httpEnable",
             "httpHostNames",
             "httpPort",
+            "inSyncReplicas",
+            "kernelSyncEnable",
             "listenPort",
             "migrateAuthFromV1Enabled",
+            "minInSyncReplicas",
+            "namesrvAddr",
             "plainAclFolder",
             "vipPortEnable",
             "storePathRootDir",
@@ -101,7 +111,6 @@ _AT_RUN_TIME = QUOTA_KEYS | frozenset(
         "diskMaxUsedSpaceRatio",
         "diskSpaceCleanForciblyRatio",
         "diskSpaceWarningLevelRatio",
-        "enableAutoInSyncReplicas",
         "enableCreateSysGroup",
         "enableIdempotentProducer",
         "enablePropertyFilter",
@@ -115,13 +124,10 @@ _AT_RUN_TIME = QUOTA_KEYS | frozenset(
         "haSendHeartbeatInterval",
         "haTransferBatchSize",
         "idempotentForAllProducers",
-        "inSyncReplicas",
         "litePullMessageEnable",
         "longPollingEnable",
         "maxHaTransferByteInSecond",
         "maxMsgsNumBatch",
-        "minInSyncReplicas",
-        "namesrvAddr",
         "notifyConsumerIdsChangedEnable",
         "recallMessageEnable",
         "registerBrokerTimeoutMills",
@@ -244,12 +250,8 @@ class AdminBroker:
             unknown = wanted.update(values)
         except ConfigError as error:
             raise CommandError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        if "fileReservedTime" in values and wanted.store.fileReservedTime < 1 and not forced:
-            raise CommandError(
-                ResponseCode.INVALID_PARAMETER,
-                f"fileReservedTime={values['fileReservedTime']} deletes every file as soon as it is full: "
-                f"add {FORCE}=true if that is meant",
-            )
+        if not forced and (danger := _danger(values, live.store, wanted.store)):
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"{danger}: add {FORCE}=true if that is meant")
         if unknown:
             _log.warning("unknown configuration keys ignored: %s", ", ".join(unknown))
         known = {key: value for key, value in values.items() if key not in unknown}
@@ -277,6 +279,18 @@ class AdminBroker:
         told = {"takes effect at the next start of the broker": later, "has no effect on this broker": idle}
         remark = "; ".join(f"{', '.join(keys)}: {what}" for what, keys in told.items() if keys)
         return Command.response(ResponseCode.SUCCESS, remark or None)
+
+
+def _danger(values: dict[str, str], now: StoreConfig, wanted: StoreConfig) -> str:
+    """Return what a change would delete that nobody has had the time to read, "" for nothing."""
+    if "fileReservedTime" in values and wanted.fileReservedTime < 1:
+        return f"fileReservedTime={values['fileReservedTime']} deletes every file as soon as it is full"
+    if wanted.cleanFileForciblyEnable and wanted.forcibly_ratio < now.forcibly_ratio:
+        key = "diskSpaceCleanForciblyRatio"
+        return f"{key}={values[key]} deletes files before they expire on a disk that is less full than before"
+    if wanted.cleanFileForciblyEnable and not now.cleanFileForciblyEnable:
+        return "cleanFileForciblyEnable=true deletes files before they expire when the disk is full"
+    return ""
 
 
 async def _write(path: Path, values: dict[str, str]) -> None:

@@ -120,6 +120,17 @@ async def test_the_black_list_can_be_longer(tmp_path: Path) -> None:
         "fileReservedTime=0",
         "fileReservedTime=00",
         "fileReservedTime=-1",
+        "inSyncReplicas=2",
+        "minInSyncReplicas=2\ninSyncReplicas=2",
+        "enableAutoInSyncReplicas=true",
+        "namesrvAddr=10.9.9.9:9876",
+        "flushIntervalCommitLog=100000000",
+        "flushCommitLogThoroughInterval=100000000",
+        "flushCommitLogLeastPages=1000000",
+        "kernelSyncEnable=true",
+        "checkCRCOnRecover=false",
+        "diskSpaceCleanForciblyRatio=30",
+        "diskSpaceCleanForciblyRatio=84",
     ],
 )
 async def test_what_cannot_be_changed(parts: Parts, tmp_path: Path, text: str) -> None:
@@ -137,6 +148,22 @@ async def test_everything_is_deleted_at_once_only_when_it_is_meant(parts: Parts,
     assert await update(parts, "fileReservedTime=0\nforce=true") == (0, "")
     assert parts.config.store.fileReservedTime == 0
     assert "force" not in (tmp_path / "broker.conf").read_text()
+
+
+async def test_files_go_before_they_expire_on_an_emptier_disk_only_when_it_is_meant(parts: Parts) -> None:
+    code, remark = await update(parts, "diskSpaceCleanForciblyRatio=30")
+    assert code == ResponseCode.INVALID_PARAMETER
+    assert remark.startswith("diskSpaceCleanForciblyRatio=30 deletes files before they expire")
+    assert remark.endswith("add force=true if that is meant")
+    # Nor in two steps.
+    assert await update(parts, "cleanFileForciblyEnable=false") == (0, "")
+    assert await update(parts, "diskSpaceCleanForciblyRatio=30") == (0, "")
+    code, remark = await update(parts, "cleanFileForciblyEnable=true")
+    assert (code, "add force=true" in remark) == (ResponseCode.INVALID_PARAMETER, True)
+    assert await update(parts, "cleanFileForciblyEnable=true\nforce=true") == (0, "")
+    assert parts.config.store.forcibly_ratio == 0.3
+    # Back again harms nobody.
+    assert await update(parts, "diskSpaceCleanForciblyRatio=85") == (0, "")
 
 
 async def test_what_counts_at_a_start_only_is_written_for_it(parts: Parts, tmp_path: Path) -> None:

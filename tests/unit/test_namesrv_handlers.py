@@ -314,9 +314,12 @@ def test_318_keeps_rocketmqs_keys_that_have_no_effect_in_the_file(desk: Desk) ->
     assert (desk.folder / "ns.properties").read_text() == kept
 
 
-@pytest.mark.parametrize("key", ["kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome", "listenPort"])
+WHERE = ("listenPort", "bindAddress", "httpBindAddress", "httpPort", "httpEnable", "httpHostNames", "adminAllowFrom")
+
+
+@pytest.mark.parametrize("key", ["kvConfigPath", "configStorePath", "configBlackList", "enableTopicList", *WHERE])
 def test_318_refuses_what_is_on_the_black_list(tmp_path: Path, key: str) -> None:
-    desk = Desk(tmp_path, configBlackList="configBlackList;listenPort")
+    desk = Desk(tmp_path, configBlackList="configBlackList;enableTopicList")
     refused = desk.refusal(318, body=f"orderMessageEnable=true\n{key}=1\n".encode())
     assert refused == (16, "Can not update config in black list.")
     assert not desk.config.now.orderMessageEnable
