@@ -10,6 +10,7 @@ from client.errors import ConsumeError, MessageRefused
 from client.timers import TIMER_PROPERTIES, check_timer, timer_property
 from remoting.bodies.registry import MessageQueue
 from remoting.codes import ResponseCode
+from remoting.properties import PROPERTY_MESSAGE_TYPE
 from remoting.record import encode_batch
 from remoting.topics import RETRY_PREFIX, check_topic
 
@@ -19,6 +20,8 @@ PROPERTIES_BYTES_MAX = 32_767
 INT32_MAX = 2**31 - 1
 # How long a queue that is consumed in order may pause: whatever has its lock must not hold it up for ever.
 RETRY_PAUSE_S_MAX = 30.0
+# What MSG_TYPE says of a reply.
+REPLY = "reply"
 # What code 320 puts around each message: total size, magic, CRC, flag, body length, properties length.
 BATCH_ENTRY_BYTES = 22
 
@@ -160,6 +163,24 @@ def _check_fields(message: Message) -> None:
         raise MessageRefused(f"the keys are {keys!r}: it takes one text or a sequence of texts")
 
 
+def is_reply(message: Message) -> bool:
+    """Tell whether a broker is to push a message to the client that asked, as RocketMQ's clients tell it."""
+    return message.properties.get(PROPERTY_MESSAGE_TYPE) == REPLY
+
+
+def alone_because(message: Message) -> str | None:
+    """Return why a message cannot be part of a batch, whatever the others are; None when it can."""
+    if message.delayed:
+        return "a message with a delay cannot be part of a batch: send it alone"
+    if message.priority is not None:
+        return "a message with a priority cannot be part of a batch: send it alone"
+    if is_reply(message):
+        return "a reply cannot be part of a batch: send it alone"
+    if message.topic.startswith(RETRY_PREFIX):
+        return f"a batch cannot go to the retry topic {message.topic}"
+    return None
+
+
 def check_batch(messages: Sequence[Message], body_bytes_max: int) -> None:
     """Raise MessageRefused when the messages cannot travel as one batch."""
     if not messages:
@@ -167,14 +188,11 @@ def check_batch(messages: Sequence[Message], body_bytes_max: int) -> None:
     first = messages[0]
     for message in messages:
         check_message(message, body_bytes_max)
-        if message.topic != first.topic or message.wait != first.wait:
+        if message.topic != first.topic or bool(message.wait) != bool(first.wait):
             raise MessageRefused("the messages of a batch have one topic and one `wait`: send them in several batches")
-        if message.delayed:
-            raise MessageRefused("a message with a delay cannot be part of a batch: send it alone")
-        if message.priority is not None:
-            raise MessageRefused("a message with a priority cannot be part of a batch: send it alone")
-    if first.topic.startswith(RETRY_PREFIX):
-        raise MessageRefused(f"a batch cannot go to the retry topic {first.topic}")
+        wrong = alone_because(message)
+        if wrong is not None:
+            raise MessageRefused(wrong)
 
 
 def batch_body(messages: Sequence[Message], uniq_keys: Sequence[str], body_bytes_max: int) -> bytes:

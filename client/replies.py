@@ -15,7 +15,7 @@ from typing import Any
 
 from client.compression import CompressionError, decompress
 from client.errors import ArgumentRefused, ClientClosed, ClientError, MessageRefused, SendBacklogFull
-from client.message import Message
+from client.message import REPLY, Message
 from remoting.address import parse_address
 from remoting.client import ClientHandler
 from remoting.codes import MessageSysFlag, RequestCode, ResponseCode
@@ -37,8 +37,6 @@ _log = logging.getLogger(__name__)
 
 # Requests of one client that wait for a reply, some KiB each. Beyond it: SendBacklogFull.
 WAITING_MAX = 10_000
-# What MSG_TYPE says of a reply.
-REPLY = "reply"
 # Without these nobody could be replied to.
 _OF_A_REQUEST = (PROPERTY_CLUSTER, PROPERTY_REPLY_TO_CLIENT, PROPERTY_CORRELATION_ID)
 

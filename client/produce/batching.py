@@ -2,7 +2,8 @@
 
 Messages of one topic and queue wait for up to `linger_ms` or until `batch_bytes` are there. Each of their senders gets
 a result of its own. What no batch can hold goes alone and at once: delayed and timer messages, half messages, those
-for a retry topic, sends with a selector, long ones, and all of them while `total_bytes` wait already.
+with a priority or for a retry topic, replies, sends with a selector, long ones, and all of them while `total_bytes`
+wait already.
 """
 
 import asyncio
@@ -14,17 +15,15 @@ from typing import Any, Protocol, TypeGuard
 
 from client.errors import MessageRefused
 from client.hooks import SendCall
-from client.message import BATCH_ENTRY_BYTES, Message, SendResult, check_message
+from client.message import BATCH_ENTRY_BYTES, Message, SendResult, alone_because, check_message
 from client.produce.hooked import Gathered, SendHooks, split_result
 from remoting.bodies.registry import MessageQueue
-from remoting.topics import RETRY_PREFIX
 from runtime.tasks import Tasks
 
 # RocketMQ's bounds and defaults.
 LINGER_MS_MAX = 30_000
 BATCH_BYTES_MAX = 2 * 1024 * 1024
 PLACEHOLDER = "0" * 56  # as long as the longest unique key
-TIMER_PREFIX = "TIMER_DE"
 
 
 class SendBatch(Protocol):
@@ -88,17 +87,14 @@ class Batcher:
         self._closing = False
 
     def takes(self, message: Any, selector: object) -> TypeGuard[Message]:
-        """Tell whether a message may wait for others."""
+        """Tell whether a message may wait for others; what is not even well formed goes alone, and is refused."""
         if self._closing or selector is not None or not isinstance(message, Message):
             return False
         if self._bytes >= self._options.total_bytes or not isinstance(message.body, bytes):
             return False
-        delayed = message.delay_level or getattr(message, "delayed", False)
-        timed = isinstance(message.properties, dict) and any(
-            isinstance(name, str) and name.startswith(TIMER_PREFIX) for name in message.properties
-        )
-        retry = isinstance(message.topic, str) and message.topic.startswith(RETRY_PREFIX)
-        return not (delayed or timed or retry) and len(message.body) < self._options.batch_bytes
+        if not isinstance(message.properties, dict) or not isinstance(message.topic, str):
+            return False
+        return len(message.body) < self._options.batch_bytes and alone_because(message) is None
 
     def add(self, message: Message, queue: MessageQueue | None, timeout: float) -> "asyncio.Future[SendResult]":
         """Let a message wait; raises MessageRefused when it can never be sent."""
@@ -110,7 +106,11 @@ class Batcher:
         except MessageRefused as error:
             self._hooks.end(sendings, error=error)
             raise
-        key = (message.topic, queue, message.wait, timeout)
+        if sendings and alone_because(message) is not None:
+            # A hook's properties have made it one.
+            self._spawn(_Batch(time.monotonic() + timeout, waiting=[_Waiting(message, sendings, future)]), queue)
+            return future
+        key = (message.topic, queue, bool(message.wait), timeout)
         batch = self._batches.get(key)
         if batch is not None and batch.size + size > self._body_bytes_max:
             self._flush(key)
@@ -148,7 +148,10 @@ class Batcher:
         if batch.timer is not None:
             batch.timer.cancel()
         self._bytes -= batch.size
-        task = self._tasks.spawn(self._carry(batch, key[1]), "batch")
+        self._spawn(batch, key[1])
+
+    def _spawn(self, batch: _Batch, queue: MessageQueue | None) -> None:
+        task = self._tasks.spawn(self._carry(batch, queue), "batch")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 

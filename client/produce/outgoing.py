@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from client.compression import Codec, compress, compressed_flag
 from client.errors import ClientError, MessageRefused, SendFailed, may_be_stored
 from client.hooks import SendCall
-from client.message import Message, SendResult, SendStatus, batch_body, check_batch, check_message
+from client.message import Message, SendResult, SendStatus, batch_body, check_batch, check_message, is_reply
 from client.produce.arguments import check_messages
-from client.replies import REPLY, ReplyMessage
+from client.replies import ReplyMessage
 from client.retry import retriable
 from remoting.bodies.registry import MessageQueue
 from remoting.codes import TRANSACTION_MASK, MessageSysFlag, RequestCode
@@ -18,7 +18,6 @@ from remoting.command import Command
 from remoting.errors import InvokeError, RemotingError, ResponseError
 from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.msgid import UniqKeys
-from remoting.properties import PROPERTY_MESSAGE_TYPE
 from remoting.topics import AUTO_CREATE_TOPIC
 
 _IDEMPOTENT = int(MessageSysFlag.IDEMPOTENT)
@@ -245,22 +244,15 @@ class Packer:
             if len(packed) < len(body):
                 body, sys_flag = packed, compressed_flag(self._codec)
         properties = message.properties_text(msg_id)
-        if _is_reply(message):
+        if is_reply(message):
             return Outgoing(message, RequestCode.SEND_REPLY_MESSAGE_V2, msg_id, properties, body, sys_flag)
         return Outgoing(message, RequestCode.SEND_MESSAGE_V2, msg_id, properties, body, sys_flag | self._asks)
 
     def _pack_batch(self, messages: Sequence[Message]) -> Outgoing:
         check_batch(messages, self._body_bytes_max)
-        if any(_is_reply(message) for message in messages):
-            raise MessageRefused("a reply cannot be part of a batch: send it alone")
         ids = [self._keys.next() for _message in messages]
         body = batch_body(messages, ids, self._body_bytes_max)
         first = messages[0]
         # The header's properties are the whole batch's: only `wait` is.
         properties = f"WAIT\x01{'true' if first.wait else 'false'}\x02"
         return Outgoing(first, RequestCode.SEND_BATCH_MESSAGE, ",".join(ids), properties, body, self._asks)
-
-
-def _is_reply(message: Message) -> bool:
-    """Tell whether a broker is to push a message to the client that asked, as RocketMQ's clients tell it."""
-    return message.properties.get(PROPERTY_MESSAGE_TYPE) == REPLY

@@ -62,6 +62,7 @@ async def test_what_no_batch_holds_goes_alone_and_at_once(cluster: Cluster) -> N
         await producer.send(Message("Alone", b"x", delay_level=1))
         await producer.send(Message("Alone", b"x"), selector=select_by_hash, arg="key")
         await producer.send(Message("Alone", bytes(1000)))
+        await producer.send(Message("Alone", b"x", priority=3))
         await producer.send([Message("Alone", b"x")])
         # Enough of them do not wait for the end of the time.
         await asyncio.gather(*(producer.send(Message("Alone", bytes(200))) for _ in range(4)))
@@ -78,10 +79,13 @@ async def test_one_bad_message_costs_its_sender_alone_and_a_bad_topic_each(clust
             producer.send(Message("Batched", b"good")),
             producer.send(Message("Batched", b"bad", properties={"KEYS": "x"})),
             producer.send(Message("Batched", b"")),
+            producer.send(Message("Batched", b"first of all", priority=1)),
+            producer.send(Message("Batched", b"x", properties=None)),  # type: ignore[arg-type] # what is tested
             producer.send(Message("Batched", b"good too")),
             return_exceptions=True,
         )
-        assert [isinstance(result, MessageRefused) for result in results] == [False, True, True, False]
+        assert [isinstance(result, MessageRefused) for result in results] == [False, True, True, False, True, False]
+        assert not any(isinstance(results[number], BaseException) for number in (0, 3, 5))
         assert not isinstance(results[0], BaseException)
         await cluster.stop_broker()
         await cluster.name_server.close()

@@ -23,6 +23,7 @@ from client.errors import (
     SendFailed,
 )
 from client.message import ConsumeFrom, Message
+from client.produce.batching import Batching
 from client.produce.producer import Producer
 from client.replies import Answer, answering, reply_to
 from raftmq.cli.main import app
@@ -39,10 +40,13 @@ async def shout(request: MessageExt) -> bytes | None:
 
 
 @asynccontextmanager
-async def replier(namesrv: str, answer: Answer = shout) -> AsyncIterator[PushConsumer]:
+async def replier(
+    namesrv: str, answer: Answer = shout, batching: Batching | None = None
+) -> AsyncIterator[PushConsumer]:
     """Somebody who answers what comes to topic T."""
-    async with Producer("repliers", namesrv) as producer:
-        await producer.send(Message("T", b"silence"))
+    async with Producer("repliers", namesrv, batching=batching) as producer:
+        # A list goes at once, whatever waits for others.
+        await producer.send([Message("T", b"silence")])
         consumer = PushConsumer("answering", namesrv, from_where=FIRST)
         consumer.subscribe("T")
         consumer.on_message(answering(producer, answer))
@@ -74,6 +78,17 @@ async def test_many_at_once_each_get_their_own(cluster: Cluster) -> None:
         replies = await asyncio.gather(*(producer.request(Message("T", body), timeout=30) for body in bodies))
         assert [bytes(reply.body) for reply in replies] == [body.upper() for body in bodies]
         assert not producer.instance.replies
+
+
+async def test_replies_go_alone_where_other_messages_wait_for_each_other(cluster: Cluster) -> None:
+    batching = Batching(linger_ms=30_000)
+    async with (
+        replier(cluster.namesrv, batching=batching),
+        Producer("askers", cluster.namesrv) as producer,
+        asyncio.timeout(20),
+    ):
+        replies = await asyncio.gather(*(producer.request(Message("T", b"n%d" % n), timeout=20) for n in range(4)))
+    assert [bytes(reply.body) for reply in replies] == [b"N0", b"N1", b"N2", b"N3"]
 
 
 async def test_a_long_reply_comes_unpacked(cluster: Cluster) -> None:

@@ -76,6 +76,7 @@ def test_a_message_that_cannot_be_sent_is_refused(message: Message, words: str) 
         ([Message("A", b"x"), Message("A", b"x", wait=False)], "one `wait`"),
         ([Message("A", b"x", delay_level=1)], "delay"),
         ([Message("%RETRY%g", b"x")], "retry topic"),
+        ([Message("A", b"x"), Message("A", b"x", properties={"MSG_TYPE": "reply"})], "reply"),
     ],
 )
 def test_what_cannot_travel_as_a_batch_is_refused(messages: list[Message], words: str) -> None:
