@@ -55,12 +55,12 @@ class Flight:
         if self._shared is not None:
             self._shared.enter(size)
 
-    def leave(self, size: int) -> None:
-        """Count a send out, and wake who waits for its place."""
-        self.count -= 1
+    def leave(self, size: int, count: int = 1) -> None:
+        """Count a send out, or `count` of them with `size` bytes together, and wake who waits for its place."""
+        self.count -= count
         self.bytes -= size
         if self._shared is not None:
-            self._shared.leave(size)
+            self._shared.leave(size, count)
         if self._waiting and not self._waking:
             self._wake()
 

@@ -4,6 +4,9 @@ Messages of one topic and queue wait for up to `linger_ms` or until `batch_bytes
 a result of its own. What no batch can hold goes alone and at once: delayed and timer messages, half messages, those
 with a priority or for a retry topic, replies, sends with a selector, long ones, and all of them while `total_bytes`
 wait already.
+
+All of them count against the bounds of what is on its way, from the call to the answer, as a message does that goes
+alone; and so do the bytes of `total_bytes`, as RocketMQ has it.
 """
 
 import asyncio
@@ -14,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeGuard
 
 from client.errors import MessageRefused
+from client.flight import Flight
 from client.hooks import SendCall
 from client.message import BATCH_ENTRY_BYTES, Message, SendResult, alone_because, check_message
 from client.produce.hooked import Gathered, SendHooks, split_result
@@ -23,11 +27,13 @@ from runtime.tasks import Tasks
 # RocketMQ's bounds and defaults.
 LINGER_MS_MAX = 30_000
 BATCH_BYTES_MAX = 2 * 1024 * 1024
+# Longer timeouts, infinite ones too, are taken for this: eleven days.
+TIMEOUT_S_MAX = 1_000_000.0
 PLACEHOLDER = "0" * 56  # as long as the longest unique key
 
 
 class SendBatch(Protocol):
-    """Sends a batch, as Producer.send."""
+    """Sends a batch, as Producer.send, but without waiting for room."""
 
     def __call__(
         self, message: Gathered, /, *, queue: MessageQueue | None, timeout: float
@@ -40,7 +46,8 @@ class SendBatch(Protocol):
 class Batching:
     """What a Producer's `batching` is: how long messages wait for others (ms), and how many bytes at most.
 
-    `linger_ms` is 1 to 30,000, `batch_bytes` 1 to 2 MiB; `total_bytes` is what may wait in all batches together.
+    `linger_ms` is 1 to 30,000, `batch_bytes` 1 to 2 MiB; `total_bytes` is what may
+    wait in all batches together, until they are answered.
     Raises ValueError for what is none.
     """
 
@@ -66,18 +73,30 @@ class _Waiting:
 
 @dataclass(slots=True, eq=False)
 class _Batch:
+    """Messages that travel together: `size` bytes on the wire, `body_bytes` of bodies."""
+
     deadline: float
     timer: asyncio.TimerHandle | None = None
     size: int = 0
+    body_bytes: int = 0
     waiting: list[_Waiting] = field(default_factory=list)
 
 
 class Batcher:
     """The batches of one producer that are being gathered or sent."""
 
-    def __init__(self, options: Batching, hooks: SendHooks, send: SendBatch, body_bytes_max: int, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        options: Batching,
+        hooks: SendHooks,
+        flight: Flight,
+        send: SendBatch,
+        body_bytes_max: int,
+        tasks: Tasks,
+    ) -> None:
         self._options = options
         self._hooks = hooks
+        self._flight = flight
         self._send = send
         self._body_bytes_max = body_bytes_max
         self._tasks = tasks
@@ -106,30 +125,35 @@ class Batcher:
         except MessageRefused as error:
             self._hooks.end(sendings, error=error)
             raise
+        one = _Waiting(message, sendings, future)
+        # Those that waited for room have a little less than their producer's timeout left, each its own.
+        timeout = math.floor(min(timeout, TIMEOUT_S_MAX) * 10) / 10 or timeout
         if sendings and alone_because(message) is not None:
             # A hook's properties have made it one.
-            self._spawn(_Batch(time.monotonic() + timeout, waiting=[_Waiting(message, sendings, future)]), queue)
+            batch = _Batch(time.monotonic() + timeout)
+            self._put(batch, one, size)
+            self._spawn(batch, queue)
             return future
         key = (message.topic, queue, bool(message.wait), timeout)
-        batch = self._batches.get(key)
-        if batch is not None and batch.size + size > self._body_bytes_max:
+        waiting = self._batches.get(key)
+        if waiting is not None and waiting.size + size > self._body_bytes_max:
             self._flush(key)
-            batch = None
-        if batch is None:
-            batch = self._batches[key] = _Batch(time.monotonic() + timeout)
-            batch.timer = loop.call_later(self._options.linger_ms / 1000, self._flush, key)
-        batch.waiting.append(_Waiting(message, sendings, future))
-        batch.size += size
-        self._bytes += size
-        if batch.size >= self._options.batch_bytes:
+            waiting = None
+        if waiting is None:
+            waiting = self._batches[key] = _Batch(time.monotonic() + timeout)
+            waiting.timer = loop.call_later(self._options.linger_ms / 1000, self._flush, key)
+        self._put(waiting, one, size)
+        if self._flight.full:
+            # Nobody else may come before some of these are answered.
+            self._flush_all()
+        elif waiting.size >= self._options.batch_bytes:
             self._flush(key)
         return future
 
     async def close(self) -> None:
         """Send what waits, and wait for what is on its way; each batch has a deadline."""
         self._closing = True
-        for key in list(self._batches):
-            self._flush(key)
+        self._flush_all()
         if self._sending:
             await asyncio.wait(self._sending)
 
@@ -143,11 +167,22 @@ class Batcher:
             raise MessageRefused(f"the message cannot be sent as it is: {type(error).__name__}: {error}") from error
         return BATCH_ENTRY_BYTES + len(message.body) + len(properties)
 
+    def _put(self, batch: _Batch, one: _Waiting, size: int) -> None:
+        body = len(one.message.body)
+        self._flight.enter(body)
+        self._bytes += size
+        batch.waiting.append(one)
+        batch.size += size
+        batch.body_bytes += body
+
+    def _flush_all(self) -> None:
+        for key in list(self._batches):
+            self._flush(key)
+
     def _flush(self, key: tuple[str, MessageQueue | None, bool, float]) -> None:
         batch = self._batches.pop(key)
         if batch.timer is not None:
             batch.timer.cancel()
-        self._bytes -= batch.size
         self._spawn(batch, key[1])
 
     def _spawn(self, batch: _Batch, queue: MessageQueue | None) -> None:
@@ -161,11 +196,11 @@ class Batcher:
         for one in batch.waiting:
             if one.future.cancelled():
                 self._hooks.end(one.sendings, error=asyncio.CancelledError())
-        if not waiting:
-            return
         sendings = [sending for one in waiting for sending in one.sendings]
-        gathered = Gathered((one.message for one in waiting), sendings)
         try:
+            if not waiting:
+                return
+            gathered = Gathered((one.message for one in waiting), sendings)
             left = max(batch.deadline - time.monotonic(), 0.001)
             results = split_result(await self._send(gathered, queue=queue, timeout=left), len(waiting))
         except BaseException as error:
@@ -176,6 +211,9 @@ class Batcher:
             if not isinstance(error, Exception):
                 raise
             return
+        finally:
+            self._bytes -= batch.size
+            self._flight.leave(batch.body_bytes, len(batch.waiting))
         for one, result in zip(waiting, results, strict=True):
             if not one.future.done():
                 one.future.set_result(result)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from client.errors import ClientError
+from client.flight import Flight
 from client.hooks import SendHook
 from client.instance import ClientInstance
 from client.produce.batching import Batcher, Batching, SendBatch
@@ -32,9 +33,15 @@ class SendExtras:
         self.hooks = SendHooks(group)
 
     def start(
-        self, instance: ClientInstance, send: SendBatch, body_bytes_max: int, tasks: Tasks, undo: AsyncExitStack
+        self,
+        instance: ClientInstance,
+        flight: Flight,
+        send: SendBatch,
+        body_bytes_max: int,
+        tasks: Tasks,
+        undo: AsyncExitStack,
     ) -> None:
-        """Begin, now that the instance is entered; `send` sends a batch."""
+        """Begin, now that the instance is entered; `send` sends a batch, whose messages count in `flight`."""
         hooks = [*telemetry_hooks(SEND), *self._given]
         if self._topic is not None:
             self.trace = TraceDispatcher(instance, f"{self._group}-PRODUCE", self._topic)
@@ -43,7 +50,7 @@ class SendExtras:
             hooks.append(SendTracer(self.trace))
         self.hooks = SendHooks(self._group, hooks)
         if self._batching is not None:
-            self.batcher = Batcher(self._batching, self.hooks, send, body_bytes_max, tasks)
+            self.batcher = Batcher(self._batching, self.hooks, flight, send, body_bytes_max, tasks)
 
     async def close(self) -> None:
         """Send what waits in batches; the traces follow when all sends have ended."""

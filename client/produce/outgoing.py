@@ -64,6 +64,7 @@ class Outgoing:
         "body",
         "born_ms",
         "code",
+        "counted",
         "deadline",
         "failed_broker",
         "flag",
@@ -99,6 +100,8 @@ class Outgoing:
         self.started = time.monotonic()
         self.deadline = 0.0
         self.future: asyncio.Future[SendResult] | None = None
+        # Whether it is one of those that the bounds of what is on its way count.
+        self.counted = True
         self.attempts = 0
         self.failed_broker: str | None = None
         # Where the last attempt went, and whom the next one leaves alone: it did not answer, or leads no more.

@@ -25,6 +25,7 @@ from client.message import BODY_BYTES_MAX, STATUS_BY_CODE, Message, SendResult
 from client.produce.arguments import check_choice, seconds, selected
 from client.produce.batching import Batching
 from client.produce.extras import SendExtras, detect
+from client.produce.hooked import Gathered
 from client.produce.latency import LatencyTable
 from client.produce.outgoing import Outgoing, Packer, Selector
 from client.produce.recalls import RecallingClient
@@ -125,7 +126,7 @@ class Producer(Requester, RecallingClient):
         self._routes = self.instance.routes
         self._remoting = self.instance.remoting
         self._news = RouteNews(self.instance, self._default_queues, self._tasks.spawn)
-        self._extras.start(self.instance, self.send, most, self._tasks, self._undo)
+        self._extras.start(self.instance, self._flight, self._send_gathered, most, self._tasks, self._undo)
         detect(self._latency, self.instance, self._tasks)
         self._packer = packer
 
@@ -184,18 +185,35 @@ class Producer(Requester, RecallingClient):
             bound = seconds(timeout, self._timeout)
             check_choice(queue, selector)
             batcher = self._extras.batcher
+            if self._flight.full:
+                raise SendBacklogFull(f"{self._flight.describe()}: await producer.room()")
             if batcher is not None and self._packer is not None and batcher.takes(message, selector):
                 return batcher.add(message, queue, bound)
-            out = self._admit(message)
+            out = self._pack(message)
         except ClientError as error:
             future.set_exception(error)
             return future
+        self._flight.enter(len(out.body))
         out.future, out.queue, out.selector, out.arg = future, queue, selector, arg
         out.deadline = out.started + bound
+        self._launch(out)
+        return future
+
+    async def _send_gathered(self, gathered: Gathered, *, queue: MessageQueue | None, timeout: float) -> SendResult:
+        """Send what waited in a batch: its messages are counted as on their way already, and need no room."""
+        out = self._pack(gathered)
+        out.counted = False
+        out.future, out.queue = asyncio.get_running_loop().create_future(), queue
+        out.deadline = out.started + timeout
+        self._launch(out)
+        return await out.future
+
+    def _launch(self, out: Outgoing) -> None:
+        """Begin the first attempt of a send; its future is told how it ends."""
         route = self._routes.cached(out.topic)
         if route is None or not route.write_queues:
             self._tasks.spawn(self._carry(out, None), "send")
-            return future
+            return
         try:
             chosen, answer = self._submit(out, route)
         except BaseException as error:
@@ -205,7 +223,6 @@ class Producer(Requester, RecallingClient):
                 raise
         else:
             answer.add_done_callback(partial(self._answered, out, chosen))
-        return future
 
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, arg: Any = None
@@ -243,13 +260,6 @@ class Producer(Requester, RecallingClient):
         if self._packer is None:
             raise ClientClosed("this producer is not started, or was closed")
         return self._packer.pack(message, self._extras.hooks)
-
-    def _admit(self, message: Message | Sequence[Message]) -> Outgoing:
-        if self._flight.full:
-            raise SendBacklogFull(f"{self._flight.describe()}: await producer.room()")
-        out = self._pack(message)
-        self._flight.enter(len(out.body))
-        return out
 
     def _submit(self, out: Outgoing, route: TopicRoute) -> tuple[MessageQueue, asyncio.Future[Command]]:
         """Begin one attempt; raises ClientError when there is nowhere to send it."""
@@ -381,6 +391,7 @@ class Producer(Requester, RecallingClient):
         self._extras.hooks.ended(out, error=told)
 
     def _leave_flight(self, out: Outgoing) -> None:
-        self._flight.leave(len(out.body))
+        if out.counted:
+            self._flight.leave(len(out.body))
         if not self._flight.count and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from client.compression import Codec
 from client.errors import ClientError, MessageRefused
+from client.flight import Flight
 from client.hooks import SendCall
 from client.message import Message, SendResult, SendStatus
 from client.produce.batching import Batcher, Batching
@@ -71,8 +72,8 @@ async def carried(some: list[Message], hooks: SendHooks) -> list[Gathered]:
         gathered.append(batch)
         return SendResult(SendStatus.SEND_OK, out.msg_id, "", queue or MessageQueue("A", "b", 0), 0)
 
-    tasks = Tasks("test")
-    batcher = Batcher(Batching(linger_ms=30_000, batch_bytes=2000), hooks, send, BODY_BYTES_MAX, tasks)
+    tasks, flight = Tasks("test"), Flight(1000, 1 << 20)
+    batcher = Batcher(Batching(linger_ms=30_000, batch_bytes=2000), hooks, flight, send, BODY_BYTES_MAX, tasks)
     waiting: list[asyncio.Future[SendResult]] = []
     for message in some:
         if batcher.takes(message, None):
@@ -85,6 +86,7 @@ async def carried(some: list[Message], hooks: SendHooks) -> list[Gathered]:
     # What was let wait was sent, and nobody's message was refused for another's.
     assert [error for future in waiting if (error := future.exception()) is not None] == []
     assert sum(len(batch) for batch in gathered) == len(waiting)
+    assert (flight.count, flight.bytes) == (0, 0)
     await tasks.close()
     return gathered
 
@@ -100,7 +102,7 @@ def test_whatever_is_taken_may_travel_together(some: list[Message], added: dict[
 @given(messages)
 def test_what_does_not_wait_is_told_apart_without_an_error(message: Message) -> None:
     send: Callable[..., Any] = carried
-    batcher = Batcher(Batching(), SendHooks("p"), send, BODY_BYTES_MAX, Tasks("test"))
+    batcher = Batcher(Batching(), SendHooks("p"), Flight(1, 1), send, BODY_BYTES_MAX, Tasks("test"))
     packer = Packer(UniqKeys(), compress_over=1000, body_bytes_max=BODY_BYTES_MAX, codec=Codec.ZLIB)
     if batcher.takes(message, None):
         return

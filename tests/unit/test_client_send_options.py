@@ -20,67 +20,13 @@ from client.produce.selectors import select_by_hash
 from client.produce.sendpolicy import QueuePicker
 from client.trace.hooks import SendTracer
 from client.trace.records import MessageType
-from remoting.bodies.registry import BrokerData, MessageQueue, QueueData, TopicRouteData
-from remoting.codes import MessageSysFlag, RequestCode, ResponseCode
-from remoting.command import Command
+from remoting.bodies.registry import MessageQueue
+from remoting.codes import MessageSysFlag, ResponseCode
 from remoting.errors import ConnectionLost
-from remoting.headers.registry import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from remoting.msgid import UniqKeys
-from remoting.server import Connection, Handler, RemotingServer, Reply
+from remoting.server import RemotingServer
 from runtime.clock import ManualClock
-
-
-class Pair:
-    """Two masters `a` and `b` of a topic of two queues each, and their NameServer; `codes` is what each answers."""
-
-    def __init__(self) -> None:
-        self.codes = {"a": 0, "b": 0}
-        self.sent: list[str] = []
-        self.order = ""
-        self._name_server = RemotingServer({RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route}, name="name server")
-        ok: Handler = lambda _connection, _request: Command.response(0)  # noqa: E731 # twice the same answer
-        self.servers = {
-            name: RemotingServer(
-                {
-                    RequestCode.SEND_MESSAGE_V2: self._send,
-                    RequestCode.HEART_BEAT: ok,
-                    RequestCode.UNREGISTER_CLIENT: ok,
-                    RequestCode.GET_MAX_OFFSET: ok,
-                },
-                name=name,
-            )
-            for name in self.codes
-        }
-
-    async def start(self) -> None:
-        for server in (*self.servers.values(), self._name_server):
-            await server.start("127.0.0.1", 0)
-
-    async def close(self) -> None:
-        for server in (*self.servers.values(), self._name_server):
-            await server.close()
-
-    @property
-    def namesrv(self) -> str:
-        return f"127.0.0.1:{self._name_server.port}"
-
-    def _send(self, _connection: Connection, request: Command) -> Reply:
-        sent = request.header(SendMessageRequestHeaderV2)
-        broker = sent.bname or ""
-        self.sent.append(broker)
-        header = SendMessageResponseHeader(msgId=broker, queueId=sent.queueId, queueOffset=0)
-        return Command.response(self.codes[broker], header=header)
-
-    def _route(self, _connection: Connection, _request: Command) -> Reply:
-        data = TopicRouteData(
-            brokerDatas=[
-                BrokerData(brokerAddrs={0: f"127.0.0.1:{server.port}"}, brokerName=name, cluster="c")
-                for name, server in self.servers.items()
-            ],
-            queueDatas=[QueueData(brokerName=name, perm=6, readQueueNums=2, writeQueueNums=2) for name in self.servers],
-        )
-        data.orderTopicConf = self.order or None
-        return Command.response(0, body=data.encode())
+from tests.parts.pair_of_masters import Pair
 
 
 @pytest.fixture
