@@ -59,6 +59,7 @@ class Outgoing:
         "answer",
         "arg",
         "assumed",
+        "attempted",
         "attempts",
         "avoid",
         "body",
@@ -103,6 +104,8 @@ class Outgoing:
         # Whether it is one of those that the bounds of what is on its way count.
         self.counted = True
         self.attempts = 0
+        # When the last attempt began: how slow its broker is, is measured from there.
+        self.attempted = 0.0
         self.failed_broker: str | None = None
         # Where the last attempt went, and whom the next one leaves alone: it did not answer, or leads no more.
         self.address = ""

@@ -266,7 +266,8 @@ class Producer(Requester, RecallingClient):
         queue = self._choose(out, route)
         out.attempts += 1
         out.assumed = route.assumed
-        left = out.deadline - time.monotonic()
+        out.attempted = time.monotonic()
+        left = out.deadline - out.attempted
         # A broker that hangs must leave time for another attempt, if there may be one.
         timeout = left if out.attempts >= self._attempts or out.queue is not None else left / 2
         request = out.request(self.group, queue, self._default_queues)
@@ -315,7 +316,7 @@ class Producer(Requester, RecallingClient):
         if FORWARDED in answer.ext:
             self._news.passed_on(out.topic)
         if self._latency is not None:
-            self._latency.answered(queue.brokerName, (time.monotonic() - out.started) * 1000)
+            self._latency.answered(queue.brokerName, (time.monotonic() - out.attempted) * 1000)
         where = queue if place.queueId == queue.queueId else MessageQueue(queue.topic, queue.brokerName, place.queueId)
         result = SendResult(
             status, out.msg_id, place.msgId, where, place.queueOffset, place.transactionId, place.recallHandle

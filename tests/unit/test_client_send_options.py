@@ -105,6 +105,29 @@ async def test_the_detector_finds_out_that_a_broker_is_there_again(pair: Pair) -
         await again.close()
 
 
+async def test_the_broker_that_answers_a_repetition_is_not_blamed_for_the_one_that_hung(pair: Pair) -> None:
+    pair.frozen = {"a"}
+    options: dict[str, Any] = {"latency_tolerance": True, "idempotent": False, "send_timeout": 2.4}
+    async with Producer("p", pair.namesrv, **options) as producer, asyncio.timeout(20):
+        table = producer._latency
+        assert table is not None
+        noted: list[tuple[str, float]] = []
+        answered = table.answered
+
+        def note(broker: str, latency_ms: float) -> None:
+            noted.append((broker, latency_ms))
+            answered(broker, latency_ms)
+
+        table.answered = note  # type: ignore[method-assign] # a spy
+        while "a" not in pair.sent:
+            await producer.send(Message("T", b"x"))
+        assert pair.sent[-2:] == ["a", "b"]
+        # It hung for half of the timeout; from 550 ms on the other one would be left alone as well.
+        assert {broker for broker, _latency in noted} == {"b"}
+        assert max(latency for _broker, latency in noted) < 550
+        assert (table.available("a"), table.available("b")) == (False, True)
+
+
 async def test_the_option_detector_probes_in_the_background(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "DETECT_S", 0.01)
     async with Producer("p", pair.namesrv, detector=True) as producer, asyncio.timeout(20):
