@@ -18,7 +18,7 @@ from remoting.connection import Connection
 from remoting.errors import RemotingError
 from remoting.headers.registry import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from remoting.message import MessageExt
-from remoting.properties import PROPERTY_REAL_TOPIC
+from remoting.properties import PROPERTY_REAL_TOPIC, PROPERTY_TRACE_SWITCH
 from runtime.quiet import QuietLog
 from runtime.tasks import Tasks
 
@@ -143,7 +143,7 @@ class CheckAnswers:
         try:
             await check.asker.drained(ANSWER_S)
             check.asker.send_oneway(Command.request(RequestCode.END_TRANSACTION, header, oneway=True))
-            if self._trace is not None:
+            if self._trace is not None and half.properties.get(PROPERTY_TRACE_SWITCH) != "false":
                 topic, name = half.properties.get(PROPERTY_REAL_TOPIC, half.topic), asked.transactionId or half.msg_id
                 self._trace.add(checked(self._group, topic, half, name, check.asker.address, state.value))
         except RemotingError as error:

@@ -70,7 +70,7 @@ class RecallingClient(Lifecycle):
         except RemotingError as error:
             raise as_client_error(error) from error
         finally:
-            if (trace := self._extras.trace) is not None:
+            if (trace := self._extras.trace) is not None and trace.wanted_by(named.broker):
                 trace.add(recalled(self.group, topic, named.msg_id, success=done))
         return msg_id
 

@@ -285,7 +285,7 @@ class TransactionProducer(Producer):
             request = Command.request(RequestCode.END_TRANSACTION, end_header(self.group, tx), oneway=True)
             # Half of the time: one that cannot be connected to may have a successor.
             await self._remoting.oneway(address, request, max((deadline - time.monotonic()) / 2, 0.001))
-            if (trace := self._extras.trace) is not None:
+            if (trace := self._extras.trace) is not None and trace.wanted_by(broker):
                 half, state = tx.half, tx.state.value
                 trace.add(end_of(self.group, tx.message, half.msg_id, tx.transaction_id, address, state))
 

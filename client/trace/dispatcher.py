@@ -40,6 +40,8 @@ ATTEMPTS = 3
 SEND_S = 5.0
 # How long `close` sends what is left.
 CLOSE_S = 3.0
+# Brokers remembered that want no traces; a cluster has far fewer.
+UNWANTED_MAX = 4096
 # Queues of a trace topic that a send creates, where brokers allow it.
 DEFAULT_QUEUES = 4
 
@@ -55,6 +57,7 @@ class TraceDispatcher:
         self._instance = instance
         self._group = f"_INNER_TRACE_PRODUCER-{group}"
         self._waiting: deque[TraceRecord] = deque()
+        self._unwanted: set[str] = set()
         self._enough = asyncio.Event()
         self._turn = itertools.count()
         self._closing = self._told = False
@@ -73,6 +76,17 @@ class TraceDispatcher:
         self._waiting.append(record)
         if len(self._waiting) >= BATCH:
             self._enough.set()
+
+    def heard(self, broker: str, *, wanted: bool) -> None:
+        """Note what a broker's answer to a send said: whether it wants traces (`traceOn`)."""
+        if wanted:
+            self._unwanted.discard(broker)
+        elif len(self._unwanted) < UNWANTED_MAX:
+            self._unwanted.add(broker)
+
+    def wanted_by(self, broker: str) -> bool:
+        """Tell whether a broker wants traces, by its last answer to a send; other answers do not say it."""
+        return broker not in self._unwanted
 
     async def close(self, grace_s: float = CLOSE_S) -> None:
         """Send what waits, for up to `grace_s`; what is left then is dropped."""

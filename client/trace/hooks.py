@@ -33,7 +33,10 @@ class SendTracer:
     def after_send(self, sending: SendCall) -> None:
         """Trace each message."""
         region = sending.answer.get(PROPERTY_MSG_REGION)
-        if region is None or sending.answer.get(PROPERTY_TRACE_SWITCH) == "false":
+        wanted = sending.answer.get(PROPERTY_TRACE_SWITCH) != "false"
+        if sending.results:
+            self._dispatcher.heard(sending.results[0].queue.brokerName, wanted=wanted)
+        if region is None or not wanted:
             return
         for message, result in zip(sending.messages, sending.results, strict=False):
             if not message.topic.startswith(self._dispatcher.topic):

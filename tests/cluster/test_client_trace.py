@@ -199,3 +199,27 @@ async def test_ends_of_transactions_and_recalls_leave_traces(cluster: Cluster) -
     assert states == ["ROLLBACK_MESSAGE"]
     recalls = [one for one in await traces_of(cluster, "KEY") if isinstance(one, Recall)]
     assert [(one.group, one.topic, one.success) for one in recalls] == [("payers", "Traced", False)]
+
+
+async def test_a_broker_that_wants_no_traces_gets_none_of_ends_and_recalls_either(cluster: Cluster) -> None:
+    handle = b64encode(f"v1 Traced broker-a {int(time.time() * 1000) + 3_600_000} KEY".encode()).decode()
+    async with AdminClient(cluster.namesrv) as admin:
+        await admin.update_broker_config({"traceOn": "false"})
+        async with TransactionProducer(
+            "payers", cluster.namesrv, on_check=lambda _half: TransactionState.COMMIT, trace=True
+        ) as producer:
+            dispatcher = producer._extras.trace
+            assert dispatcher is not None
+            async with producer.transaction(Message("Traced", b"kept")) as kept:
+                pass
+            with pytest.raises(RequestRefused):
+                await producer.recall("Traced", handle)
+            assert not dispatcher._waiting
+            assert dispatcher.sent == dispatcher.dropped == 0
+            # It is told by the next send when that changes.
+            await admin.update_broker_config({"traceOn": "true"})
+            async with producer.transaction(Message("Traced", b"kept")) as traced:
+                pass
+    assert kept.told
+    assert {type(one) for one in await traces_of(cluster, traced.half.msg_id)} == {Pub, EndTransaction}
+    assert await traces_of(cluster, kept.half.msg_id) == []

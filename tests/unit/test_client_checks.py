@@ -71,6 +71,9 @@ async def test_an_answer_leaves_a_trace_where_there_are_traces(site: HalfSite) -
         asked._extras.trace.add = traced.append  # type: ignore[method-assign,assignment]  # what it would send
         broker.ask(GROUP, "ID", body=b"an order", properties="KEYS\x01k\x02", position=77)
         await broker.until(lambda: len(broker.ends) == 1)
+        # One whose broker wants no traces is answered and not traced.
+        broker.ask(GROUP, "ID2", properties="TRACE_ON\x01false\x02", position=78)
+        await broker.until(lambda: len(broker.ends) == 2)
     (end,) = traced
     assert isinstance(end, EndTransaction)
     assert (end.state, end.from_check, end.msg_id, end.keys, end.topic) == (

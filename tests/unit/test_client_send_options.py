@@ -190,7 +190,7 @@ def test_what_has_no_hash_of_java_is_refused(key: Any) -> None:
 
 def test_a_half_message_is_traced_as_such_and_never_sent_again_for_a_weak_answer() -> None:
     traced: list[Any] = []
-    dispatcher: Any = SimpleNamespace(topic="Traces", add=traced.append)
+    dispatcher: Any = SimpleNamespace(topic="Traces", add=traced.append, heard=lambda _broker, **_told: None)
     hooks = SendHooks("p", [SendTracer(dispatcher)])
     packer = Packer(UniqKeys(), compress_over=1 << 20, body_bytes_max=1 << 20, codec=Codec.ZLIB)
     out = packer.pack(Message("T", b"x"), hooks)
