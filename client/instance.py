@@ -27,7 +27,8 @@ from client.serverrequests import ConsumerMember, ServerRequests, TransactionChe
 from client.tls import tls_of
 from remoting.bodies.registry import HeartbeatData, ProducerData
 from remoting.client import ClientLimits, RemotingClient
-from remoting.errors import RemotingError
+from remoting.codes import ResponseCode
+from remoting.errors import RemotingError, ResponseError
 from remoting.topics import REPLY_TOPIC_SUFFIX
 from runtime.tasks import Tasks
 from runtime.tls import ClientTls
@@ -40,6 +41,8 @@ ROUTE_POLL_S = 30.0
 FIRST_HEARTBEAT_S = 1.0
 # After a lost connection: pauses between attempts to be known again, until the periodic heartbeat takes over.
 REJOIN_PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0)
+# After a heartbeat that a broker did not take though its connection stands: pauses between attempts, until the next.
+BEAT_AGAIN_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0)
 # While a broker has no master: pauses between the questions who it is, until the periodic poll takes over.
 SEEK_PAUSES_S = (0.01, 0.02, 0.03, *[0.05] * 10, *[0.1] * 20, *[0.5] * 10, 1.0, 1.0, 1.0)
 HEARTBEATS_AT_A_TIME = 64
@@ -92,6 +95,8 @@ class ClientInstance:
         self._closed = False
         # Brokers that know this client over their present connection.
         self._known_at: set[str] = set()
+        # Those that are told again, as they did not take a heartbeat.
+        self._telling: set[str] = set()
         self._seeking = False
         # Members that pass requests on to their leader, whose routes are being asked for.
         self._passing: set[str] = set()
@@ -228,19 +233,53 @@ class ClientInstance:
         data = self._data()
         targets = list(addresses)
         for start in range(0, len(targets), HEARTBEATS_AT_A_TIME):
-            await asyncio.gather(
-                *(self._beat_one(address, data) for address in targets[start : start + HEARTBEATS_AT_A_TIME])
-            )
+            some = targets[start : start + HEARTBEATS_AT_A_TIME]
+            failures = await asyncio.gather(*(self._beat_one(address, data) for address in some))
+            for address, error in zip(some, failures, strict=True):
+                if error is not None and address not in self._telling and self._may_take_it(address, error):
+                    self._telling.add(address)
+                    self._tasks.spawn(self._beat_again(address), f"heartbeat to {address}")
 
-    async def _beat_one(self, address: str, data: HeartbeatData) -> bool:
+    async def _beat_one(self, address: str, data: HeartbeatData) -> RemotingError | None:
+        """Tell a broker; returns why it did not take it."""
         try:
             await self.api.heartbeat(address, data)
         except RemotingError as error:
             _log.warning("heartbeat: %s", error)
             self._known_at.discard(address)
-            return False
+            return error
         self._known_at.add(address)
-        return True
+        return None
+
+    def _may_take_it(self, address: str, error: RemotingError) -> bool:
+        """Tell whether a heartbeat is worth repeating soon: its broker is there, and does not refuse it for good.
+
+        One whose connection ended is told by _rejoin.
+        """
+        refused = isinstance(error, ResponseError) and error.code == ResponseCode.NO_PERMISSION
+        return not refused and self._connected(address)
+
+    def _connected(self, address: str) -> bool:
+        return not self._closed and self.remoting.connection(address) is not None
+
+    async def _beat_again(self, address: str) -> None:
+        """Tell a broker that is there, and was too busy or hung, before the next heartbeat is due."""
+
+        async def taken() -> bool:
+            return not self._connected(address) or await self._be_known(address)
+
+        try:
+            await until_true(taken, BEAT_AGAIN_PAUSES_S)
+        finally:
+            self._telling.discard(address)
+
+    async def _be_known(self, address: str) -> bool:
+        """Tell a broker, unless it knows or need not know; False when it did not take it."""
+        if address in self._known_at or address not in self._brokers():
+            return True
+        if not self._producers and not self._consumers:
+            return True
+        return await self._beat_one(address, self._data()) is None
 
     async def _unregister(self, producer: str | None, consumer: str | None) -> None:
         async def tell(address: str) -> None:
@@ -293,9 +332,7 @@ class ClientInstance:
         async def known() -> bool:
             with contextlib.suppress(RouteError):
                 await self.routes.refresh_using(address)
-            if address in self._known_at or address not in self._brokers():
-                return True
-            return not (self._producers or self._consumers) or await self._beat_one(address, self._data())
+            return await self._be_known(address)
 
         await until_true(known, REJOIN_PAUSES_S)
 

@@ -1,7 +1,9 @@
 """Two masters without a store, and their NameServer: what producers meet when brokers answer weakly, or not at all."""
 
+from functools import partial
+
 from remoting.bodies.registry import BrokerData, QueueData, TopicRouteData
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.headers.registry import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from remoting.server import Connection, Handler, RemotingServer, Reply
@@ -15,6 +17,9 @@ class Pair:
         # Those that take what they get and answer nothing.
         self.frozen: set[str] = set()
         self.sent: list[str] = []
+        # Heartbeats that came, and how many of the next ones are refused.
+        self.beats: list[str] = []
+        self.beats_refused = 0
         self.order = ""
         self._name_server = RemotingServer({RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route}, name="name server")
         ok: Handler = lambda _connection, _request: Command.response(0)  # noqa: E731 # twice the same answer
@@ -23,7 +28,7 @@ class Pair:
                 {
                     RequestCode.SEND_MESSAGE_V2: self._send,
                     RequestCode.SEND_BATCH_MESSAGE: self._send,
-                    RequestCode.HEART_BEAT: ok,
+                    RequestCode.HEART_BEAT: partial(self._beat, name),
                     RequestCode.UNREGISTER_CLIENT: ok,
                     RequestCode.GET_MAX_OFFSET: ok,
                 },
@@ -52,6 +57,13 @@ class Pair:
             return None
         header = SendMessageResponseHeader(msgId=broker, queueId=sent.queueId, queueOffset=0)
         return Command.response(self.codes[broker], header=header)
+
+    def _beat(self, broker: str, _connection: Connection, _request: Command) -> Reply:
+        self.beats.append(broker)
+        if self.beats_refused:
+            self.beats_refused -= 1
+            return Command.response(ResponseCode.SYSTEM_BUSY, "busy")
+        return Command.response(0)
 
     def _route(self, _connection: Connection, _request: Command) -> Reply:
         data = TopicRouteData(
