@@ -8,6 +8,10 @@ it knows what the one before it stored, whether that was answered or not.
 
 A hash leads to positions only; an answer is given for a record that was read there, and whose topic and key are those
 of the send. The record of a delayed or prepared message names its real topic and queue.
+
+Each message of a batch is known by its own key, stored and on its way. A batch is a repetition when all of it is there.
+When a part of it is, it is refused, but for one that the end of this broker tore: what stands of it is the end of what
+the start found in the log, and the rest follows when it is repeated.
 """
 
 import asyncio
@@ -17,6 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from broker.messages.recent_records import (
     IDEMPOTENT_FLAG,
@@ -36,6 +42,7 @@ from remoting.properties import PROPERTY_UNIQ_KEY, find_property
 from runtime.clock import Clock
 from runtime.figures import Figure, counter, gauge
 from store.derived.recentkeys import RecentKeys
+from store.recordbatch import RecordBatch
 from store.types import Dispatched, PendingRecord, PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
@@ -69,14 +76,22 @@ class KeptStore(RecordReads, LogReads, Protocol):
         ...
 
 
+Name = tuple[str, bytes]
+"""By what a message is known: topic and key."""
+# Who waits for all of a flight, and who looks again when it has ended; others wait for one of its messages.
+_WHOLE, _AGAIN = -1, -2
+
+
 class _Flying:
-    """A send that was handed to the log."""
+    """What was handed to the log in one piece: a message, or a batch."""
 
-    __slots__ = ("queue_id", "waiting")
+    __slots__ = ("names", "queue_id", "waiting")
 
-    def __init__(self, queue_id: int) -> None:
+    def __init__(self, queue_id: int, names: Sequence[Name]) -> None:
         self.queue_id = queue_id
-        self.waiting: list[Answer] = []
+        # Of all its messages, those without a key included.
+        self.names = names
+        self.waiting: list[tuple[Answer, int]] = []
 
 
 class IdempotentSends:
@@ -93,8 +108,10 @@ class IdempotentSends:
         self._window_ms = 1000 * keys.idempotentWindowSeconds
         self.keys_max = keys.idempotentKeysMax
         self.keys = RecentKeys(self.keys_max, self._window_ms)
-        self._flying: dict[tuple[str, str], _Flying] = {}
+        self._flying: dict[Name, _Flying] = {}
         self._waiting = 0
+        # Where the log ended at the start: only there can a batch be torn.
+        self._began_at = -1
         self.repeated = 0
         """How many sends were answered with an earlier one's result."""
 
@@ -125,7 +142,7 @@ class IdempotentSends:
         Takes a second for half a million of them.
         """
         loop, store = asyncio.get_running_loop(), self._store
-        began = time.monotonic()
+        began, self._began_at = time.monotonic(), end
         since = self._clock.now_ms() - self._window_ms
         position = start = await loop.run_in_executor(threads, begin_of, store, end, since)
         told = began
@@ -160,58 +177,102 @@ class IdempotentSends:
         if not uniq_key:
             append(record, done, wait=wait, until=until)
             return
-        name = (topic, uniq_key)
-        if self._parked(name, done):
+        key = uniq_key.encode("utf-8", "replace")
+        name = (topic, key)
+        if (flying := self._flying.get(name)) is not None:
+            self._park(flying, done, flying.names.index(name))
             return
-        first = self._first(topic, uniq_key)
+        positions = self.keys.find(key)
+        first = first_record(self._store, positions, topic, uniq_key, self._stands) if positions else None
         if first is not None:
             self._confirm(first, first, _result(first), done, wait)
             return
-        self._flying[name] = _Flying(queue_id)
-        append(record, partial(self._ended, name, done), wait=wait, until=until)
+        self._flying[name] = flying = _Flying(queue_id, (name,))
+        append(record, partial(self._ended, flying, done), wait=wait, until=until)
 
     def append_batch(
         self, topic: str, queue_id: int, records: Sequence[PendingRecord], done: Answer, *, wait: bool, until: float
     ) -> None:
         """Store the records of one batch, unless they are; as append(). Refused (a text) when some of them are."""
-        keys = [find_property(record.properties, _UNIQ_KEY) for record in records]
-        if not keys[0]:
-            self._replication.append_batch(records, done, wait=wait, until=until)
-            return
-        name = (topic, keys[0].decode("utf-8", "replace"))
-        if self._parked(name, done):
-            return
-        first = self._first(*name)
-        if first is not None:
-            found = self._rest(first, topic, keys)
-            if found is None:
-                done(_PARTLY, ResponseCode.MESSAGE_ILLEGAL)
+        texts = records.properties if type(records) is RecordBatch else [record.properties for record in records]
+        keys = [find_property(text, _UNIQ_KEY) for text in texts]
+        names = [(topic, key) for key in keys]
+        flying = next(filter(None, map(self._flying.get, names)), None) if self._flying else None
+        if flying is not None:
+            if flying.names == names:
+                self._park(flying, done, _WHOLE)
             else:
-                ids, last = found
-                self._confirm(first, last, _result(first)._replace(msg_id=ids), done, wait)
+                # Whether this is a repetition, and of what, is known when that one's fate is.
+                again = partial(self.append_batch, topic, queue_id, records, done, wait=wait, until=until)
+                self._park(flying, done, _AGAIN, lambda _result, _code: again())
             return
-        if keys[-1] and self._first(topic, keys[-1].decode("utf-8", "replace")) is not None:
+        found = self._stored(topic, keys)
+        if not found:
+            self._fly(queue_id, names, records, done, wait=wait, until=until)
+            return
+        first, last = found.get(0), found[max(found)]
+        if first is not None and (whole := self._rest(first, topic, keys)) is not None:
+            ids, last = whole
+            self._confirm(first, last, _result(first)._replace(msg_id=ids), done, wait)
+        elif first is not None and len(found) == len(keys):
+            newest = max(found.values(), key=lambda one: one.physical_offset)
+            ids = ",".join([found[number].offset_msg_id for number in range(len(keys))])
+            self._confirm(first, newest, _result(first)._replace(msg_id=ids), done, wait)
+        elif first is not None and len(found) == max(found) + 1 and self._is_torn(last):
+            _log.warning("a batch for %s was cut off by this broker's end: what lacks of it is stored now", topic)
+            rest = [msgspec.structs.replace(one, queue_id=first.queue_id) for one in records[len(found) :]]
+            told = partial(self._completed, [found[number] for number in range(len(found))], done)
+            self._fly(first.queue_id, names[len(found) :], rest, told, wait=wait, until=until)
+        else:
             done(_PARTLY, ResponseCode.MESSAGE_ILLEGAL)
-            return
-        self._flying[name] = _Flying(queue_id)
-        self._replication.append_batch(records, partial(self._ended, name, done), wait=wait, until=until)
 
-    def _parked(self, name: tuple[str, str], done: Answer) -> bool:
-        """Have a send wait for one that is on its way, or refuse it (SYSTEM_BUSY); False when there is none."""
-        flying = self._flying.get(name)
-        if flying is None:
-            return False
+    def _fly(
+        self,
+        queue_id: int,
+        names: Sequence[Name],
+        records: Sequence[PendingRecord],
+        done: Answer,
+        *,
+        wait: bool,
+        until: float,
+    ) -> None:
+        """Hand records to the log, all or none of them."""
+        flying = _Flying(queue_id, names)
+        self._flying.update([(name, flying) for name in names if name[1]])
+        self._replication.append_batch(records, partial(self._ended, flying, done), wait=wait, until=until)
+
+    def _park(self, flying: _Flying, done: Answer, at: int, told: Answer | None = None) -> None:
+        """Have a send wait for one that is on its way, or refuse it (SYSTEM_BUSY); `told`: who is called for `done`."""
         if self._waiting >= WAITING_MAX:
             done(PutResult(PutStatus.OS_PAGE_CACHE_BUSY), ResponseCode.SYSTEM_BUSY)
         else:
             self._waiting += 1
-            flying.waiting.append(done)
-        return True
+            flying.waiting.append((done if told is None else told, at))
 
-    def _first(self, topic: str, uniq_key: str) -> MessageExt | None:
-        """Return the first record of a topic with a key, None when there is none in the window."""
-        positions = self.keys.find(uniq_key.encode("utf-8", "replace"))
-        return first_record(self._store, positions, topic, uniq_key, self._stands) if positions else None
+    def _stored(self, topic: str, keys: Sequence[bytes]) -> dict[int, MessageExt]:
+        """Return the records of a batch's messages that were stored before, by their number."""
+        found = {}
+        for number, positions in self.keys.find_many(keys):
+            text = keys[number].decode("utf-8", "replace")
+            record = first_record(self._store, positions, topic, text, self._stands) if text else None
+            if record is not None:
+                found[number] = record
+        return found
+
+    def _is_torn(self, last: MessageExt) -> bool:
+        """Whether what stands of a batch, up to its `last` record, is the end of what the start found in the log."""
+        return last.physical_offset + last.size == self._began_at
+
+    def _completed(self, before: Sequence[MessageExt], done: Answer, result: Any, code: int) -> None:
+        """Answer a batch whose rest was stored behind what stood of it."""
+        if result[0].status is not _OK or code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+            self._told(done, result, code)
+            return
+        ids = [*[one.offset_msg_id for one in before], *self._ids(result)]
+        self._repeated(done, _result(before[0])._replace(msg_id=",".join(ids)), code)
+
+    def _ids(self, results: Sequence[PutResult]) -> list[str]:
+        return [offset_msg_id(self._store_host, one.physical_offset) for one in results]
 
     def _stands(self, record: MessageExt) -> bool:
         """Whether a record is young enough, and its topic was not deleted since."""
@@ -242,12 +303,14 @@ class IdempotentSends:
             last = found
         return ",".join(ids), last
 
-    def _ended(self, name: tuple[str, str], done: Answer, result: Any, code: int) -> None:
+    def _ended(self, flying: _Flying, done: Answer, result: Any, code: int) -> None:
         """Tell a send of its fate, and who waits for it of the same.
 
         Stored: all get the one result. Not stored, or nobody knows: each is told so, and may go on to another leader.
         """
-        flying = self._flying.pop(name)
+        for name in flying.names:
+            # A message that stands twice in its batch has one name.
+            self._flying.pop(name, None)
         self._waiting -= len(flying.waiting)
         results: list[PutResult] = result if isinstance(result, list) else [result]
         first = results[0]
@@ -255,12 +318,13 @@ class IdempotentSends:
         try:
             done(result, code)
         finally:
-            ids = ",".join([offset_msg_id(self._store_host, one.physical_offset) for one in results]) if stored else ""
-            for waiting in flying.waiting:
-                if stored:
-                    self._repeated(waiting, FirstResult(flying.queue_id, first.queue_offset, ids), code)
-                else:
+            for waiting, at in flying.waiting:
+                if at == _AGAIN or not stored:
                     self._told(waiting, result, code)
+                else:
+                    some = results if at == _WHOLE else results[at : at + 1]
+                    ids = ",".join(self._ids(some))
+                    self._repeated(waiting, FirstResult(flying.queue_id, some[0].queue_offset, ids), code)
 
     def _repeated(self, done: Answer, first: FirstResult, code: int) -> None:
         self.repeated += 1

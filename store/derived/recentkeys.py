@@ -127,6 +127,19 @@ class RecentKeys:
                 number = segment.links[number]
         return found
 
+    def find_many(self, keys: Sequence[bytes]) -> list[tuple[int, tuple[int, ...]]]:
+        """Return the numbers of those keys of which find() finds something, each with that."""
+        hashes = list(map(self._hash, keys))
+        hits: set[int] = set()
+        for segment in self._segments:
+            heads, links, known, mask = segment.heads, segment.links, segment.hashes, segment.mask
+            for at, number in enumerate([heads[hashed & mask] for hashed in hashes]):
+                while number and known[number] != hashes[at]:
+                    number = links[number]  # noqa: PLW2901 # along the chain
+                if number:
+                    hits.add(at)
+        return [(at, self.find(keys[at])) for at in sorted(hits)]
+
     def _forget(self, now_ms: int) -> None:
         """Forget segments that are too old, or too many keys; the newest one stays."""
         segments = self._segments

@@ -42,6 +42,8 @@ def test_it_finds_what_a_list_finds(
             assert list(found) == sorted(found), "the oldest first"
             assert set(found) <= {at for hashed, at, _ in everything if hashed == wanted}
             assert set(found) >= {at for hashed, at, _ in sure if hashed == wanted}
+        every = [b"key %d" % number for number in range(31)]
+        assert table.find_many(every) == [(at, found) for at, key in enumerate(every) if (found := table.find(key))]
 
 
 @settings(max_examples=300, deadline=None)

@@ -13,7 +13,7 @@ def forget_others_sends() -> None:
 
     def make(honest: Any) -> Any:
         def dispatched(self: IdempotentSends, batch: Sequence[Dispatched]) -> None:
-            honest(self, [entry for entry in batch if (entry.topic, entry.uniq_key.decode()) in self._flying])
+            honest(self, [entry for entry in batch if (entry.topic, entry.uniq_key) in self._flying])
 
         return dispatched
 
