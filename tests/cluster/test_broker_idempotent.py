@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import re
+import shutil
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -159,6 +160,26 @@ async def test_a_batch_that_is_partly_stored_is_refused(tmp_path: Path, client: 
             assert (answer.code, "was" in (answer.remark or "")) == (ResponseCode.MESSAGE_ILLEGAL, False)
             assert "some messages of this batch were stored before" in (answer.remark or "")
         assert await stored(client, broker) == ["A", "B"]
+
+
+async def test_a_batch_that_was_torn_is_completed_by_its_repetition(tmp_path: Path, client: RemotingClient) -> None:
+    keys = ["B1", "B2", "B3", "B4"]
+    # Nothing is synced, as far as the checkpoint knows; the same port, for the address is part of an id.
+    settings = {"flushIntervalCommitLog": "600000", "vipPortEnable": "false", "httpEnable": "false"}
+    async with running(tmp_path / "one", settings) as broker:
+        port = str(broker.port)
+        first = await sent(client, broker.address, batch_once(keys))
+        shutil.copytree(tmp_path / "one", tmp_path / "killed", ignore=shutil.ignore_patterns("*.tmp"))
+    log = next((tmp_path / "killed").rglob("commitlog/*"))
+    third = int(first.msg_id.split(",")[2][-16:], 16)
+    with log.open("r+b") as file:
+        file.seek(third + 40)
+        file.write(bytes(4096))
+    async with running(tmp_path / "killed", {**settings, "listenPort": port}) as broker:
+        refused = await client.invoke(broker.address, batch_once(["other", *keys[1:]]))
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert await sent(client, broker.address, batch_once(keys)) == first
+        assert await stored(client, broker) == keys
 
 
 async def test_what_is_refused_is_not_remembered(tmp_path: Path, client: RemotingClient) -> None:
