@@ -39,6 +39,7 @@ from broker.housekeeping import Upkeep
 from broker.leader_only import SAID_BY_MEMBERS, in_whose_name
 from broker.messages.commit_origins import Origins
 from broker.messages.delay_levels import ScheduleService
+from broker.messages.delay_queue import DelayLoop, aside_in
 from broker.messages.idempotent import IdempotentSends
 from broker.messages.offset_handlers import OffsetHandlers
 from broker.messages.pull import PullHandlers
@@ -140,8 +141,8 @@ class Parts:
         self._send_back = SendBackHandlers(context, self._tables, replication, random.randrange, mode.elsewhere)
         levels_ms = parse_delay_levels(live.store.messageDelayLevel)
         self.schedule = ScheduleService(
-            folder / "delayOffset.json", store, replication, clock, loop.call_later, levels_ms, meta,
-            self.topics.adopt_awaited,
+            folder / "delayOffset.json", store, replication, clock,
+            DelayLoop(loop.call_later, aside_in(context.threads)), levels_ms, meta, self.topics.adopt_awaited,
         )  # fmt: skip
         self.timers = TimerParts(
             context, replication, self.topics, self.topics.adopt_awaited, shared=meta.shared, elsewhere=mode.elsewhere

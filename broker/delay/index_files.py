@@ -4,20 +4,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
 
 from broker.delay.index import Job, TimerIndex
+from broker.messages.delay_queue import Aside
 from store.timerruns import Key
 
 _log = logging.getLogger(__name__)
-
-
-class Aside(Protocol):
-    """Has something done in another thread, and tells of it in the loop: its result, or what it raised."""
-
-    def __call__(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Begin it."""
-        ...
 
 
 class IndexFiles:

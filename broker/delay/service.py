@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 from broker.context import BrokerContext
@@ -13,6 +12,7 @@ from broker.delay.index import TimerIndex
 from broker.delay.recall import RecallHandlers, TopicLookup
 from broker.delay.timer_context import TimerContext
 from broker.delay.timers import TimerService
+from broker.messages.delay_queue import aside_in
 from broker.messages.send_answers import Elsewhere
 from broker.messages.timed_record import timer_limits
 from broker.replication import Replication
@@ -39,13 +39,7 @@ class TimerParts:
     ) -> None:
         """`comes_to` and `shared`: see TimerContext. Must be made inside the broker's loop."""
         loop, live = asyncio.get_running_loop(), context.live
-
-        def aside(work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-            def told(future: Future[Any]) -> None:
-                loop.call_soon_threadsafe(_tell, future, then)
-
-            context.threads.submit(work).add_done_callback(told)
-
+        aside = aside_in(context.threads)
         root = live.store.root
         index = TimerIndex(root / INDEX_FOLDER)
         feed = TimerFeed(context.store, index, mends=shared, base=_base(root))
@@ -67,12 +61,6 @@ class TimerParts:
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
         return {**self.told.table(), **self._recall.table()}
-
-
-def _tell(future: Future[Any], then: Callable[[Any], None]) -> None:
-    if not future.cancelled():
-        error = future.exception()
-        then(future.result() if error is None else error)
 
 
 def _base(root: Any) -> Base | None:

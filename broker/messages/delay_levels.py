@@ -3,7 +3,7 @@
 Each level has a queue of its own there (level 1: queue 0), and all of one queue wait equally long, so that only its
 head is watched: one timer per level that is not empty, none for the others; an arrival wakes them. A level's progress
 moves behind a message when its delivery is acknowledged, and is on disk some seconds later (delayOffset.json, in
-RocketMQ's form): a crash delivers the last ones twice and loses none.
+RocketMQ's form). What was delivered since is found in the end of the log (broker/messages/delay_tail.py).
 
 In a Raft group only the leader delivers, from the progress on that the group agreed upon
 (broker/metadata/delay_progress.py). A slave delivers nothing: it takes over its master's progress.
@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from broker.messages.delay_queue import Cancellable, DelayedDelivery, DelayLevel, wait_ms
+from broker.messages.delay_queue import DelayedDelivery, DelayLevel, DelayLoop, wait_ms
+from broker.messages.delay_tail import DeliveredTail, TailStore, origin
 from broker.messages.delayed_record import real_at
 from broker.metadata.delay_progress import DelayProgress
 from broker.metadata.operations import LocalMeta, MetaLog
@@ -49,10 +50,7 @@ FLUSH_POLL_SECONDS = 0.01
 _HOPELESS = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 
 
-Later = Callable[[float, Callable[[], None]], Cancellable]
-
-
-class ScheduleStore(Protocol):
+class ScheduleStore(TailStore, Protocol):
     """What is needed of the store."""
 
     def min_offset(self, topic: str, queue_id: int) -> int:
@@ -63,21 +61,8 @@ class ScheduleStore(Protocol):
         """Return the offset behind the last message of a queue."""
         ...
 
-    def queue_entries(self, topic: str, queue_id: int, index: int, count: int) -> list[QueueEntry]:
-        """Return entries of a queue."""
-        ...
-
-    def record_at(self, physical_offset: int) -> memoryview | None:
-        """Return the record at a position."""
-        ...
-
     def topics(self) -> dict[str, list[int]]:
         """Return the queue ids of each topic."""
-        ...
-
-    @property
-    def written(self) -> int:
-        """The position behind the last written record."""
         ...
 
     @property
@@ -99,12 +84,12 @@ class ScheduleService:
         store: ScheduleStore,
         replication: Replication,
         clock: Clock,
-        later: Later,
+        loop: DelayLoop,
         levels_ms: Sequence[int],
         meta: MetaLog | None = None,
         comes_to: Callable[[str, int, int], None] = lambda _topic, _queue_id, _stored_ms: None,
     ) -> None:
-        """Read delayOffset.json at `path`; `later(seconds, call)` sets a timer. Raises MetadataError, OSError.
+        """Read delayOffset.json at `path`. Raises MetadataError, OSError.
 
         `comes_to` is told of each message's topic and queue, and when it was stored, before it is delivered there.
         """
@@ -112,11 +97,14 @@ class ScheduleService:
         self._store = store
         self._append = replication.append
         self._clock = clock
-        self._later = later
+        self._later = loop.later
+        self._tail = DeliveredTail(store, loop.aside)
         self._levels_ms = levels_ms
         self._levels: list[DelayLevel] = []
         self._agreed = DelayProgress(path, clock, LocalMeta() if meta is None else meta, self._reached)
         self._stopped = True
+        # Nothing is delivered before it is known what was.
+        self._looks = False
         # The progress is the master's: levels are only made of it when this broker begins to deliver.
         self._copied = False
         self._dirty = False
@@ -141,8 +129,16 @@ class ScheduleService:
         if self._agreed.shared or copied or any(self._place(each.queue_id) > each.progress for each in self._levels):
             self._make_levels()
         self._stopped = False
-        for level in self._levels:
+        levels = self._levels
+        self._looks = self._tail.look(levels, self._clock.now_ms(), IN_FLIGHT_MAX, partial(self._looked, levels))
+        for level in [] if self._looks else levels:
             self._wake(level)
+
+    def _looked(self, levels: list[DelayLevel]) -> None:
+        if levels is self._levels:
+            self._looks = False
+            for level in levels:
+                self._wake(level)
 
     def stop(self) -> None:
         """Deliver nothing more; what is in flight is still acknowledged."""
@@ -258,7 +254,7 @@ class ScheduleService:
 
     def _wake(self, level: DelayLevel) -> None:
         """Have a level looked at soon; never at once, for this may be called from within an append."""
-        if not self._stopped and not level.woken:
+        if not (self._stopped or self._looks or level.woken):
             level.woken = True
             self._later(0, partial(self._look, level))
 
@@ -305,6 +301,10 @@ class ScheduleService:
 
     def _deliver(self, level: DelayLevel, entry: QueueEntry) -> None:
         offset = level.next
+        if offset in level.delivered:
+            level.delivered.discard(offset)
+            self._fly(level, DelayedDelivery(offset, None))
+            return
         try:
             record, reason = real_at(self._store.record_at, entry.physical_offset, mends=self._agreed.shared)
         except RecordDamaged:
@@ -315,8 +315,11 @@ class ScheduleService:
             _log.error("delay level %d: message %d cannot be delivered: %s", level.queue_id + 1, offset, reason)
         else:
             self._comes_to(record.topic, record.queue_id, entry.tags_code - level.delay_ms)
-        delivery = DelayedDelivery(offset, record)
-        level.next = offset + 1
+            record.prepared_transaction_offset = origin(record, entry.physical_offset)
+        self._fly(level, DelayedDelivery(offset, record))
+
+    def _fly(self, level: DelayLevel, delivery: DelayedDelivery) -> None:
+        level.next = delivery.offset + 1
         level.flight.append(delivery)
         self._store_real(level, delivery)
 

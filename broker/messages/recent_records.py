@@ -1,4 +1,4 @@
-"""Recent records: those that idempotent sends left in the log, found by position, and by reading the log's tail."""
+"""Recent records: the log's tail is read, and those that idempotent sends left are found there and by position."""
 
 import logging
 import struct
@@ -160,36 +160,45 @@ def _stored_ms(store: LogReads, position: int) -> int | None:
 
 
 def keys_in_piece(store: LogReads, position: int, end: int) -> tuple[FoundKeys, int]:
-    """Return the keys of idempotent sends in a piece of the log from a record's begin on, and where the next begins.
+    """Return the keys of idempotent sends in a piece of the log, and where the next begins; see walk_piece()."""
+    found = FoundKeys([], [], [])
 
-    For any thread. A file that cannot be read (a member's may be missing until others have mended it) is passed over.
+    def take(view: bytes, at: int, _size: int, flags: int) -> None:
+        if flags & IDEMPOTENT_FLAG:
+            _add(found, view, at, flags)
+
+    return found, walk_piece(store, position, end, take)
+
+
+def walk_piece(store: LogReads, position: int, end: int, take: Callable[[bytes, int, int, int], None]) -> int:
+    """Show the records of a piece of the log, from a record's begin on, and return where the next piece begins.
+
+    `take` is told of bytes, where in them a record begins, its size and its sysFlag. For any thread. A file that cannot
+    be read (a member's may be missing until others have mended it) is passed over.
     """
     next_file = position - position % store.file_bytes + store.file_bytes
     view = _piece(store, position, min(PIECE_BYTES, end - position))
-    found = FoundKeys([], [], [])
     at = 0
     while len(view) - at >= BLANK_BYTES:
         size, magic = _SIZE_AND_MAGIC.unpack_from(view, at)
         if magic == BLANK_MAGIC:
-            return found, next_file
+            return next_file
         if magic not in _MAGICS or size < FIXED_BYTES:
             # Damaged: what it held is asked of other members, and is not known meanwhile.
             at = next_border(memoryview(view), at + 1, position)
             if at < 0:
-                return found, max(position + 1, position + len(view) - BLANK_BYTES)
+                return max(position + 1, position + len(view) - BLANK_BYTES)
             continue
         if at + size > len(view):
             if at:
-                return found, position + at
+                return position + at
             view = _piece(store, position, size)
             if len(view) < size:
-                return found, next_file
-        flags: int = _SYSFLAG.unpack_from(view, at + SYSFLAG_AT)[0]
-        if flags & IDEMPOTENT_FLAG:
-            _add(found, view, at, flags)
+                return next_file
+        take(view, at, size, _SYSFLAG.unpack_from(view, at + SYSFLAG_AT)[0])
         at += size
     # Less than a blank at the end of the view: of the file, or of what is dispatched.
-    return found, position + at if at and position + at + BLANK_BYTES <= next_file else next_file
+    return position + at if at and position + at + BLANK_BYTES <= next_file else next_file
 
 
 def _piece(store: LogReads, position: int, size: int) -> bytes:
@@ -197,9 +206,7 @@ def _piece(store: LogReads, position: int, size: int) -> bytes:
     try:
         return bytes(store.read_piece_cold(position, size))
     except (OSError, EOFError) as error:
-        _log.warning(
-            "idempotent sends: the log cannot be read at %d, what stands there is not known: %s", position, error
-        )
+        _log.warning("the end of the log cannot be read at %d, what stands there is not known: %s", position, error)
         return b""
 
 

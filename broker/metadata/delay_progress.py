@@ -1,8 +1,8 @@
 """How far each delay level has been delivered: delayOffset.json, in RocketMQ's form, and in a group an agreed table.
 
 A broker without a group writes down what it has reached. In a Raft group the leader proposes it, at most once in
-PROGRESS_SECONDS, and every member applies it: a new leader goes on from there. It may deliver the last messages of its
-predecessor once more, and loses none.
+PROGRESS_SECONDS, and every member applies it: a new leader goes on from there. What was delivered since is found in the
+end of the log (broker/messages/delay_tail.py).
 """
 
 from collections.abc import Callable, Mapping

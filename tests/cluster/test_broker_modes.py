@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -106,6 +107,22 @@ async def test_delayed_messages_come_late_and_failed_ones_again(group: Group, pr
     assert delayed_at - began >= 0.99
     assert [times for _, times in came[b"failed"]] == [0, 1]
     assert came[b"failed"][1][0] - came[b"failed"][0][0] >= 0.9
+
+
+async def test_what_a_delay_level_delivered_before_a_kill_does_not_come_again(group: Group, producer: Producer) -> None:
+    """All levels of this cluster are a second; progress is written, or agreed upon, later than that."""
+    for number in range(60):
+        await producer.send(Message("Delays", b"%d" % number, delay_level=1 + number % 3))
+    # Some have come by then.
+    before = await group.read("Delays", 10)
+    await group.kill_leader()
+    found = await group.read("Delays", 60)
+    # What comes twice comes at once, and before this.
+    await producer.send(Message("Delays", b"last", delay_level=1))
+    found = await group.read("Delays", 61)
+    count = Counter(bytes(message.body) for message in found)
+    assert len(before) >= 10
+    assert count == Counter([b"last", *(b"%d" % number for number in range(60))])
 
 
 async def test_topics_and_groups_are_administered(group: Group, producer: Producer) -> None:

@@ -18,7 +18,8 @@ from broker.context import Tables as BrokerTables
 from broker.master_slave.ha_state import Followed
 from broker.master_slave.metadata_copy import SlaveMeta, SlaveTables
 from broker.master_slave.offset_return import OffsetReturn
-from broker.messages.delay_levels import ScheduleService
+from broker.messages.delay_levels import ScheduleService, ScheduleStore
+from broker.messages.delay_queue import DelayLoop
 from broker.messages.offset_handlers import OffsetHandlers
 from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.consumer_offsets import OffsetTable
@@ -43,6 +44,7 @@ from store.config import StoreConfig
 from store.log.dispatch import DELAY_LEVELS_MS
 from store.messagestore import MessageStore
 from tests.parts.store_tools import HOST
+from tests.parts.told import at_once
 
 # A slave in these tests copies when it is told to, or when something changed.
 NEVER_MS = 3_600_000
@@ -88,10 +90,10 @@ class Tables:
         self.offsets = OffsetTable.load(folder / "consumerOffset.json", self.clock, self.meta)
         self.schedule = ScheduleService(
             folder / "delayOffset.json",
-            self.store,
+            cast(ScheduleStore, self.store),
             cast(Replication, self),
             self.clock,
-            asyncio.get_running_loop().call_later,
+            DelayLoop(asyncio.get_running_loop().call_later, at_once),
             DELAY_LEVELS_MS,
             self.meta,
         )

@@ -11,6 +11,11 @@ def nobody(*_told: object) -> None:
     """Nobody hears of it."""
 
 
+def at_once(work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+    """Do what others do in another thread."""
+    then(work())
+
+
 class Told:
     """`events` go to MessageStore.open(); nobody hears of them before the test says who."""
 

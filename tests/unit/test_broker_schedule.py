@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.messages.delay_levels import IN_FLIGHT_MAX, RETRY_SECONDS, TIMER_SECONDS_MAX, ScheduleService
-from broker.messages.delay_queue import wait_ms
+from broker.messages.delay_queue import DelayLoop, wait_ms
 from broker.messages.delayed_record import pending, waiting, without
 from broker.metadata.table_file import MetadataError
 from broker.replication import Done
@@ -20,7 +20,7 @@ from remoting.topics import SCHEDULE_TOPIC
 from store.log.dispatch import DELAY_LEVELS_MS
 from store.types import PendingRecord, PutResult, PutStatus
 from tests.parts.broker_parts import Parts, Timer, broker_parts
-from tests.parts.told import nobody
+from tests.parts.told import at_once, nobody
 
 HOST = pack_host("192.0.2.7", 5000)
 
@@ -43,7 +43,7 @@ class Setting:
             self.parts.store,
             self,
             self.parts.clock,
-            self.later,
+            DelayLoop(self.later, at_once),
             DELAY_LEVELS_MS,
             comes_to=self.parts.topics.adopt_awaited,
         )
@@ -263,13 +263,84 @@ async def test_progress_is_durable_only_behind_what_it_counts(
     assert json.loads(setting.path.read_text())["offsetTable"] == {"1": 1}
 
 
-async def test_after_a_crash_what_was_not_persisted_comes_again(setting: Setting) -> None:
-    setting.send(1, b"twice")
+async def test_after_a_crash_what_was_delivered_is_found_in_the_log(setting: Setting) -> None:
+    for number in range(5):
+        setting.send(1, b"%d" % number)
+    setting.send(2, b"later")
+    setting.acks = []
+    setting.pass_time(1)
+    for ack in [setting.acks[1], setting.acks[3]]:
+        ack()
+    assert setting.service.progress() == {}, "what the first one waits for"
+    for _ in range(2):
+        # Killed, and once more.
+        setting.service.stop()
+        setting.make().start()
+        setting.acks = None
+        setting.pass_time(0)
+        assert setting.bodies() == [b"0", b"1", b"2", b"3", b"4"]
+        assert setting.service.progress() == {1: 5}
+    setting.pass_time(4)
+    setting.service.stop()
+    setting.make().start()
+    setting.send(1, b"new")
+    setting.pass_time(1)
+    assert setting.bodies() == [b"0", b"1", b"2", b"3", b"4", b"later", b"new"]
+
+
+async def test_what_the_crash_took_from_the_log_is_delivered_and_nothing_else(setting: Setting) -> None:
+    for number in range(4):
+        setting.send(1, b"%d" % number)
+    held: list[PendingRecord] = []
+    real = setting.append
+
+    def append(record: PendingRecord, done: Done, **_: object) -> None:
+        # Of those two nothing comes into the log.
+        if record.body in {b"1", b"3"} and len(held) < 2:
+            held.append(record)
+        else:
+            real(record, done)
+
+    setting.append = append  # type: ignore[method-assign]
+    setting.make().start()
+    setting.pass_time(1)
+    assert setting.bodies() == [b"0", b"2"]
+    setting.service.stop()
+    setting.make().start()
+    setting.pass_time(0)
+    assert setting.bodies() == [b"0", b"2", b"1", b"3"]
+
+
+async def test_a_committed_message_with_a_delay_is_known_by_its_half(setting: Setting) -> None:
+    for half in (4711, 4712):
+        record = PendingRecord("T", 2, 0, 0x8, 99, HOST, 0, half, b"%d" % half, b"UNIQ_KEY\x01U\x02")
+        setting.parts.store.put(waiting(record, 1))
+        setting.parts.store.write()
     setting.pass_time(1)
     setting.service.stop()
     setting.make().start()
     setting.pass_time(0)
-    assert setting.bodies() == [b"twice", b"twice"]
+    assert [(one.body, one.prepared_transaction_offset) for one in setting.delivered()] == [
+        (b"4711", 4711),
+        (b"4712", 4712),
+    ]
+
+
+async def test_what_cannot_be_read_comes_again(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
+    setting.send(1)
+    setting.pass_time(1)
+    setting.service.stop()
+
+    def fails(work: Callable[[], object], then: Callable[[object], None]) -> None:  # never done
+        then(OSError("the disk is gone"))
+
+    ScheduleService(
+        setting.path, setting.parts.store, setting, setting.parts.clock, DelayLoop(setting.later, fails),
+        DELAY_LEVELS_MS,
+    ).start()  # fmt: skip
+    setting.pass_time(0)
+    assert setting.bodies() == [b"body", b"body"]
+    assert "it may come again: the disk is gone" in caplog.text
 
 
 async def test_rocketmqs_file_is_read_and_bounded_by_the_queues(setting: Setting) -> None:
