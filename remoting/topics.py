@@ -75,6 +75,23 @@ def retry_topic(group: str) -> str:
     return group if group.startswith(RETRY_PREFIX) else RETRY_PREFIX + group
 
 
+def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
+    """Return where a group finds again what it took of a topic and did not acknowledge.
+
+    `v2`: the name of enableRetryTopicV2, which tells group and topic apart whatever they are called.
+    """
+    return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
+
+
+def origin_of(retry: str, group: str) -> str:
+    """Return the topic whose messages come again in one of a group's retry topics; any other name as it is."""
+    for v2 in (False, True):
+        prefix = pop_retry_topic("", group, v2=v2)
+        if retry.startswith(prefix):
+            return retry[len(prefix) :]
+    return retry
+
+
 def dlq_topic(group: str) -> str:
     """Return the topic that keeps a group's messages which were tried too often."""
     return group if group.startswith(DLQ_PREFIX) else DLQ_PREFIX + group

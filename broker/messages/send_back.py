@@ -1,7 +1,8 @@
 """Code 36: a consumer could not use a message and wants it again later.
 
 The broker stores it anew, as a delayed message of the group's retry topic, or, when it was tried often enough, in the
-group's dead-letter topic. The consumer's copy is not needed: the record is read where it stands.
+group's dead-letter topic. A dead letter of a group that pops goes to the retry topic that pops read. The consumer does
+not send its copy: the record is read where it stands.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from remoting.msgid import offset_msg_id
 from remoting.properties import (
     PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
     PROPERTY_DLQ_ORIGIN_TOPIC,
+    PROPERTY_FIRST_POP_TIME,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
@@ -44,6 +46,8 @@ FIRST_RETRY_LEVEL = 3
 
 _ORIGIN_ID = f"{PROPERTY_ORIGIN_MESSAGE_ID}\x01".encode()
 _RETRY_TOPIC = f"{PROPERTY_RETRY_TOPIC}\x01".encode()
+_DLQ_ORIGIN = f"{PROPERTY_DLQ_ORIGIN_TOPIC}\x01".encode()
+_FIRST_POP = f"{PROPERTY_FIRST_POP_TIME}\x01".encode()
 # Properties that are written anew.
 _WRITTEN = OF_DELAY | {
     name.encode()
@@ -104,7 +108,8 @@ class SendBackHandlers:
         retry = self._topic(names.retry_topic(header.group), group.retryQueueNums, header)
         stored = self._read(header.offset)
         self._check_permitted(stored, header)
-        record, origin = self._again(stored, header)
+        popped = _popped_of(stored, header.group)
+        record, origin = self._again(stored, header, popped)
         most = header.maxReconsumeTimes
         if most is None or most < 0:
             most = group.retryMaxTimes
@@ -112,6 +117,9 @@ class SendBackHandlers:
             letters = self._topic(names.dlq_topic(header.group), DLQ_QUEUES, header)
             record = self._dead(record, stored, origin, letters)
         else:
+            if popped:
+                name = names.pop_retry_topic(popped, header.group, v2=self._live.broker.enableRetryTopicV2)
+                retry = self._topic(name, DLQ_QUEUES, header)
             record.topic, record.queue_id = retry.topicName, self._queue(retry)
             level = header.delayLevel or FIRST_RETRY_LEVEL + stored.reconsume_times
             record = waiting(record, min(level, self._levels))
@@ -158,10 +166,10 @@ class SendBackHandlers:
             )
 
     def _again(
-        self, stored: PendingRecord, header: ConsumerSendMsgBackRequestHeader
+        self, stored: PendingRecord, header: ConsumerSendMsgBackRequestHeader, popped: str
     ) -> tuple[PendingRecord, tuple[str, str]]:
         """Return the record to be stored, still without a topic, and (topic, offset id) of the very first one."""
-        topic = find_property(stored.properties, _RETRY_TOPIC).decode("utf-8", "replace") or stored.topic
+        topic = popped or find_property(stored.properties, _RETRY_TOPIC).decode("utf-8", "replace") or stored.topic
         msg_id = find_property(stored.properties, _ORIGIN_ID).decode("utf-8", "replace")
         msg_id = msg_id or offset_msg_id(self._store_host, header.offset)
         told = f"{PROPERTY_ORIGIN_MESSAGE_ID}\x01{msg_id}\x02{PROPERTY_RETRY_TOPIC}\x01{topic}\x02"
@@ -203,3 +211,16 @@ class SendBackHandlers:
             connection.reply(request, Command.response(ResponseCode.SUCCESS))
         else:
             connection.reply(request, Command.response(code, remark_of(result.status)))
+
+
+def _popped_of(stored: PendingRecord, group: str) -> str:
+    """Return the topic of which a group's dead letter was popped, "" for any other message.
+
+    Pops do not read the retry topic of the group, but one for each of its topics.
+    """
+    if stored.topic != names.dlq_topic(group) or not find_property(stored.properties, _FIRST_POP):
+        return ""
+    # What RocketMQ's proxy made a dead letter of has the name of the retry topic here.
+    first = find_property(stored.properties, _DLQ_ORIGIN) or find_property(stored.properties, _RETRY_TOPIC)
+    topic = names.origin_of(first.decode("utf-8", "replace"), group)
+    return "" if names.is_retry_topic(topic) else topic

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 from broker.context import BrokerContext, Tables
 from broker.messages.pull_checks import Wanted, wanted
 from broker.pop.check_points import CheckPointTable
-from broker.pop.records import ATTEMPT_MAX, TAKEN_MAX, pop_retry_topic
+from broker.pop.records import ATTEMPT_MAX, TAKEN_MAX
 from remoting.bodies.registry import TopicConfig
 from remoting.codes import Perm, ResponseCode
 from remoting.errors import CommandError
 from remoting.headers.registry import NotificationRequestHeader, PopMessageRequestHeader
 from remoting.server import Connection
+from remoting.topics import pop_retry_topic
 
 # ms by which a pop may come later than the time for which its client waits.
 LATE_MS = 500

@@ -14,7 +14,7 @@ import orjson
 from broker.pop.check_points import CheckPoint, CheckPointKey, PutOff, TakenInOrder
 from remoting.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
 from remoting.record import RecordError, decode_record
-from remoting.topics import RETRY_PREFIX
+from remoting.topics import pop_retry_topic
 from store.types import PendingRecord
 
 CHECK_POINT, ACK, BATCH_ACK = "ck", "ack", "bAck"
@@ -136,23 +136,6 @@ class BatchAckBody(msgspec.Struct):
 
     acks: list[BatchAckEntry]
     brokerName: str = ""
-
-
-def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
-    """Return where a group finds again what it took of a topic and did not acknowledge.
-
-    `v2`: the name of enableRetryTopicV2, which tells group and topic apart whatever they are called.
-    """
-    return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
-
-
-def origin_of(retry: str, group: str) -> str:
-    """Return the topic whose messages come again in one of a group's retry topics; any other name as it is."""
-    for v2 in (False, True):
-        prefix = pop_retry_topic("", group, v2=v2)
-        if retry.startswith(prefix):
-            return retry[len(prefix) :]
-    return retry
 
 
 def read_handle(text: str) -> Handle:

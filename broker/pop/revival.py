@@ -14,7 +14,7 @@ from broker.context import BrokerContext, Tables
 from broker.messages.delayed_record import pending, without
 from broker.messages.send_checks import DLQ_QUEUES
 from broker.pop.check_points import CheckPoint, CheckPointTable
-from broker.pop.records import ack_record, origin_of, pop_retry_topic
+from broker.pop.records import ack_record
 from remoting.errors import CommandError
 from remoting.properties import (
     PROPERTIES_BYTES_MAX,
@@ -26,7 +26,7 @@ from remoting.properties import (
     find_property,
 )
 from remoting.record import RecordError
-from remoting.topics import dlq_topic, is_retry_topic
+from remoting.topics import dlq_topic, is_retry_topic, origin_of, pop_retry_topic
 from store.errors import RecordDamaged
 from store.types import GetResult, GetStatus, PendingRecord
 

@@ -16,7 +16,7 @@ from remoting.errors import HeaderError
 from remoting.headers.registry import PopMessageResponseHeader
 from remoting.message import MessageExt
 from remoting.properties import PROPERTY_POP_CK
-from remoting.topics import RETRY_PREFIX, is_retry_topic
+from remoting.topics import is_retry_topic, pop_retry_topic
 
 # Where a message was read: the topic itself, or the group's retry topic of the first or second form of name.
 PLAIN, RETRY, RETRY_PLUS = "0", "1", "2"
@@ -49,7 +49,7 @@ class PopHandle(NamedTuple):
         """Return the topic in whose queue the message is, of the one that was subscribed."""
         if self.retry == PLAIN:
             return topic
-        return f"{RETRY_PREFIX}{group}{'_' if self.retry == RETRY else '+'}{topic}"
+        return pop_retry_topic(topic, group, v2=self.retry != RETRY)
 
 
 def read_pop_handle(text: str) -> PopHandle:

@@ -5,7 +5,12 @@ import base64
 import json
 from pathlib import Path
 
+import pytest
+
+from client.admin.client import AdminClient
+from client.consume.popped import PoppedMessage
 from client.consume.push import PushConsumer
+from client.consume.simple import SimpleConsumer
 from client.message import ConsumeFrom, ConsumeResult, Message
 from client.produce.producer import Producer
 from remoting.message import MessageExt
@@ -80,3 +85,56 @@ def test_what_cannot_be_sent_again_is_said(terminal: Terminal) -> None:
     assert "takes --id, or --all" in terminal.error(*resend, "--all", "--id", "x", code=2)
     assert "has no dead letter x" in terminal.error(*resend, "--id", "x")
     assert "has no dead letters" in terminal.text(*resend, "--all")
+
+
+@pytest.mark.timeout(60)
+def test_a_group_that_pops_gets_its_dead_letters_once_more(terminal: Terminal) -> None:
+    terminal.text("group", "create", "popping", "--retries-max", "0")
+    asyncio.run(die_popped(terminal.address, b"popped"))
+    resend = ("group", "dead-letters", "resend", "popping")
+    [letter] = terminal.json("group", "dead-letters", "show", "popping")
+    assert terminal.json(*resend, "--all") == [{"id": letter["id"], "topic": "Popped"}]
+    # It fails once more, and is a dead letter again; that one is sent again, too.
+    assert asyncio.run(popped_again(terminal.address, succeeds=False)) == ("Popped", b"popped")
+    letters = terminal.json("group", "dead-letters", "show", "popping")
+    assert [each["origin"] for each in letters] == ["Popped", "Popped"]
+    newest = max(letters, key=lambda each: int(each["reconsume_times"]))
+    terminal.json(*resend, "--id", newest["offset_id"])
+    assert asyncio.run(popped_again(terminal.address, succeeds=True)) == ("Popped", b"popped")
+
+
+def popper(namesrv: str) -> SimpleConsumer:
+    consumer = SimpleConsumer("popping", namesrv, from_where=ConsumeFrom.FIRST_OFFSET)
+    consumer.subscribe("Popped")
+    return consumer
+
+
+async def die_popped(namesrv: str, body: bytes) -> None:
+    async with Producer("P", namesrv) as producer:
+        await producer.send(Message("Popped", body, tags="t"))
+    async with asyncio.timeout(40), popper(namesrv) as consumer, AdminClient(namesrv) as admin:
+        await fail(consumer, admin, await receive_one(consumer), kept=1)
+
+
+async def popped_again(namesrv: str, *, succeeds: bool) -> tuple[str, bytes]:
+    async with asyncio.timeout(40), popper(namesrv) as consumer, AdminClient(namesrv) as admin:
+        message = await receive_one(consumer)
+        if succeeds:
+            await message.ack()
+        else:
+            await fail(consumer, admin, message, kept=2)
+        return message.topic, bytes(message.body)
+
+
+async def receive_one(consumer: SimpleConsumer) -> PoppedMessage:
+    while not (taken := await consumer.receive(wait=5)):
+        pass
+    [message] = taken
+    return message
+
+
+async def fail(consumer: SimpleConsumer, admin: AdminClient, message: PoppedMessage, kept: int) -> None:
+    """Have a message become a dead letter."""
+    await message.nak()
+    while (await admin.dead_letter_groups()).get("popping") != kept:
+        assert await consumer.receive(wait=0.2) == []

@@ -10,13 +10,12 @@ from broker.pop.records import (
     BatchAckEntry,
     ack_record,
     check_point_record,
-    origin_of,
-    pop_retry_topic,
     read_handle,
     read_record,
 )
 from broker.pop.waiting import PopWaiting
 from remoting.record import RecordError, encode_record
+from remoting.topics import origin_of, pop_retry_topic
 from store.types import PendingRecord
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])

@@ -170,6 +170,25 @@ async def test_each_try_waits_longer_until_the_message_is_a_dead_letter(setting:
     assert (topic.writeQueueNums, topic.perm) == (1, 6)
 
 
+@pytest.mark.parametrize("v2", ["false", "true"])
+@pytest.mark.parametrize("origin", ["T", "%RETRY%G_T"], ids=["ours", "of RocketMQ's proxy"])
+async def test_a_dead_letter_that_was_popped_goes_where_pops_read(setting: Setting, origin: str, v2: str) -> None:
+    setting.parts.config.update({"enableRetryTopicV2": v2})
+    marks = {"1ST_POP_TIME": "5", "ORIGIN_GROUP": "G", "DLQ_ORIGIN_TOPIC": origin, "RECONSUME_TIME": "3"}
+    letter = setting.parts.put("%DLQ%G", 0, b"body", **marks)
+    assert setting.back(letter.physical_offset, 1, 2**31 - 1, topic="%DLQ%G").code == ResponseCode.SUCCESS
+    found = setting.last(SCHEDULE_TOPIC, 0)
+    retry = "%RETRY%G+T" if v2 == "true" else "%RETRY%G_T"
+    assert (found.properties["REAL_TOPIC"], found.properties["REAL_QID"]) == (retry, "0")
+    assert (found.properties["RETRY_TOPIC"], found.properties["1ST_POP_TIME"]) == ("T", "5")
+    assert setting.parts.topics.get(retry) is not None
+    # One of another group, or one that was never popped, goes to the group's own retry topic.
+    for dead, properties in (("%DLQ%H", marks), ("%DLQ%G", {"DLQ_ORIGIN_TOPIC": origin})):
+        letter = setting.parts.put(dead, 0, b"body", **properties)
+        setting.back(letter.physical_offset, 1, 2**31 - 1, topic=dead)
+        assert setting.last(SCHEDULE_TOPIC, 0).properties["REAL_TOPIC"] == "%RETRY%G"
+
+
 @pytest.mark.parametrize(("level", "most"), [(-1, None), (-1, 16), (0, 0), (5, 0)])
 async def test_a_dead_letter_at_once(setting: Setting, level: int, most: int | None) -> None:
     put = setting.parts.put("T", 0)
