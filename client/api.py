@@ -211,13 +211,19 @@ class BrokerApi:
         offset = answer.header(QueryConsumerOffsetResponseHeader).offset
         return offset if offset >= 0 else None
 
-    async def commit(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-        """Store the group's offset, and wait until the broker has it."""
+    async def commit(
+        self, address: str, group: str, queue: MessageQueue, offset: int, *, consumer: bool = False
+    ) -> None:
+        """Store the group's offset, and wait until the broker has it.
+
+        `consumer`: of a member of the group, which may have lost the queue. Else the lower one counts too.
+        """
         header = UpdateConsumerOffsetRequestHeader(
             consumerGroup=group,
             topic=queue.topic,
             queueId=queue.queueId,
             commitOffset=offset,
+            fromConsumer=consumer or None,
         )
         await self._call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 

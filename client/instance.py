@@ -97,6 +97,8 @@ class ClientInstance:
         self._known_at: set[str] = set()
         # Those that are told again, as they did not take a heartbeat.
         self._telling: set[str] = set()
+        # First heartbeats over connections, for which a commit waits.
+        self._meeting: dict[str, asyncio.Future[RemotingError | None]] = {}
         self._seeking = False
         # Members that pass requests on to their leader, whose routes are being asked for.
         self._passing: set[str] = set()
@@ -197,6 +199,31 @@ class ClientInstance:
     async def heartbeat(self) -> None:
         """Tell every broker of a known route who this client is; failures are logged."""
         await self._beat(self._brokers())
+
+    async def be_known(self, address: str) -> None:
+        """Return when a broker was told over its present connection who consumes here; raises RemotingError."""
+        if address in self._known_at or not self._consumers:
+            return
+        meeting = self._meeting.get(address)
+        if meeting is None:
+            meeting = self._meeting[address] = asyncio.get_running_loop().create_future()
+            self._tasks.spawn(self._meet(address, meeting), f"first heartbeat to {address}")
+        if (error := await asyncio.shield(meeting)) is not None:
+            raise error
+
+    async def _meet(self, address: str, meeting: "asyncio.Future[RemotingError | None]") -> None:
+        failed: RemotingError | None = None
+        try:
+            await self.api.heartbeat(address, self._data())
+            self._known_at.add(address)
+        except ResponseError as error:
+            # An answer: who is not let in stays a stranger, which is all that the broker has to know.
+            _log.warning("heartbeat: %s", error)
+        except RemotingError as error:
+            failed = error
+        finally:
+            del self._meeting[address]
+            meeting.set_result(failed)
 
     def _limits(self) -> ClientLimits:
         """Return bounds of connections that what the producers may have on their way never meets, tried twice even."""

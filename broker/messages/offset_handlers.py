@@ -56,6 +56,12 @@ class QueueStore(Protocol):
         ...
 
 
+class _Unknown:
+    """A consumer of which another member does not know who it is: the same as nobody else."""
+
+    closed = True
+
+
 class OffsetHandlers:
     """Handlers of querying and committing offsets."""
 
@@ -117,7 +123,7 @@ class OffsetHandlers:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"queue id {queue_id} of topic {topic} does not exist")
         end = self._store.max_offset(topic, queue_id)
         # A slave passes on what others committed: it does not own the queue, and never seeks.
-        client = None if SLAVE in connection.attachments else self._committer(connection, request, group)
+        client = None if SLAVE in connection.attachments else self._committer(connection, request, header)
         before = self._offsets.query(group, topic, queue_id) if client is ADMINISTRATOR or client is ANYBODY else -1
         if not self._offsets.commit(
             group, topic, queue_id, header.commitOffset, end, client, self._origins.came(request)
@@ -150,13 +156,19 @@ class OffsetHandlers:
         answer = Command.response(code, f"it was {before}")
         self._lowered.tell(connection, request, answer, of=(header.consumerGroup, header.topic))
 
-    def _committer(self, connection: Connection, request: Command, group: str) -> Committer:
+    def _committer(
+        self, connection: Connection, request: Command, header: UpdateConsumerOffsetRequestHeader
+    ) -> Committer:
         """Return whom a commit comes from.
 
         Who waits for the answer and is no member of the group is an administrator's tool. Members tell without asking
-        (official clients), so one that has come back and was not heard of yet is not taken for a tool.
+        (official clients) or say what they are (ours), so one that has come back and was not heard of yet is not taken
+        for a tool.
         """
+        group = header.consumerGroup
         known = self._origins.client(connection, request, group)
+        if header.fromConsumer:
+            return _Unknown() if known is ANYBODY else known
         if known is ANYBODY or request.is_oneway or self._clients.consumes(cast(Channel, known), group):
             return known
         return ADMINISTRATOR

@@ -117,7 +117,7 @@ class LitePullConsumer(Lifecycle):
         self._undo.push_async_callback(self.instance.leave)
         self._hooks = consume_hooks(self.group, self.instance, self._hooks_given, self._trace_topic, self._undo)
         self._offsets: OffsetStore = (
-            RemoteOffsets(self.group, self.instance.api, self.instance.routes)
+            RemoteOffsets(self.group, self.instance.api, self.instance.routes, self.instance.be_known)
             if self._offset_path is None
             else LocalOffsets(self._offset_path)
         )

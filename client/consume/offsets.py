@@ -5,7 +5,7 @@ An offset is that of the next message to consume. In memory it never goes back u
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -82,8 +82,10 @@ class RemoteOffsets(_Noted):
     What a slave was told is told to the master again when it is back: not every slave passes it on.
     """
 
-    def __init__(self, group: str, api: BrokerApi, routes: Routes) -> None:
+    def __init__(self, group: str, api: BrokerApi, routes: Routes, be_known: Callable[[str], Awaitable[None]]) -> None:
+        """`be_known` returns when the broker at an address knows this client as a member; raises RemotingError."""
         super().__init__()
+        self._be_known = be_known
         self._group = group
         self._api = api
         self._routes = routes
@@ -134,15 +136,20 @@ class RemoteOffsets(_Noted):
         """Return who has the offset now: the master, or another replica when the master cannot be reached."""
         address = await broker_address(self._routes, queue)
         try:
-            await self._api.commit(address, self._group, queue, offset)
+            await self._commit_at(address, queue, offset)
         except ConnectError:
             route = await self._routes.find(queue.topic)
             other = route.address(queue.brokerName, avoid=address)
             if other is None or other == address:
                 raise
-            await self._api.commit(other, self._group, queue, offset)
+            await self._commit_at(other, queue, offset)
             return other
         return address
+
+    async def _commit_at(self, address: str, queue: MessageQueue, offset: int) -> None:
+        # Whoever was away may have lost the queue: until a broker knows whose a connection is, it cannot tell.
+        await self._be_known(address)
+        await self._api.commit(address, self._group, queue, offset, consumer=True)
 
 
 class LocalOffsets(_Noted):

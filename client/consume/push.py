@@ -285,7 +285,7 @@ class PushConsumer(Lifecycle):
         self._offsets: OffsetStore = (
             LocalOffsets(self._offset_path)
             if self._offset_path is not None
-            else RemoteOffsets(self.group, self.instance.api, self.instance.routes)
+            else RemoteOffsets(self.group, self.instance.api, self.instance.routes, self.instance.be_known)
         )
         self._locks = QueueLocks(self.group, self.instance, self._lock_lost)
         locks_needed = self._orderly and self._model is MessageModel.CLUSTERING

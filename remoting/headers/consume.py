@@ -51,12 +51,13 @@ class QueryConsumerOffsetResponseHeader(Header, kw_only=True):
 
 
 class UpdateConsumerOffsetRequestHeader(Header, kw_only=True):
-    """UPDATE_CONSUMER_OFFSET 15."""
+    """UPDATE_CONSUMER_OFFSET 15. `fromConsumer` is ours: a consumer says so that it is no administrator's tool."""
 
     consumerGroup: str
     topic: str
     queueId: Int
     commitOffset: Long
+    fromConsumer: bool | None = None
 
 
 class UpdateConsumerOffsetResponseHeader(Header, kw_only=True):

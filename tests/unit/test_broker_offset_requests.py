@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from broker.admin.offsets import AdminOffsets
+from broker.leader_only import HOP_FLAG
 from broker.messages.offset_handlers import RESET, OffsetHandlers
 from broker.metadata.feed import SLAVE
 from remoting.bodies.registry import ResetOffsetBody, SubscriptionGroupConfig, TopicConfig
@@ -51,9 +52,14 @@ class Requests:
         made = Command.request(RequestCode.QUERY_CONSUMER_OFFSET, header)
         return self._sent(self.handlers.query, self.tool, made)
 
-    def commit(self, offset: int, client: Client, *, oneway: bool = False) -> Command:
-        header = UpdateConsumerOffsetRequestHeader(consumerGroup="g", topic="T", queueId=0, commitOffset=offset)
+    def commit(
+        self, offset: int, client: Client, *, oneway: bool = False, consumer: bool = False, passed: bool = False
+    ) -> Command:
+        header = UpdateConsumerOffsetRequestHeader(
+            consumerGroup="g", topic="T", queueId=0, commitOffset=offset, fromConsumer=consumer or None
+        )
         made = Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, header, oneway=oneway)
+        made.flag |= HOP_FLAG if passed else 0
         return self._sent(self.handlers.update, client, made)
 
     async def reset(self, timestamp: int) -> Command:
@@ -132,6 +138,18 @@ def test_a_late_commit_of_a_member_that_lost_the_queue_is_none_of_an_administrat
     assert requests.stored() == 9
     requests.commit(2, Client(4), oneway=True)
     assert requests.stored() == 9, "official consumers ask for no answer: this one's heartbeat is still to come"
+
+
+@pytest.mark.parametrize("passed", [False, True], ids=["direct", "by another member, which does not know it either"])
+def test_a_consumer_that_waits_for_the_answer_is_no_administrator_before_its_heartbeat(
+    requests: Requests, *, passed: bool
+) -> None:
+    requests.parts.join(requests.member, "c", "g", "T")
+    requests.commit(9, requests.member)
+    requests.commit(2, Client(4), consumer=True, passed=passed)
+    assert requests.stored() == 9, "it was away, and another has the queue"
+    requests.commit(10, Client(4), consumer=True, passed=passed)
+    assert requests.stored() == 10, "what it has consumed counts"
 
 
 def test_what_a_slave_passes_on_is_no_administrators_word(requests: Requests) -> None:

@@ -82,10 +82,11 @@ class Brokers:
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
         self.down: set[str] = set()
+        self.met: set[str] = set()
         self.route = {0: "m:1", 1: "s:1"}
         self.routes = Routes(self.ask, lambda: "ns:9876")
         # Only `commit` is asked for.
-        self.offsets = RemoteOffsets("G", cast("BrokerApi", self), self.routes)
+        self.offsets = RemoteOffsets("G", cast("BrokerApi", self), self.routes, self.meet)
 
     async def ask(self, _topic: str) -> TopicRouteData:
         return TopicRouteData(
@@ -93,7 +94,14 @@ class Brokers:
             queueDatas=[QueueData(brokerName="a", perm=6, readQueueNums=2, writeQueueNums=2)],
         )
 
-    async def commit(self, address: str, _group: str, _queue: MessageQueue, offset: int) -> None:
+    async def meet(self, address: str) -> None:
+        self.met.add(address)
+
+    async def commit(
+        self, address: str, _group: str, _queue: MessageQueue, offset: int, *, consumer: bool = False
+    ) -> None:
+        assert consumer
+        assert address in self.met, "a broker is told first who consumes here"
         if address in self.down:
             raise ConnectError(f"no connection to {address}")
         self.told.append((address, offset))

@@ -1,14 +1,16 @@
 """How soon a client finds the leader of a Raft group: brokers that play their part, and a NameServer with a script."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from client.api import PullRequest
+from client.consume.litepull import LitePullConsumer
 from client.consume.offsets import RemoteOffsets
-from client.errors import SendFailed
+from client.errors import ConsumeError, SendFailed
 from client.instance import ClientInstance
 from client.message import Message, SendResult
 from client.produce.producer import Producer
@@ -16,7 +18,12 @@ from client.retry import ATTEMPT_S_MIN
 from remoting.bodies.registry import BrokerData, MessageQueue, QueueData, TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.headers.registry import PullMessageResponseHeader, SendMessageResponseHeader
+from remoting.headers.registry import (
+    GetMaxOffsetResponseHeader,
+    PullMessageResponseHeader,
+    SendMessageResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from remoting.server import Connection, Handler, RemotingServer, Reply
 
 
@@ -25,7 +32,11 @@ class Member:
 
     def __init__(self) -> None:
         self.sends: list[float] = []
-        self.commits = 0
+        self.commits = self.early = 0
+        # Which connections are known, whether one is made known at once, and that one waits to be.
+        self.known: set[Connection] = set()
+        self.lets_in, self.knocked = asyncio.Event(), asyncio.Event()
+        self.lets_in.set()
         self.refuses: int | None = None
         self.silent = self.forwards = False
         self._server: RemotingServer | None = None
@@ -37,26 +48,43 @@ class Member:
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
             RequestCode.PULL_MESSAGE: self._pull,
-            RequestCode.HEART_BEAT: ok,
+            RequestCode.HEART_BEAT: self._beat,
             RequestCode.UNREGISTER_CLIENT: ok,
+            RequestCode.GET_MAX_OFFSET: lambda _connection, _request: Command.response(
+                0, header=GetMaxOffsetResponseHeader(offset=0)
+            ),
         }
         self._server = RemotingServer(table, name="member")
         await self._server.start("127.0.0.1", self._port)
         self._port = self._server.port
 
+    def cut(self) -> None:
+        """End the connections."""
+        assert self._server is not None
+        for connection in list(self._server.connections):
+            connection.abort()
+
     async def kill(self) -> None:
-        server, self._server = self._server, None
+        server = self._server
         if server is not None:
-            for connection in list(server.connections):
-                connection.abort()
+            self.cut()
+            self._server = None
             await server.close()
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
 
-    def _commit(self, _connection: Connection, _request: Command) -> Reply:
+    async def _beat(self, connection: Connection, _request: Command) -> Command:
+        self.knocked.set()
+        await self.lets_in.wait()
+        self.known.add(connection)
+        return Command.response(0)
+
+    def _commit(self, connection: Connection, request: Command) -> Reply:
+        assert request.header(UpdateConsumerOffsetRequestHeader).fromConsumer
         self.commits += 1
+        self.early += connection not in self.known
         return Command.response(0, ext={"raftHop": "1"} if self.forwards else None)
 
     def _pull(self, _connection: Connection, _request: Command) -> Reply:
@@ -216,7 +244,7 @@ async def test_a_commit_by_way_of_another_member_asks_for_the_route_at_once(grou
     """A consumer that sends nothing finds the new leader too: a member that stops waits until its clients have."""
     instance = ClientInstance(group.namesrv)
     await instance.enter()
-    offsets = RemoteOffsets("G", instance.api, instance.routes)
+    offsets = RemoteOffsets("G", instance.api, instance.routes, instance.be_known)
     queue = MessageQueue("T", "b", 0)
     try:
         offsets.update(queue, 0)
@@ -230,6 +258,36 @@ async def test_a_commit_by_way_of_another_member_asks_for_the_route_at_once(grou
                 await asyncio.sleep(0.001)
     finally:
         await instance.leave()
+
+
+async def test_after_a_lost_connection_nothing_is_committed_before_the_broker_knows_who_it_is(group: Group) -> None:
+    """Its queue may be another's by now: only of a member a broker can tell."""
+    leader, queue = group.members[0], MessageQueue("T", "b", 0)
+    async with LitePullConsumer("G", group.namesrv, auto_commit=False) as consumer:
+        await consumer.assign([queue])
+        consumer.seek(queue, 1)
+        await consumer.commit()
+        assert (leader.commits, len(leader.known)) == (1, 1)
+        leader.lets_in.clear()
+        leader.knocked.clear()
+        leader.cut()
+        consumer.seek(queue, 2)
+        commits = asyncio.create_task(committed(consumer))
+        async with asyncio.timeout(20):
+            await leader.knocked.wait()
+            # By its answer over the same connection, what was ready to be sent has come.
+            await consumer.instance.api.max_offset(leader.address, queue)
+            leader.lets_in.set()
+            await commits
+        assert (leader.commits, leader.early, len(leader.known)) == (2, 0, 2)
+
+
+async def committed(consumer: LitePullConsumer) -> None:
+    """Commit until it is stored."""
+    while True:
+        with contextlib.suppress(ConsumeError):
+            return await consumer.commit()
+        await asyncio.sleep(0.005)
 
 
 async def test_a_pull_by_way_of_another_member_asks_for_the_route_at_once(group: Group) -> None:
