@@ -83,7 +83,12 @@ class Lifecycle(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self._left_well()
         await self.close()
+
+    def _left_well(self) -> None:  # noqa: B027 # most have nothing to note
+        """Take note that a block of ``async with`` ended without an exception; the close follows."""
 
     @abstractmethod
     async def _start(self) -> None:

@@ -41,6 +41,10 @@ class _Startable(Protocol):
 
     async def close(self) -> None: ...
 
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
 
 class _LoopThread:
     """An event loop in a thread, as long as somebody uses it."""
@@ -140,6 +144,9 @@ class _Blocking:
 
         Inside a callback of this very object it begins to close and returns: it cannot end before the callback has.
         """
+        self._end(self._inner.close)
+
+    def _end(self, ends: Callable[[], Any]) -> None:
         if not self._started:
             return
         self._started = False
@@ -149,15 +156,15 @@ class _Blocking:
         calling = CALLING.get()
         if calling is not None and calling.client is self._inner and not calling.over:
             # Carried into the loop with the call: the object knows that it must not wait for its callback.
-            self._loop().submit(self._inner.close).result()
-            threading.Thread(target=self._close, name="raftmq close").start()
+            self._loop().submit(ends).result()
+            threading.Thread(target=self._close, args=(self._inner.close,), name="raftmq close").start()
         else:
-            self._close()
+            self._close(ends)
 
-    def _close(self) -> None:
+    def _close(self, ends: Callable[[], Any]) -> None:
         thread = self._loop()
         try:
-            thread.submit(self._inner.close).result()
+            thread.submit(ends).result()
         finally:
             thread.leave()
 
@@ -176,7 +183,7 @@ class _Blocking:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._end(lambda: self._inner.__aexit__(kind, error, trace))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -25,7 +25,7 @@ class Tasks:
         return task
 
     def every(
-        self, seconds: float, act: Callable[[], Awaitable[None] | None], name: str, *, first: float | None = None
+        self, seconds: float, act: Callable[[], Awaitable[object] | None], name: str, *, first: float | None = None
     ) -> asyncio.Task[None]:
         """Call `act` every `seconds`, first after `first` (by default `seconds`); a failure is logged, not the end."""
         return self.spawn(self._periodic(seconds, act, name, seconds if first is None else first), name)
@@ -38,7 +38,7 @@ class Tasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _periodic(
-        self, seconds: float, act: Callable[[], Awaitable[None] | None], name: str, first: float
+        self, seconds: float, act: Callable[[], Awaitable[object] | None], name: str, first: float
     ) -> None:
         await asyncio.sleep(first)
         while True:

@@ -24,6 +24,7 @@ from client.consume.poll_queue import FetchContext, FetchedQueue, FetchLimits
 from client.consume.queuenews import LOOK_S, QueueListener, QueueNews
 from client.consume.rebalance import Strategy, strategy_of
 from client.consume.rewinds import Rewinds
+from client.consume.runninginfo import polling_info
 from client.consume.subscription import ALL, Subscription, subscribe_to
 from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, raises_client_errors
@@ -52,8 +53,9 @@ HALF_HOUR_MS = 30 * 60 * 1000
 class LitePullConsumer(Lifecycle):
     """Pulls the messages of a group: ``subscribe`` (queues are shared with the group) or ``assign`` (these ones).
 
-    What `poll` returned counts as consumed with the next `poll`; every 5 s (`auto_commit`) and at `close` that position
-    is stored. `commit` stores the position behind everything that was returned so far. With `model` BROADCASTING each
+    What `poll` returned counts as consumed with the next `poll`, with `commit`, and when ``async with`` ends without an
+    exception; every 5 s (`auto_commit`), and at the end, that position is stored, by `commit` at once. What `poll`
+    returned last before an exception, or a plain `close`, comes again. With `model` BROADCASTING each
     member gets all messages of a topic that it subscribed, and keeps its own positions below `offset_dir`.
     `trace` (True, or a topic) writes message traces; `hooks` see what `poll` is about to return, both calls one after
     the other: how the application fares with it nobody tells, so it counts as consumed (SUCCESS), as in RocketMQ.
@@ -129,7 +131,7 @@ class LitePullConsumer(Lifecycle):
         await self.instance.add_consumer(self)
         self._started = True
         if self._auto_commit:
-            self._tasks.every(COMMIT_S, self._commit_returned, "commit")
+            self._tasks.every(COMMIT_S, self._persist, "commit")
         self._tasks.every(LOOK_S, self._news.look, "queues of topics", first=0.0)
         for fetched in self._queues.values():
             fetched.start(self._context())
@@ -146,11 +148,13 @@ class LitePullConsumer(Lifecycle):
         await self._tasks.close()
         await asyncio.gather(*(fetched.stop() for fetched in self._queues.values()))
         if self._auto_commit:
-            for fetched in self._queues.values():
-                self._note(fetched, returned_only=False)
-            await self._offsets.persist()
+            await self._persist()
         self._queues.clear()
         self._balancer = None
+
+    def _left_well(self) -> None:
+        # Whoever leaves in good order has done its work with what it polled last.
+        self._confirm()
 
     def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
         """Share a topic's queues with the others of the group, filtered by tags or by SQL92; raises ConsumeError."""
@@ -199,7 +203,7 @@ class LitePullConsumer(Lifecycle):
         """Fetch no more, and store how far this member has come."""
         await fetched.stop()
         if self._auto_commit and self._started:
-            self._note(fetched, returned_only=True)
+            self._note(fetched)
             await self._offsets.persist([fetched.queue])
             if fetched.queue not in self._queues:
                 self._offsets.forget(fetched.queue)
@@ -216,8 +220,7 @@ class LitePullConsumer(Lifecycle):
     async def poll(self, timeout: float = POLL_S) -> list[MessageExt]:
         """Return messages that were fetched, waiting up to `timeout` s for the first; empty when none came."""
         self._check_started()
-        for fetched in self._queues.values():
-            fetched.acknowledge()
+        self._confirm()
         deadline = time.monotonic() + timeout
         while True:
             self._arrived.clear()
@@ -232,10 +235,8 @@ class LitePullConsumer(Lifecycle):
     async def commit(self) -> None:
         """Store the position behind all that `poll` returned; raises ConsumeError when a broker has not got it."""
         self._check_started()
-        for fetched in self._queues.values():
-            self._note(fetched, returned_only=False)
-        failed = await self._offsets.persist()
-        if failed:
+        self._confirm()
+        if failed := await self._persist():
             raise ConsumeError(f"the positions of {len(failed)} queues are not stored (the log says why): {failed}")
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -332,14 +333,7 @@ class LitePullConsumer(Lifecycle):
 
     def running_info(self) -> ConsumerRunningInfo:
         """Tell what the consumer is doing."""
-        return ConsumerRunningInfo(
-            properties={
-                "PROP_NAMESERVER_ADDR": ";".join(self.instance.nameservers.addresses),
-                "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
-                "PROP_REWINDS": str(self.rewinds.count),
-            },
-            subscriptionSet=[subscription.data() for subscription in self._subscriptions.values()],
-        )
+        return polling_info(self.instance, [each.data() for each in self._subscriptions.values()], self.rewinds)
 
     async def consume_directly(self, message: MessageExt) -> ConsumeDirectlyResult:
         """Refuse: messages go to whoever polls."""
@@ -361,11 +355,10 @@ class LitePullConsumer(Lifecycle):
         return FetchContext(self.group, self.instance, self._limits, begin, arrived, self.rewinds, self._queues)
 
     async def _begin(self, queue: MessageQueue) -> int:
-        timestamp_ms = self._timestamp_ms
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000 - HALF_HOUR_MS
+        since_ms, now_ms = self._timestamp_ms, time.time_ns() // 1_000_000
+        since_ms = now_ms - HALF_HOUR_MS if since_ms is None else since_ms
         api, routes = self.instance.api, self.instance.routes
-        return await starting_offset(self._offsets, api, routes, queue, self._from_where, timestamp_ms)
+        return await starting_offset(self._offsets, api, routes, queue, self._from_where, since_ms)
 
     def _join(self) -> None:
         if self._balancer is None:
@@ -387,14 +380,19 @@ class LitePullConsumer(Lifecycle):
                 return messages
         return []
 
-    def _note(self, fetched: FetchedQueue, *, returned_only: bool) -> None:
-        """Note a queue's position to be stored: of what the next poll confirmed, or of all that was returned."""
-        offset = fetched.acknowledged if returned_only else fetched.position
-        if offset is not None:
-            # A seek backwards is the application's wish.
-            self._offsets.update(fetched.queue, offset, back=True)
-
-    async def _commit_returned(self) -> None:
+    def _confirm(self) -> None:
+        """Take what was returned so far as consumed."""
         for fetched in self._queues.values():
-            self._note(fetched, returned_only=True)
-        await self._offsets.persist()
+            fetched.acknowledge()
+
+    def _note(self, fetched: FetchedQueue) -> None:
+        """Note a queue's position to be stored, behind what was confirmed."""
+        if fetched.acknowledged is not None:
+            # A seek backwards is the application's wish.
+            self._offsets.update(fetched.queue, fetched.acknowledged, back=True)
+
+    async def _persist(self) -> list[MessageQueue]:
+        """Store where all queues stand; returns those that could not be stored."""
+        for fetched in self._queues.values():
+            self._note(fetched)
+        return await self._offsets.persist()

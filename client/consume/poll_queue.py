@@ -97,13 +97,16 @@ class FetchedQueue:
 
     def seek(self, offset: int) -> None:
         """Go on at `offset`."""
-        self._buffer.clear()
-        self._buffered_bytes = 0
+        self._drop_buffer()
         self.position = self.acknowledged = self._fetch_offset = offset
         self._known.set()
         if self._context is not None:
             self._end_task()
             self._begin_task()
+
+    def _drop_buffer(self) -> None:
+        self._buffer.clear()
+        self._buffered_bytes = 0
 
     @property
     def buffered(self) -> int:
@@ -129,7 +132,7 @@ class FetchedQueue:
         return messages
 
     def acknowledge(self) -> None:
-        """Take everything that was taken so far as consumed."""
+        """Count everything that was taken so far as consumed."""
         self.acknowledged = self.position
 
     def _begin_task(self, after: "asyncio.Task[None] | None" = None, wait_s: float = 0.0) -> None:
@@ -231,11 +234,17 @@ class FetchedQueue:
         self._replica.answered(answer.suggested_id)
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             context.rewinds.moved(context.group, self.queue, self._fetch_offset, self.acknowledged, answer)
-            if answer.next_offset == self._fetch_offset:
-                return answer.remark == OFFSET_RESET
-            self._fetch_offset = answer.next_offset
-            if not self._buffer:
+            reset = answer.remark == OFFSET_RESET
+            if answer.next_offset == self._fetch_offset and not reset:
+                return False
+            assert self._fetch_offset is not None, "it was asked for"
+            if reset or answer.next_offset < self._fetch_offset:
+                # What was fetched is not what the group goes on with: nobody gets it, or stores how far it had come.
+                self._drop_buffer()
+                self.position = self.acknowledged = answer.next_offset
+            elif not self._buffer:
                 self.position = answer.next_offset
+            self._fetch_offset = answer.next_offset
             return True
         wanted = [message for message in answer.messages if self.subscription.accepts(message)]
         self._fetch_offset = answer.next_offset

@@ -41,6 +41,20 @@ def running_info(
     )
 
 
+def polling_info(
+    instance: ClientInstance, subscriptions: Sequence[SubscriptionData], rewinds: Rewinds
+) -> ConsumerRunningInfo:
+    """Return the report of a consumer that is polled."""
+    return ConsumerRunningInfo(
+        properties={
+            "PROP_NAMESERVER_ADDR": ";".join(instance.nameservers.addresses),
+            "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
+            "PROP_REWINDS": str(rewinds.count),
+        },
+        subscriptionSet=list(subscriptions),
+    )
+
+
 def _queue_info(assigned: AssignedQueue, locked: Callable[[MessageQueue], bool] | None) -> dict[str, Any]:
     unfinished = assigned.unfinished
     lowest = unfinished.lowest

@@ -88,6 +88,42 @@ async def test_the_committed_position_is_where_the_next_one_goes_on(cluster: Clu
         assert await consumer.committed(QUEUE) == 10
 
 
+async def test_what_was_polled_last_is_consumed_when_the_block_ends_well_and_comes_again_otherwise(
+    cluster: Cluster,
+) -> None:
+    await send(cluster, 6)
+    limits = FetchLimits(count=2)
+
+    def member() -> LitePullConsumer:
+        return LitePullConsumer("ends", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET, limits=limits)
+
+    async def fail() -> None:
+        async with member() as consumer:
+            await consumer.assign([QUEUE])
+            assert await bodies(consumer, 4) == [b"0", b"1", b"2", b"3"]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    consumer = member()
+    await consumer.start()
+    await consumer.assign([QUEUE])
+    assert await consumer.committed(QUEUE) == 2, "the next poll confirmed the first two"
+    assert await bodies(consumer, 2) == [b"2", b"3"]
+    # Nobody says how far the application has come.
+    await consumer.close()
+    async with member() as consumer:
+        await consumer.assign([QUEUE])
+        assert await bodies(consumer, 2) == [b"2", b"3"]
+        await consumer.commit()
+        # What the consumer stores by itself, now and then, does not go back behind it.
+        await consumer._persist()  # as every COMMIT_S
+        assert await consumer.committed(QUEUE) == 4
+        assert await bodies(consumer, 2) == [b"4", b"5"]
+    async with member() as consumer:
+        assert await consumer.committed(QUEUE) == 6
+
+
 async def test_subscribers_share_the_queues_and_take_over(cluster: Cluster) -> None:
     async with Producer("producers", cluster.namesrv) as producer:
         await producer.send(Message("T", b"x"))

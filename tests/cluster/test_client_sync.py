@@ -42,6 +42,34 @@ async def test_the_classes_work_without_asyncio(cluster: Cluster) -> None:
     await in_thread(work)
 
 
+async def test_what_was_polled_before_an_exception_comes_again(cluster: Cluster) -> None:
+    def polled(consumer: sync.LitePullConsumer) -> list[bytes]:
+        consumer.assign(consumer.queues("Raised"))
+        deadline = time.monotonic() + 10
+        while not (messages := consumer.poll(0.5)) and time.monotonic() < deadline:
+            pass
+        return [message.body for message in messages]
+
+    def failing(consumer: sync.LitePullConsumer) -> None:
+        assert polled(consumer) == [b"0"]
+        raise ZeroDivisionError
+
+    def member() -> sync.LitePullConsumer:
+        return sync.LitePullConsumer("raised", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET)
+
+    def work() -> None:
+        with sync.Producer("producers", cluster.namesrv) as producer:
+            producer.send(Message("Raised", b"0"))
+        with pytest.raises(ZeroDivisionError), member() as consumer:
+            failing(consumer)
+        with member() as consumer:
+            assert polled(consumer) == [b"0"]
+        with member() as consumer:
+            assert sum(consumer.committed(queue) or 0 for queue in consumer.queues("Raised")) == 1
+
+    await in_thread(work)
+
+
 async def test_a_plain_callback_consumes(cluster: Cluster) -> None:
     def work() -> None:
         enough = threading.Event()

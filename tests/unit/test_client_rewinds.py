@@ -11,6 +11,7 @@ import pytest
 import client.consume.poll_queue
 import client.consume.push_queue
 from client.api import PullAnswer, PullRequest, PullStatus
+from client.consume.litepull import LitePullConsumer
 from client.consume.offsets import OffsetStore
 from client.consume.poll_queue import FetchContext, FetchedQueue, FetchLimits
 from client.consume.push_queue import AssignedQueue, PullContext, PullLimits
@@ -18,8 +19,10 @@ from client.consume.subscription import subscribe_by_tags
 from client.instance import ClientInstance
 from client.routes import TopicRoute
 from remoting.bodies.registry import MessageQueue
+from remoting.message import MessageExt
 
 QUEUE = MessageQueue("T", "b", 0)
+HOST = ("127.0.0.1", 1)
 ROUTE = TopicRoute("T", (), (), {"b": {0: "m:1"}})
 
 
@@ -48,18 +51,18 @@ class Offsets:
 
 
 class Broker:
-    """Answers the first pull as it is told to, and holds the second."""
+    """Answers the first pulls as it is told to, and holds the next."""
 
-    def __init__(self, answer: PullAnswer) -> None:
-        self._answer = answer
+    def __init__(self, *answers: PullAnswer) -> None:
+        self._answers = answers
         self.asked: list[int] = []
         self.asked_again = asyncio.Event()
 
     async def pull(self, address: str, request: PullRequest) -> PullAnswer:
         assert address == "m:1"
         self.asked.append(request.offset)
-        if len(self.asked) == 1:
-            return self._answer
+        if len(self.asked) <= len(self._answers):
+            return self._answers[len(self.asked) - 1]
         self.asked_again.set()
         await asyncio.Event().wait()
         raise AssertionError("never answered")
@@ -139,3 +142,76 @@ async def test_a_reset_to_where_the_consumer_stands_costs_no_pause(
     context = await consume(broker)
     assert broker.asked == [100, 100]
     assert context.rewinds.count == 0
+
+
+def found(first: int, count: int) -> PullAnswer:
+    messages = [
+        MessageExt("T", 0, offset, 0, 0, 0, 0, HOST, 0, HOST, 0, 0, b"x", 0) for offset in range(first, first + count)
+    ]
+    return PullAnswer(PullStatus.FOUND, messages, first + count, 0, first + count, 0, "FOUND")
+
+
+async def fetched_by(broker: Broker) -> tuple[FetchedQueue, FetchContext]:
+    """Return a queue that has fetched what the broker gives."""
+    context = FetchContext("G", broker.instance(), FetchLimits(), begin, lambda: None)
+    fetched = FetchedQueue(QUEUE, subscribe_by_tags("T", "*", 0), None)
+    fetched.start(context)
+    await asyncio.wait_for(broker.asked_again.wait(), 5)
+    return fetched, context
+
+
+@pytest.mark.parametrize("to", [40, 110, 500], ids=["back", "to where it fetches", "forward"])
+async def test_behind_a_reset_nothing_is_taken_or_stored_of_what_was_fetched_before(to: int) -> None:
+    fetched, _context = await fetched_by(Broker(found(100, 10), moved(to, "OFFSET_RESET")))
+    assert (fetched.take(32), fetched.buffered) == ([], 0)
+    assert (fetched.position, fetched.acknowledged) == (to, to)
+    fetched.acknowledge()
+    assert fetched.acknowledged == to
+    await fetched.stop()
+
+
+async def test_what_a_broker_has_no_more_is_not_taken_and_not_stored() -> None:
+    fetched, context = await fetched_by(Broker(found(100, 10), moved(40)))
+    assert (fetched.take(32), fetched.position, fetched.acknowledged) == ([], 40, 40)
+    assert context.rewinds.messages == 60, "from where it had been stored, not from where it had fetched"
+    await fetched.stop()
+
+
+async def test_what_was_fetched_before_older_messages_were_deleted_is_still_taken() -> None:
+    fetched, _context = await fetched_by(Broker(found(100, 10), moved(500, "OFFSET_TOO_SMALL")))
+    assert fetched.buffered == 10
+    assert len(fetched.take(32)) == 10
+    assert fetched.position == 500
+    await fetched.stop()
+
+
+class Held(Broker):
+    """Holds the pull behind a first answer until it is told to go on."""
+
+    def __init__(self, *answers: PullAnswer) -> None:
+        super().__init__(*answers)
+        self.first_given, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def pull(self, address: str, request: PullRequest) -> PullAnswer:
+        if self.asked:
+            self.first_given.set()
+            await self.goes_on.wait()
+        return await super().pull(address, request)
+
+
+async def test_going_back_below_what_the_application_committed_itself_is_counted() -> None:
+    broker = Held(found(100, 10), moved(105))
+    consumer = LitePullConsumer("G", auto_commit=False, instance=broker.instance())
+    context = FetchContext("G", broker.instance(), FetchLimits(), begin, lambda: None)
+    fetched = consumer._queues[QUEUE] = FetchedQueue(QUEUE, subscribe_by_tags("T", "*", 0), None)
+    consumer._offsets, consumer._started, consumer._home = Offsets(), True, asyncio.get_running_loop()
+    fetched.start(context)
+    async with asyncio.timeout(5):
+        await broker.first_given.wait()
+        assert len(fetched.take(32)) == 10
+        await consumer.commit()
+        assert consumer._offsets.noted(QUEUE) == 110
+        broker.goes_on.set()
+        await broker.asked_again.wait()
+    assert (context.rewinds.count, context.rewinds.messages) == (1, 5)
+    await fetched.stop()
