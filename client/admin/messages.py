@@ -1,5 +1,11 @@
 """Finding messages: by id, unique key, key, or place in a queue."""
 
+import contextlib
+import heapq
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
 from client.admin.base import AdminBase
 from client.api import PullRequest, PullStatus, decode_messages
 from client.errors import RouteError
@@ -16,6 +22,17 @@ FOUND_MAX = 64
 LISTED_MAX = 1000
 PAGE = 32
 FOREVER_MS = 2**63 - 1
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """How far a queue was read: `page` has what was fetched, the rest stands in [offset, end)."""
+
+    address: str
+    queue: MessageQueue
+    offset: int
+    end: int
+    page: deque[MessageExt] = field(default_factory=deque)
 
 
 class MessageAdmin(AdminBase):
@@ -66,39 +83,63 @@ class MessageAdmin(AdminBase):
     async def messages_by_time(
         self, topic: str, begin_ms: int = 0, end_ms: int | None = None, *, most: int = LISTED_MAX
     ) -> list[MessageExt]:
-        """Return the messages of all queues stored in [begin_ms, end_ms), the `most` oldest of each queue's, in order.
+        """Return the messages of all queues stored in [begin_ms, end_ms), the `most` oldest, in their order.
 
         `begin_ms` < 0 is the end of each queue. Offsets are found by the time of storage, as RocketMQ's brokers do.
         """
+        found: list[MessageExt] = []
+        async with contextlib.aclosing(self.each_message(topic, begin_ms, end_ms)) as messages:
+            async for message in messages:
+                if len(found) >= most:
+                    break
+                found.append(message)
+        return found
+
+    async def each_message(
+        self, topic: str, begin_ms: int = 0, end_ms: int | None = None
+    ) -> AsyncGenerator[MessageExt, None]:
+        """Yield messages as messages_by_time returns them, however many there are; what comes meanwhile is none."""
+        readings = []
+        for queue, address in (await self._readable(topic)).items():
+            end = await self._api.max_offset(address, queue)
+            offset = end if begin_ms < 0 else await self._api.offset_by_time(address, queue, begin_ms)
+            readings.append(_Reading(address, queue, offset, end))
+        heads = [(age(each.page[0]), each) for each in readings if await self._read_on(each, begin_ms, end_ms)]
+        heapq.heapify(heads)
+        while heads:
+            _oldest, reading = heads[0]
+            yield reading.page.popleft()
+            if reading.page or await self._read_on(reading, begin_ms, end_ms):
+                heapq.heapreplace(heads, (age(reading.page[0]), reading))
+            else:
+                heapq.heappop(heads)
+
+    async def _readable(self, topic: str) -> dict[MessageQueue, str]:
+        """Return a topic's queues that may be read, and who answers for each."""
         brokers = await self._topic_brokers(topic)
         route = await self.route(topic)
-        found: list[MessageExt] = []
-        for data in route.queueDatas if route is not None else ():
-            address = brokers.get(data.brokerName)
-            for number in range(data.readQueueNums if address is not None and data.perm & Perm.READ else 0):
-                queue = MessageQueue(topic, data.brokerName, number)
-                assert address is not None
-                found += await self._queue_by_time(address, queue, begin_ms, end_ms, most)
-        return sorted(found, key=_age)[:most]
+        return {
+            MessageQueue(topic, data.brokerName, number): brokers[data.brokerName]
+            for data in (route.queueDatas if route is not None else ())
+            if data.brokerName in brokers and data.perm & Perm.READ
+            for number in range(data.readQueueNums)
+        }
 
-    async def _queue_by_time(
-        self, address: str, queue: MessageQueue, begin_ms: int, end_ms: int | None, most: int
-    ) -> list[MessageExt]:
-        end = await self._api.max_offset(address, queue)
-        offset = end if begin_ms < 0 else await self._api.offset_by_time(address, queue, begin_ms)
-        found: list[MessageExt] = []
+    async def _read_on(self, reading: "_Reading", begin_ms: int, end_ms: int | None) -> bool:
+        """Fetch what comes next of a queue; False when nothing does."""
         # A delayed message has the time of its delivery; those of one queue stand in the order of their times.
-        while offset < end and len(found) < most:
-            answer = await self._api.pull(address, _page(queue, offset))
-            if answer.next_offset <= offset:
+        while not reading.page and reading.offset < reading.end:
+            answer = await self._api.pull(reading.address, _page(reading.queue, reading.offset))
+            if answer.next_offset <= reading.offset:
                 break
+            reading.offset = answer.next_offset
             for message in answer.messages:
-                if end_ms is not None and message.store_timestamp >= end_ms:
-                    return found
+                if message.queue_offset >= reading.end or (end_ms is not None and message.store_timestamp >= end_ms):
+                    reading.offset = reading.end
+                    break
                 if message.store_timestamp >= begin_ms:
-                    found.append(message)
-            offset = answer.next_offset
-        return found[:most]
+                    reading.page.append(message)
+        return bool(reading.page)
 
     async def consume_directly(self, group: str, client_id: str, message: MessageExt) -> ConsumeDirectlyResult:
         """Have a member of a group consume one message now; asks the broker that keeps the message."""
@@ -129,7 +170,7 @@ class MessageAdmin(AdminBase):
                     continue
                 raise
             found += decode_messages(answer.body, name)
-        return sorted((message for message in found if message.topic == topic), key=_age)
+        return sorted((message for message in found if message.topic == topic), key=age)
 
 
 def _page(queue: MessageQueue, offset: int, count: int = PAGE) -> PullRequest:
@@ -145,6 +186,7 @@ def _page(queue: MessageQueue, offset: int, count: int = PAGE) -> PullRequest:
     )
 
 
-def _age(message: MessageExt) -> tuple[int, str, int]:
+def age(message: MessageExt) -> tuple[int, str, int]:
+    """Return what tells which of two messages is older."""
     # Of one broker's many may be stored within a millisecond: their order is that of its log, whatever their queues.
     return message.store_timestamp, message.broker_name, message.physical_offset

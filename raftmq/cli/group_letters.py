@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raftmq.cli.group_offsets import parse_time
 from raftmq.cli.options import DEFAULT_NAMESRV, GroupArgument, Json, Namesrv
 from raftmq.cli.output import emit, fail, print_json_line, run, text_of, time_of, with_admin
 from raftmq.cli.talk import described
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from client.admin.client import AdminClient
     from remoting.message import MessageExt
 
@@ -21,6 +24,9 @@ BODY_SHOWN = 60
 LIMIT = 1000
 
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many, the oldest.")]
+Since = Annotated[
+    str, typer.Option("--since", metavar="TIME", help="Only those that died since: milliseconds, or ISO 8601.")
+]
 Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this message; may be repeated.")]
 
 
@@ -41,14 +47,16 @@ def show(
     group: GroupArgument,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     ids: Ids = None,
+    since: Since = "begin",
     limit: Limit = LIMIT,
     as_json: Json = False,
 ) -> None:
     """Show a group's dead letters, oldest first."""
+    since_ms = parse_time(since)
 
     async def work() -> "list[MessageExt]":
         async with with_admin(namesrv) as admin:
-            return await _letters(admin, group, ids or [], limit)
+            return await _letters(admin, group, ids or [], since_ms, limit)
 
     letters = run(work)
     rows = [
@@ -72,24 +80,51 @@ def resend(
     group: GroupArgument,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     ids: Ids = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that `show` shows.")] = False,
-    limit: Limit = LIMIT,
+    everything: Annotated[bool, typer.Option("--all", help="All of them, or those since --since.")] = False,
+    since: Since = "begin",
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="With --all: at most so many, the oldest.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Have dead letters consumed once more, by their group alone. They stay dead letters too, until they expire."""
     if everything == bool(ids):
         fail("resend takes --id, or --all", code=2)
+    since_ms = parse_time(since)
+    sent: list[MessageExt] = []
+    # The one whose turn it is, which is sent or not.
+    turn: list[MessageExt] = []
 
-    async def work() -> "list[MessageExt]":
+    async def in_turn(letters: "AsyncIterator[MessageExt]") -> "AsyncIterator[MessageExt]":
+        async for letter in letters:
+            turn[:] = [letter]
+            if len(sent) == limit:
+                return
+            yield letter
+
+    async def work() -> None:
         async with with_admin(namesrv) as admin:
-            letters = await _letters(admin, group, ids or [], limit)
-            await admin.resend_dead_letters(group, letters)
-            return letters
+            if ids:
+                found = await _letters(admin, group, ids, since_ms, LIMIT)
+                await admin.resend_dead_letters(group, found, on_sent=sent.append)
+            else:
+                letters = in_turn(admin.each_dead_letter(group, since_ms))
+                await admin.resend_dead_letters(group, letters, on_sent=sent.append)
 
-    sent = run(work)
-    rows = [{"id": letter.msg_id, "topic": origin(letter)} for letter in sent]
-    empty = f"the group {group} has no dead letters"
-    emit(as_json, rows, ("message id", "topic"), [tuple(row.values()) for row in rows], empty=empty)
+    ended: typer.Exit | None = None
+    try:
+        run(work)
+    except typer.Exit as error:
+        ended = error
+    if sent or ended is None:
+        rows = [{"id": letter.msg_id, "topic": origin(letter)} for letter in sent]
+        empty = f"the group {group} has no dead letters"
+        emit(as_json, rows, ("message id", "topic"), [tuple(row.values()) for row in rows], empty=empty)
+    if turn and sent and (ended is not None or turn[0] is not sent[-1]):
+        rest = f"`--since {time_of(turn[0].store_timestamp)}` goes on with the next"
+        typer.echo(f"raftmq: {len(sent)} dead letters were sent again, {rest}", err=True)
+    if ended is not None:
+        raise ended
 
 
 @app.command()
@@ -97,16 +132,18 @@ def export(
     group: GroupArgument,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     ids: Ids = None,
+    since: Since = "begin",
     limit: Limit = LIMIT,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="A new file; by default standard output.")
     ] = None,
 ) -> None:
     """Write dead letters as lines of JSON, with the body in base64 too, for it need not be text."""
+    since_ms = parse_time(since)
 
     async def work() -> "list[MessageExt]":
         async with with_admin(namesrv) as admin:
-            return await _letters(admin, group, ids or [], limit)
+            return await _letters(admin, group, ids or [], since_ms, limit)
 
     rows = [_exported(letter) for letter in run(work)]
     if output is None:
@@ -136,12 +173,16 @@ def _exported(letter: "MessageExt") -> dict[str, Any]:
     return {**described(letter), "origin": origin(letter), "body_base64": body}
 
 
-async def _letters(admin: "AdminClient", group: str, ids: list[str], limit: int) -> "list[MessageExt]":
-    """Return a group's dead letters, or those of the ids; ends the command for an id that is none."""
-    letters = await admin.dead_letters(group, most=limit)
+async def _letters(admin: "AdminClient", group: str, ids: list[str], since_ms: int, limit: int) -> "list[MessageExt]":
+    """Return a group's oldest dead letters, or those of the ids; ends the command for an id that is none."""
     if not ids:
-        return letters
+        letters = await admin.dead_letters(group, most=limit + 1, begin_ms=since_ms)
+        if len(letters) > limit:
+            rest = f"`--since {time_of(letters[limit].store_timestamp)}` has the next, `--limit` more at once"
+            typer.echo(f"raftmq: these are the {limit} oldest: {rest}", err=True)
+        return letters[:limit]
+    letters = await admin.find_dead_letters(group, ids)
     known = {letter.msg_id for letter in letters} | {letter.offset_msg_id for letter in letters}
     if strange := [each for each in ids if each not in known]:
         fail(f"the group {group} has no dead letter {strange[0]}: `raftmq group dead-letters show {group}` shows them")
-    return [letter for letter in letters if letter.msg_id in ids or letter.offset_msg_id in ids]
+    return letters

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from chaos.host.local import LocalCluster
 from raftmq.cli.main import app
@@ -36,10 +36,15 @@ class Terminal:
     def lines(self, *arguments: str, typed: str | None = None) -> list[Any]:
         return [json.loads(line) for line in self.text(*arguments, "--json", typed=typed).splitlines()]
 
-    def error(self, *arguments: str, code: int = 1) -> str:
-        """The one line of a command that must fail."""
+    def done(self, *arguments: str, code: int = 0) -> Result:
+        """A command that ends so, with all that it printed."""
         done = CliRunner().invoke(app, arguments, env=self._environment)
         assert done.exit_code == code, (arguments, done.output, done.exception)
+        return done
+
+    def error(self, *arguments: str, code: int = 1) -> str:
+        """The one line of a command that must fail."""
+        done = self.done(*arguments, code=code)
         assert done.stdout == ""
         lines = done.stderr.splitlines()
         assert len(lines) == 1
