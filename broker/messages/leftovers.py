@@ -5,9 +5,11 @@ have to find out why. Looked at are attributes of topics, and whether folders ho
 log.
 """
 
+import glob
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from broker.metadata.lmq_offsets import LMQ_PREFIX
 from remoting.bodies.registry import TopicConfig
 from remoting.errors import HeaderError
 from remoting.fastjson import loads
@@ -25,6 +27,7 @@ def leftovers(root: Path, topics: Mapping[str, TopicConfig]) -> list[str]:
         *_pops(root),
         *_odd_topics(root, topics),
         *_extended(root),
+        *_light(root),
     ]
 
 
@@ -70,6 +73,15 @@ def _extended(root: Path) -> Iterator[str]:
             "queues written with enableConsumeQueueExt (consumequeue_ext): consumers that select by tag may miss "
             "messages in them; stop this broker, move consumequeue and consumequeue_ext away, and start it again: the "
             "queues are built anew from the log"
+        )
+
+
+def _light(root: Path) -> Iterator[str]:
+    found = [folder.name for folder in root.glob(f"consumequeue/{glob.escape(LMQ_PREFIX)}*") if _holds(folder)]
+    if found:
+        yield (
+            f"light message queues ({_some(sorted(found))}): messages of lite topics are kept in the log and given to "
+            "nobody here, while offsets of groups in them are kept; have them consumed by RocketMQ first"
         )
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from broker.deadlines import Came
 from broker.metadata.committers import Committer, Committers
+from broker.metadata.lmq_offsets import with_lmq
 from broker.metadata.offset_batches import OffsetCycle, Place
 from broker.metadata.offset_cuts import cut_to_ends, keep_greater
 from broker.metadata.offset_file import OffsetFile, OurOffsets, decode_offsets, encode_offsets
@@ -61,7 +62,7 @@ class OffsetTable:
         self._told: set[tuple[str, int]] = set()
         # On a slave: what was committed here, and the master may not have.
         self._own: dict[Place, int] | None = None if self._meta.leads or self._meta.shared else {}
-        self.mark = ""  # of that copy; the other one is what a master marks copies with
+        self.mark = self._lmq_seen = ""  # of that copy; the other one is what a master marks copies with
         self.lowerings = Lowerings() if self._meta.leads and not self._meta.shared else None
         self.data_version = DataVersion(0, 0, clock.now_ms())
         self._commits = 0
@@ -73,11 +74,13 @@ class OffsetTable:
 
     @classmethod
     def load(cls, path: Path, clock: Clock, meta: MetaLog | None = None) -> "OffsetTable":
-        """Read consumerOffset.json (or its .bak); MetadataError when neither can be understood."""
+        """Read consumerOffset.json (or its .bak), or what RocketMQ keeps in its place; raises MetadataError."""
         table = cls(path, clock, meta)
-        content = table._file.load(decode_offsets)
+        stored = table._file.load(decode_offsets)
+        content = with_lmq(stored, table._file.stamp, path)
         if content is not None:
             table._adopt(content)
+            table._dirty = content is not stored and not table._meta.shared
         return table
 
     @property
@@ -91,15 +94,9 @@ class OffsetTable:
         return -1 if offsets is None else offsets.get(queue_id, -1)
 
     def commit(
-        self,
-        group: str,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        end: int,
-        client: Committer | None,
+        self, group: str, topic: str, queue_id: int, offset: int, end: int, client: Committer | None,
         came: Came | None = None,
-    ) -> bool:
+    ) -> bool:  # fmt: skip
         """Store what a client says it has come to; `end` is the queue's end. False when a pending reset wins.
 
         In a Raft group it is gathered only, see `pending`; raises CommandError when too much is, and DoubtfulCommit.
@@ -382,11 +379,12 @@ class OffsetTable:
     def _snapshot(self, stamp: Stamp | None) -> Callable[[], Chunks]:
         lowerings = {} if self.lowerings is None else self.lowerings.stored()
         resets = {} if self._cycle is None else self._resets
-        content = encode_offsets(self.encode(), stamp, OurOffsets(resets, self._own or {}, lowerings, self.mark))
+        ours = OurOffsets(resets, self._own or {}, lowerings, self.mark, self._lmq_seen)
+        content = encode_offsets(self.encode(), stamp, ours)
         return lambda: (content,)
 
     def _adopt(self, stored: OffsetFile) -> None:
-        self.data_version = stored.table.dataVersion
+        self.data_version, self._lmq_seen = stored.table.dataVersion, stored.lmq_seen
         now = self._clock.now_ms()
         for key, queues in stored.table.offsetTable.items():
             # -1 and the like are left behind by RocketMQ where a client knew no offset.

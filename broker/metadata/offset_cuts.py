@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from broker.metadata.offset_batches import Place
-from broker.metadata.offset_keys import SEPARATOR, parts_of
+from broker.metadata.offset_keys import parts_of
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def cut_to_ends(table: _Offsets, end_of: Callable[[str, int], int]) -> int:
     """Cut every offset down to its queue's end; return how many lay beyond."""
     beyond = 0
     for key, offsets in table.items():
-        topic = key.rpartition(SEPARATOR)[0]
+        topic = parts_of(key)[0]
         for queue_id, offset in offsets.items():
             end = end_of(topic, queue_id)
             if offset > end:

@@ -4,6 +4,7 @@
     slaveCommits  on a slave: offsets that were committed here and that the master may not have
     lowerings     on a master: what was set back on purpose, see broker/metadata/offset_lowered.py
     copyMark      on a slave: which state of its master's lowerings the table was copied at
+    lmqSeen       which lmqConsumerOffset.json was looked at already, see broker/metadata/lmq_offsets.py
 
 The first two are topic@group -> queue -> offset; RocketMQ ignores all of them.
 """
@@ -19,7 +20,7 @@ from broker.metadata.table_file import Stamp, stamped
 from remoting.bodies.registry import ConsumerOffsetTable
 from remoting.errors import HeaderError
 
-_NAMES = (b'"raftResets"', b'"slaveCommits"', b'"lowerings"', b'"copyMark"')
+_NAMES = (b'"raftResets"', b'"slaveCommits"', b'"lowerings"', b'"copyMark"', b'"lmqSeen"')
 _Offsets = dict[str, dict[int, int]]
 
 
@@ -30,6 +31,7 @@ class OurOffsets(NamedTuple):
     own: Mapping[Place, int]
     lowerings: dict[str, Any]
     mark: str
+    lmq_seen: str
 
 
 class OffsetFile(NamedTuple):
@@ -40,6 +42,7 @@ class OffsetFile(NamedTuple):
     own: Mapping[Place, int]
     lowerings: dict[str, Any]
     mark: str
+    lmq_seen: str
 
 
 class _Ours(msgspec.Struct):
@@ -47,6 +50,7 @@ class _Ours(msgspec.Struct):
     slaveCommits: _Offsets = {}
     lowerings: dict[str, Any] = {}
     copyMark: str = ""
+    lmqSeen: str = ""
 
 
 def decode_offsets(content: bytes) -> OffsetFile:
@@ -54,13 +58,13 @@ def decode_offsets(content: bytes) -> OffsetFile:
     stored = ConsumerOffsetTable.decode(content)
     check_keys(stored)
     if not any(name in content for name in _NAMES):
-        return OffsetFile(stored, {}, {}, {}, "")
+        return OffsetFile(stored, {}, {}, {}, "", "")
     try:
         ours = msgspec.json.decode(content, type=_Ours)
     except msgspec.DecodeError as error:
-        raise HeaderError(f"raftResets, slaveCommits, lowerings or copyMark: {error}") from None
+        raise HeaderError(f"raftResets, slaveCommits, lowerings, copyMark or lmqSeen: {error}") from None
     places = _by_place(ours.raftResets), _by_place(ours.slaveCommits)
-    return OffsetFile(stored, *places, ours.lowerings, ours.copyMark)
+    return OffsetFile(stored, *places, ours.lowerings, ours.copyMark, ours.lmqSeen)
 
 
 def encode_offsets(table: bytes, stamp: Stamp | None, ours: OurOffsets) -> bytes:
@@ -72,6 +76,7 @@ def encode_offsets(table: bytes, stamp: Stamp | None, ours: OurOffsets) -> bytes
         slaveCommits=_by_key(ours.own),
         lowerings=ours.lowerings,
         copyMark=ours.mark,
+        lmqSeen=ours.lmq_seen,
     )
 
 

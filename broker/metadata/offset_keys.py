@@ -9,6 +9,9 @@ def is_of(key: str, topic: str, group: str) -> bool:
 
 
 def parts_of(key: str) -> tuple[str, str]:
-    """Return the topic and the group of a key."""
-    topic, _, group = key.rpartition(SEPARATOR)
+    """Return the topic and the group of a key.
+
+    What RocketMQ keeps of a group that broadcasts has "@broadcast" behind the group; a topic has no separator.
+    """
+    topic, _, group = key.partition(SEPARATOR)
     return topic, group

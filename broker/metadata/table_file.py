@@ -26,7 +26,7 @@ from remoting.errors import HeaderError
 from runtime.durable import replace_file
 from store.errors import is_full
 
-__all__ = ["Chunks", "ConfigFile", "MetadataError", "Stamp", "stamp_part", "stamped", "table_text"]
+__all__ = ["Chunks", "ConfigFile", "MetadataError", "Stamp", "read_config", "stamp_part", "stamped", "table_text"]
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class ConfigFile:
 
     def load(self, decode: Callable[[bytes], T]) -> T | None:
         """Return what `decode` makes of the file, or of its .bak, and remember the stamps on disk."""
-        found = _read(self.path, decode)
+        found = read_config(self.path, decode)
         self.backup_stamp = _stamp_of_file(_backup(self.path))
         if found is None:
             return None
@@ -343,7 +343,7 @@ class ConfigFile:
             self._keeper = None
 
 
-def _read(path: Path, decode: Callable[[bytes], T]) -> tuple[T, bytes, Path] | None:
+def read_config(path: Path, decode: Callable[[bytes], T]) -> tuple[T, bytes, Path] | None:
     """Return what `decode` makes of the content, or of the ``.bak``'s when the file is missing, empty or damaged.
 
     With the content that was used, and where it stands. `decode` raises HeaderError for what it cannot read. None when

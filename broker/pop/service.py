@@ -1,6 +1,7 @@
 """The life of POP on one broker: while it leads, check points are known, and what is due comes again."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -8,6 +9,7 @@ from itertools import islice
 
 from broker.context import BrokerContext, Tables
 from broker.messages.send_answers import Elsewhere
+from broker.metadata.lmq_offsets import LMQ_FILE, OFFSETS_FILE
 from broker.pop.acknowledging import AckHandlers
 from broker.pop.check_points import CheckPoint, CheckPointTable
 from broker.pop.feed import ReviveFeed
@@ -69,7 +71,7 @@ class PopService:
         self._working: asyncio.Task[None] | None = None
         self._committed: dict[int, int] = {}
         self._shared = mends
-        self._offsets_file = context.live.store.root / "config" / "consumerOffset.json"
+        self._config = context.live.store.root / "config"
         self.taking = PopHandlers(context, tables, self.topic, self._append, self._known, self._loaded)
         taking = self.taking
         self._acks = AckHandlers(
@@ -209,10 +211,10 @@ class PopService:
         """Return when the table of offsets was last written, ms; far in the future where the log has them."""
         if self._shared:
             return 1 << 62
-        try:
-            return int(self._offsets_file.stat().st_mtime * 1000) - WRITING_MS
-        except OSError:
-            return 0
+        for name in (OFFSETS_FILE, LMQ_FILE):
+            with contextlib.suppress(OSError):
+                return int((self._config / name).stat().st_mtime * 1000) - WRITING_MS
+        return 0
 
     def _go_on(self) -> None:
         """Have groups go on behind what they took: a kill loses the offsets of the last seconds, but no check point."""
