@@ -8,8 +8,12 @@ from remoting.errors import CommandError, HeaderError
 
 _log = logging.getLogger(__name__)
 
-# RocketMQ's requests about lite topics (5.4 and later): what is missing has a name, not a number alone.
-_LITE = range(200_070, 200_080)
+# What is missing has a name, not a number alone: lite topics (RocketMQ 5.4 and later), and POP_ROLLBACK, with which
+# mqadmin has a broker move what is open of POP from RocksDB into the log.
+_MISSING = {
+    **dict.fromkeys(range(200_070, 200_080), "lite topics are not available"),
+    200_056: "there is nothing to take back, what is open of POP is always in the log here",
+}
 
 
 def refusal(request: Command, error: Exception) -> Command:
@@ -24,7 +28,8 @@ def refusal(request: Command, error: Exception) -> Command:
 
 def unsupported(request: Command) -> Command:
     """Return the response to a request that has no handler."""
-    why = ": lite topics are not available" if request.code in _LITE else ""
+    missing = _MISSING.get(request.code)
+    why = "" if missing is None else f": {missing}"
     remark = f" request type {request.code} not supported{why}"
     return Command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
