@@ -5,7 +5,7 @@ TopicConfig is never altered in place, so it is enough to compare identities.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from broker.leader_only import beneath
@@ -38,6 +38,8 @@ from store.types import PendingRecord, PutStatus
 # Topics whose checks are remembered; when it is full all are forgotten and made again.
 REMEMBERED_MAX = 100_000
 DLQ_QUEUES = 1
+# Characters that a refusal repeats of what somebody asked for.
+LITE_CHARS_MAX = 100
 # In the place of a delay level, of a prepared message.
 PREPARED = -1
 _FOREVER = float("inf")
@@ -50,10 +52,12 @@ TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 # A property that must be looked at before storing; the text searched begins with the separator.
 _SPECIAL = (
     "\x02(?:DELAY\x01|TIMER_DE|TRAN_MSG\x01|WAIT\x01f|POP_CK\x01|MSG_REGION\x01|TRACE_ON\x01|CLUSTER\x01|__RMQ\\.TR|"
-    "_SYS_MSG_PR)"
+    "_SYS_MSG_PR|__LITE_TOPIC\x01|INNER_MULTI_DISPATCH\x01)"
 )
 special = re.compile(_SPECIAL).search
 special_bytes = re.compile(_SPECIAL.encode()).search
+# What asks for a lite topic, or for light message queues.
+_LITE = ("__LITE_TOPIC", "INNER_MULTI_DISPATCH")
 _WRITTEN_BY_BROKER = (PROPERTY_POP_CK, PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH, PROPERTY_CLUSTER)
 
 
@@ -170,9 +174,12 @@ class MessageChecks:
         """Return what properties ask for, without what the broker itself writes; dead letters are never delayed.
 
         A batch cannot be delayed; a level counts for more than a time. `group` is the producer's, of what may be
-        prepared; `again` above 0: a consumer wants it again, and what was a transaction once is none any more.
+        prepared; `again` above 0: a consumer wants it again, and what was a transaction once, or was in a lite topic
+        of RocketMQ's, is none any more.
         """
         found = decode_properties(text.encode())
+        if not (dead_letter or again):
+            _refuse_lite(found)
         prepared = found.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true" and not dead_letter
         if prepared and not group:
             raise transactions_refused()
@@ -319,6 +326,17 @@ def check_sys_flag(sys_flag: int, *, transaction: bool = False) -> int:
     if sys_flag & TRANSACTION_MASK and not transaction:
         raise transactions_refused()
     return sys_flag & CLIENT_SYS_FLAGS
+
+
+def _refuse_lite(found: Mapping[str, str]) -> None:
+    """Refuse what would be stored and given to nobody who waits for it in its lite topic."""
+    for name in _LITE:
+        if wanted := found.get(name):
+            raise CommandError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"{name}={wanted[:LITE_CHARS_MAX]}: lite topics and light message queues are not available; send the "
+                "message without this property, to a topic of its own",
+            )
 
 
 def transactions_refused() -> CommandError:
