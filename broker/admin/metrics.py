@@ -97,6 +97,10 @@ class BrokerFigures:
         yield from self._connections()
         yield from port_figures(counted.ports())
         yield self._lag()
+        committers = self._offsets.committers
+        backs = committers.backs.items()
+        yield by("by", "counter", "raftmq_offset_backs_total", "Commits that took an offset back, by whom", backs)
+        yield counter("raftmq_offset_commits_late_total", "Commits that were too late and ignored", committers.late)
         yield from self._storage()
         yield from self._integrity()
         yield from self._loop()

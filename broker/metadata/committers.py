@@ -6,12 +6,19 @@ was taken since is superseded, also when it is higher than what the same client 
 administrator reset. One that may be older, and would go back, is refused: then nobody is told that it counts.
 """
 
+import logging
 from collections.abc import Callable, Container
 from typing import NamedTuple, Protocol
 
 from broker.deadlines import Came
 from remoting.codes import ResponseCode
 from remoting.errors import CommandError
+from runtime.quiet import FewLines
+
+# Lines about commits that were ignored, in ten seconds; all are counted.
+LATE_LINES_MAX = 20
+
+_log = logging.getLogger(__name__)
 
 Place = tuple[str, int]
 """topic@group and queue."""
@@ -55,15 +62,25 @@ class Committers:
         self._last: dict[Place, _Last] = {}
         self._name_of: Callable[[Committer], str | None] = lambda _client: None
         self._now: Callable[[], float] | None = None
+        self._lines = FewLines(LATE_LINES_MAX)
+        self.backs = {"administrator": 0, "member": 0}
+        """How many commits took an offset back, by whom."""
+        self.late = 0
+        """How many commits were ignored: their client had lost the queue, or they are of a time that is over."""
 
     def join(self, name_of: Callable[[Committer], str | None], now: Callable[[], float]) -> None:
         """Work in a Raft group, where commits come by several ways: with the client of a connection, and a clock."""
         self._name_of, self._now = name_of, now
 
-    def note(self, place: Place, client: Committer | None, came: Came | None) -> None:
-        """Note a commit that counts. An administrator's changes nothing about whose the queue is."""
+    def note(self, place: Place, client: Committer | None, came: Came | None, *, back: bool = False) -> None:
+        """Note a commit that counts; `back`: it is lower than what was known.
+
+        An administrator's changes nothing about whose the queue is.
+        """
         if client is None:
             return
+        if back:
+            self.backs["administrator" if client is ADMINISTRATOR or client is ANYBODY else "member"] += 1
         if came is None and self._now is not None:
             # Of a member whose clock is not known.
             came = Came(float("-inf"), self._now(), passed=True)
@@ -80,6 +97,12 @@ class Committers:
         if self._now is not None:
             now = self._now()
             self._last[place] = _Last(_RESET, Came(now, now))
+
+    def ignored(self, place: Place, offset: int, known: int) -> None:
+        """Count a commit that was late, and say so; its client is answered 0 as by RocketMQ, and cannot know."""
+        self.late += 1
+        if self._lines.let():
+            _log.info("%s:%d: late commit %d ignored, it is at %d", *place, offset, known)
 
     def forget(self, place: Place) -> None:
         """Forget a place that is gone."""

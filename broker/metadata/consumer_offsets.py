@@ -20,7 +20,6 @@ A slave's table is its master's, and what was committed here: remembered, in the
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -42,8 +41,6 @@ from runtime.clock import Clock
 
 # The file's dataVersion counts once for so many commits, as RocketMQ's consumerOffsetUpdateVersionStep does.
 COMMITS_PER_VERSION = 500
-
-_log = logging.getLogger(__name__)
 
 
 class OffsetTable:
@@ -117,7 +114,7 @@ class OffsetTable:
         offsets[queue_id] = offset
         if offset < known:
             self._lowered(key)
-        self.committers.note(place, client, came)
+        self.committers.note(place, client, came, back=offset < known)
         if self._own is not None:
             self._own[place] = offset
         self._touch()
@@ -333,7 +330,7 @@ class OffsetTable:
             known = self._table.get(place[0], {}).get(place[1], -1)
         if self._is_late(place, offset, known, client, came):
             return True
-        self.committers.note(place, client, came)
+        self.committers.note(place, client, came, back=offset < known)
         if offset != known or place in self._resets:
             cycle.commit(place, offset, back=offset < known)
         return True
@@ -342,7 +339,7 @@ class OffsetTable:
         """Tell whether a commit comes from somebody who lost the queue, or of a time that is over."""
         if not self.committers.is_late(place, client, came, back=offset < known):
             return False
-        _log.info("%s:%d: late commit %d ignored, it is at %d", *place, offset, known)
+        self.committers.ignored(place, offset, known)
         return True
 
     def _touch(self, step: int = 1) -> None:

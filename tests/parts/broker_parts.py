@@ -55,6 +55,7 @@ class Peer:
         self.closed = False
         self.spent = 0
         self.peer = ("10.0.0.9", port)
+        self.address = f"10.0.0.9:{port}"
         self.sent: list[Command] = []
         self._answer = answer
 

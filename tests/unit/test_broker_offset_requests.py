@@ -116,6 +116,22 @@ def test_an_administrators_lower_commit_leaves_a_line_and_no_other_does(
     assert line.endswith(": done (it was 7)")
 
 
+def test_who_takes_an_offset_back_is_counted(requests: Requests) -> None:
+    committers, former = requests.parts.offsets.committers, Client(3)
+    requests.parts.join(requests.member, "c", "g", "T")
+    requests.parts.join(former, "d", "g", "T")
+    requests.commit(9, requests.member)
+    requests.commit(9, requests.tool)
+    assert (dict(committers.backs), committers.late) == ({"administrator": 0, "member": 0}, 0)
+    requests.commit(4, requests.tool)
+    for offset in (3, 2, 1):
+        requests.commit(offset, requests.tool)
+    requests.commit(8, requests.member)
+    requests.commit(7, requests.member)
+    requests.commit(2, former)
+    assert (dict(committers.backs), committers.late) == ({"administrator": 4, "member": 1}, 1)
+
+
 def test_behind_an_administrators_commit_a_late_one_is_still_late(requests: Requests) -> None:
     """Who committed last is the member still: another that lost the queue does not get by."""
     former = Client(3)

@@ -28,6 +28,8 @@ from tests.parts.meta_parts import Member, leader
 
 
 class Someone:
+    peer, address = ("10.0.0.9", 1), "10.0.0.9:1"
+
     def __init__(self) -> None:
         self.closed = False
         self.attachments: dict[str, Any] = {}
