@@ -46,21 +46,24 @@ class Outcome(enum.Enum):
     """It does not answer, or cannot yet."""
 
 
-async def tell(client: Caller, address: str, *, name: str, by: str, epoch: int) -> Outcome:
-    """Tell a master of a name that the one at `by` was promoted in its place, with this epoch."""
+async def tell(client: Caller, address: str, *, name: str, by: str, epoch: int) -> tuple[Outcome, bytes]:
+    """Tell a master of a name that the one at `by` was promoted in its place, with this epoch.
+
+    Returns with the outcome which queue locks it hands over (broker/metadata/agreed_locks.py); b"" when it hands none.
+    """
     body = orjson.dumps({"broker": name, "by": by, "epoch": epoch})
     try:
-        await client.call(address, ClassicCode.DEPOSED, body=body, timeout=PATIENCE_SECONDS)
+        answer = await client.call(address, ClassicCode.DEPOSED, body=body, timeout=PATIENCE_SECONDS)
     except ResponseError as error:
         if error.code in _LATER:
-            return Outcome.AWAY
+            return Outcome.AWAY, b""
         _log.warning("%s does not take that it was deposed: %s", address, error.remark)
-        return Outcome.REFUSED
+        return Outcome.REFUSED, b""
     except RemotingError as error:
         _log.debug("%s cannot be told that it was deposed: %s", address, error)
-        return Outcome.AWAY
+        return Outcome.AWAY, b""
     _log.warning("%s knows that it was deposed, and takes nothing more", address)
-    return Outcome.TOLD
+    return Outcome.TOLD, bytes(answer.body)
 
 
 class Deposing:
@@ -121,7 +124,7 @@ class Deposing:
 
     async def _tell(self, address: str) -> None:
         name = self._live.broker.name()
-        outcome = await tell(self._client, address, name=name, by=self._address, epoch=self._role.term)
+        outcome, _locks = await tell(self._client, address, name=name, by=self._address, epoch=self._role.term)
         if outcome is Outcome.AWAY:
             return
         if outcome is Outcome.REFUSED:

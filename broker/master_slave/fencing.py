@@ -19,7 +19,7 @@ that one does not answer:
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import msgspec
 
@@ -45,6 +45,8 @@ EPOCH_MAX = 1 << 62
 BODY_BYTES_MAX = 4096
 # Seconds between two questions to a slave that may have been promoted, and does not answer.
 SUSPECT_SECONDS = 1.0
+# Seconds that a pull is parked at most while this broker is fenced: no message comes, and the route changes soon.
+WAKE_SECONDS = 0.5
 # Seconds between two times that the log says what cannot be believed.
 DOUBTS_SECONDS = 60.0
 # Brokers that are asked at a time whether they were promoted as they told; strangers may tell so of anybody.
@@ -91,6 +93,17 @@ class Deposed(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class HandOver(NamedTuple):
+    """What a deposed master still does for the one that was promoted."""
+
+    settle: Callable[[], Awaitable[None]]
+    """Returns when the slaves have what was taken, or after a moment: whoever was promoted is one of them."""
+    locks: Callable[[], bytes]
+    """Returns the queue locks for that one; called when none is granted any more."""
+    wake: Callable[[], None]
+    """Answers every parked pull."""
+
+
 class Fencing:
     """Fences a master that was deposed; see the module."""
 
@@ -101,19 +114,16 @@ class Fencing:
         client: Caller,
         address: str,
         on_deposed: Callable[[], None],
-        settle: Callable[[], Awaitable[None]],
+        hand_over: "HandOver",
         proof: PairProof,
     ) -> None:
-        """`address` is this broker's own; `on_deposed` is called when it is fenced; `proof` tells whom it believes.
-
-        `settle` returns when the slaves have what was taken, or after a moment: whoever was promoted is one of them.
-        """
+        """`address` is this broker's own; `on_deposed` is called when it is fenced; `proof` tells whom it believes."""
         self._live = live
         self._role = role
         self._client = client
         self._address = address
         self._on_deposed = on_deposed
-        self._settle = settle
+        self._hand_over = hand_over
         self._proof = proof
         self._tasks = Tasks("fencing")
         self._loop = asyncio.get_running_loop()
@@ -137,6 +147,7 @@ class Fencing:
             await self.look()
         self._tasks.every(self._live.broker.register_period(), self.look, "look for another master")
         self._tasks.every(SUSPECT_SECONDS, self._ask_suspect, "ask who may have been promoted")
+        self._tasks.every(WAKE_SECONDS, self._wake_readers, "have who reads here look at the route")
 
     async def close(self) -> None:
         """End looking."""
@@ -257,6 +268,11 @@ class Fencing:
         if (suspect := self._role.suspect) is not None:
             await self.met(suspect.by, suspect.epoch)
 
+    async def _wake_readers(self) -> None:
+        """Let nobody wait here for messages that come to another broker by now: who asks again goes by the route."""
+        if self._role.fenced is not None:
+            self._hand_over.wake()
+
     async def deposed(self, _connection: Connection, request: Command) -> Command:
         """9119: another one was promoted in the place of this master. Answered when that is certain to be kept."""
         told = deposed_body(request, self._live.broker.name())
@@ -268,7 +284,7 @@ class Fencing:
             )
         await self._ask_back(told)
         await self._fence(override.Fence(told.by, told.epoch), settle=True, must_keep=True)
-        return ok()
+        return ok(body=self._hand_over.locks())
 
     async def _ask_back(self, told: Deposed) -> None:
         """Return when the promoted one says, asked at its own address, what was told. Raises CommandError."""
@@ -304,7 +320,7 @@ class Fencing:
         words = self._words(fence)
         self._role.fence(words)
         if settle:
-            await self._settle()
+            await self._hand_over.settle()
         self._on_deposed()
         config = self._live.broker
         # The keys as they are: whoever changes them in broker.conf has decided.

@@ -17,17 +17,18 @@ from typing import Any
 from auth.settings import inner_credentials
 from broker.master_slave.admin import PairHandlers
 from broker.master_slave.deposing import Deposing
-from broker.master_slave.fencing import Fencing
+from broker.master_slave.fencing import Fencing, HandOver
 from broker.master_slave.gate import ClassicGate
 from broker.master_slave.ha_followers import Followers
 from broker.master_slave.ha_server import HaServer
 from broker.master_slave.introductions import Introductions
 from broker.master_slave.measures import pair_figures, port_figure
 from broker.master_slave.offset_return import OffsetReturn
-from broker.master_slave.promotion import Promotion, SlaveReplication
+from broker.master_slave.promotion import Own, Promotion, SlaveReplication
 from broker.master_slave.role import ClassicRole
 from broker.master_slave.sync_replication import SyncReplication
 from broker.master_slave.to_raft import PairConversion
+from broker.metadata.agreed_locks import AgreedLocks
 from broker.metadata.feed import MetaNews
 from broker.metadata.operations import LocalMeta
 from broker.mode import BrokerParts, Clean, Mode, ModeReplication
@@ -110,16 +111,10 @@ class Classic(Mode):
     def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
         """Return the handlers, those for a master only behind the gate, and those about master and slaves."""
         parts = self._parts
-        decisions = self._decisions = Promotion(
-            self._live,
-            self.role,
-            lambda: parts.store.log_range()[1],
-            self._client,
-            parts.address,
-            parts.restart,
-            self.follower(),
-            parts.clock,
+        own = Own(
+            self._live, parts.address, lambda: parts.store.log_range()[1], parts.restart, parts.clock, self._locks()
         )
+        decisions = self._decisions = Promotion(own, self.role, self._client, self.follower())
         self._conversion = PairConversion(
             self._live, self._store, self.role, self._client, parts.restart, self.replication, self.slaves
         )
@@ -136,6 +131,9 @@ class Classic(Mode):
     async def retire(self, served: Callable[[], bool], *, again: bool) -> None:  # noqa: ARG002 # as the others
         """Answer who waits for news of the tables."""
         self._news.close()
+
+    def _locks(self) -> AgreedLocks | None:
+        return next((table for table in self.meta.tables if isinstance(table, AgreedLocks)), None)
 
     def label(self) -> str:
         """Return the role that the configuration names."""
@@ -209,9 +207,13 @@ class Master(Classic):
         """That which waits for slaves."""
         self._replication = self._make_replication(loop)
         self.replication: ModeReplication = self._replication
-        have_all = partial(self._ha.have_all, lambda: self._replication.pending_bytes)
+        hand_over = HandOver(
+            partial(self._ha.have_all, lambda: self._replication.pending_bytes),
+            lambda: b"" if (locks := self._locks()) is None else locks.handed_over(),
+            late(lambda: self._wake),
+        )
         self._fencing = Fencing(
-            live, self.role, self._client, parts.address, self._ha.stop_pushing, have_all, self._proof
+            live, self.role, self._client, parts.address, self._ha.stop_pushing, hand_over, self._proof
         )
         known = self._fencing.slaves
         self._introductions = Introductions(live, self._client, parts.address, known, self._proof, self._ha.hosts)
@@ -256,7 +258,7 @@ class Master(Classic):
 
     def attach(self, parts: BrokerParts) -> None:
         """Take the parts."""
-        self._schedule, tables = parts.schedule, parts.tables
+        self._schedule, self._wake, tables = parts.schedule, parts.wake_pulls, parts.tables
         self._returned = OffsetReturn(
             tables.offsets, tables.topics, tables.groups, self._store, lambda: self.role.leads
         )

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -65,29 +65,35 @@ class SlaveReplication(Protocol):
         ...
 
 
+class OwnLocks(Protocol):
+    """The broker's queue locks; see broker/metadata/agreed_locks.py."""
+
+    async def take_over(self, handed: bytes) -> bool:
+        """Begin as the master with what the master before handed over; False: it is not all. Raises OSError."""
+        ...
+
+
+class Own(NamedTuple):
+    """What decisions take of the broker that they are about."""
+
+    live: LiveConfig
+    address: str
+    log_end: Callable[[], int]
+    """Behind the last byte of its log."""
+    restart: Callable[[RestartAction], None]
+    clock: Clock
+    locks: OwnLocks | None = None
+
+
 class Promotion:
     """Handlers of the decisions."""
 
-    def __init__(
-        self,
-        live: LiveConfig,
-        role: FencedRole,
-        log_end: Callable[[], int],
-        client: Caller,
-        address: str,
-        restart: Callable[[RestartAction], None],
-        follower: SlaveReplication | None,
-        clock: Clock,
-    ) -> None:
-        """`log_end`: behind the last byte of the own log. `follower`: None for a master. `address` is the own one."""
-        self._live = live
+    def __init__(self, own: Own, role: FencedRole, client: Caller, follower: SlaveReplication | None) -> None:
+        """`follower`: None for a master."""
+        self._live, self._address, self._log_end, self._restart, self._clock, self._locks = own
         self._role = role
-        self._log_end = log_end
         self._client = client
-        self._address = address
-        self._restart = restart
         self._follower = follower
-        self._clock = clock
         self._deciding = False
         self.promoting: int | None = None
         """The epoch of a promotion that was decided and is carried out, for whoever it deposes to ask."""
@@ -250,7 +256,10 @@ class Promotion:
             living = sorted(address for address, lives in masters.items() if lives)
             name = self._live.broker.name()
             telling = (tell(self._client, each, name=name, by=self._address, epoch=epoch) for each in living)
-            outcomes = dict(zip(living, await asyncio.gather(*telling), strict=True))
+            answers = await asyncio.gather(*telling)
+            outcomes = dict(zip(living, (outcome for outcome, _ in answers), strict=True))
+            if self.promoting is not None:
+                await self._take_locks(answers[0][1] if len(masters) == len(answers) == 1 else b"")
             for address, outcome in outcomes.items():
                 if outcome is Outcome.TOLD:
                     await asyncio.to_thread(override.told, root, address)
@@ -259,6 +268,11 @@ class Promotion:
         finally:
             asyncio.get_running_loop().call_later(RESTART_PAUSE_SECONDS, self._restart, RestartAction(why))
         return [address for address, outcome in outcomes.items() if outcome is not Outcome.TOLD]
+
+    async def _take_locks(self, handed: bytes) -> None:
+        """Take over the queue locks of the only master that there was, so that consumers in order go on at once."""
+        if self._locks is not None and await self._locks.take_over(handed):
+            _log.info("the queue locks of the master before are known here")
 
 
 def _lives(state: dict[str, Any] | None) -> bool:

@@ -20,7 +20,8 @@ there on all grants are in the log. A table without BEGIN is never believed.
 **lockInStrictMode** asks a majority of RocketMQ's brokers to grant each lock. A Raft group does so by its log, always.
 
 The file is ours: {"dataVersion": ..., "complete": bool, "lockTable": {group: {client: [[topic, broker, queue], ...]}}}.
-`complete`: nobody holds a lock that is not in it. A slave's never is, nor one from before a group.
+`complete`: nobody holds a lock that is not in it. A slave's is not, nor one from before a group. But one that is
+promoted while its master lives gets that one's table, which grants nothing more by then, and begins with it.
 """
 
 import logging
@@ -45,6 +46,8 @@ _log = logging.getLogger(__name__)
 LOCKS_IN_LOG = "queue-locks"
 # Queues in one row of an operation: operations are split at their rows when they are too long for one entry.
 ROW_QUEUES_MAX = 500
+# Bytes of a table that is handed over in a promotion, some 50,000 locks; with more the promoted one waits.
+HANDED_BYTES_MAX = 4 << 20
 
 _Rows = list[list[Any]]
 
@@ -86,6 +89,8 @@ class AgreedLocks:
         self._pending: Counter[tuple[str, MessageQueue]] = Counter()
         self._begun = self._begins = False
         self._keeps = False
+        # Of one that is promoted: whether it was handed all locks.
+        self._handed: bool | None = None
         self.version = DataVersion(0, 0, 0)
         self.file = ConfigFile(path, self._snapshot, optional=True, may_lack_stamp=True)
         self._load(fresh=fresh)
@@ -160,6 +165,31 @@ class AgreedLocks:
         self._view.inherit(self._applied)
         self._view.keep_quiet()
 
+    def handed_over(self) -> bytes:
+        """Return the table for whoever was promoted in the place of this broker, which grants nothing more."""
+        content = b"".join(self._snapshot(None)())
+        if len(content) > HANDED_BYTES_MAX:
+            _log.warning("the queue locks take %d bytes: they are not handed over", len(content))
+            return b""
+        return content
+
+    async def take_over(self, handed: bytes) -> bool:
+        """Have the next start, as the master, begin with what the master before handed over; False: it is not all.
+
+        Then nothing is granted for as long as somebody may trust a lock that is not known here. Raises OSError.
+        """
+        try:
+            content = _decode(handed) if handed else _Content()
+        except HeaderError as error:
+            _log.warning("what the master before says of its queue locks is no table: %s", error)
+            content = _Content()
+        self._handed = content.complete
+        if self._handed:
+            self._applied = _by_queue(content)
+        self.file.touch()
+        await self.file.flush()
+        return self._handed
+
     async def save(self) -> None:
         """Return when every change so far is agreed upon; raises OSError, CommandError when the lead is lost."""
         if self._meta.shared:
@@ -203,7 +233,9 @@ class AgreedLocks:
     @property
     def _complete(self) -> bool:
         """Whether everybody who holds a lock is in the table that is applied."""
-        return self._begun if self._meta.shared else self._meta.leads and self._view.may_grant()
+        if self._meta.shared:
+            return self._begun
+        return self._meta.leads and self._view.may_grant() if self._handed is None else self._handed
 
     def _do(self, operation: Operation, *, own: bool) -> None:
         verb, _, version, *what = operation
@@ -304,9 +336,7 @@ class AgreedLocks:
         loaded = self.file.load(_decode)
         content = _Content(self.version) if loaded is None else loaded
         self.version, self._said_complete = content.dataVersion, content.complete
-        for group, clients in content.lockTable.items():
-            held = {MessageQueue(*row): client_id for client_id, rows in clients.items() for row in rows}
-            self._applied[group] = held
+        self._applied = _by_queue(content)
         if self._meta.shared:
             self._begun = content.complete and self.file.stamp is not None
         self.file.replay(lambda operation: self._do(operation, own=False))
@@ -333,6 +363,13 @@ def _read(rows: _Rows) -> list[GivenBack]:
         GivenBack(group, client_id, [MessageQueue(topic, broker, number) for topic, broker, number in queues])
         for group, client_id, queues in rows
     ]
+
+
+def _by_queue(content: _Content) -> dict[str, dict[MessageQueue, str]]:
+    return {
+        group: {MessageQueue(*row): client_id for client_id, rows in clients.items() for row in rows}
+        for group, clients in content.lockTable.items()
+    }
 
 
 def _decode(content: bytes) -> _Content:

@@ -10,10 +10,10 @@ import orjson
 from broker import peers
 from broker.master_slave import promotion
 from broker.master_slave.deposing import Deposing
-from broker.master_slave.fencing import Fencing
+from broker.master_slave.fencing import Fencing, HandOver
 from broker.master_slave.ha_compare import LogVerdict, VerdictKind
 from broker.master_slave.ha_state import NotWaiting
-from broker.master_slave.promotion import Promotion
+from broker.master_slave.promotion import Own, Promotion
 from broker.master_slave.role import ClassicRole
 from broker.settings import decision as override
 from broker.settings.config import LiveConfig
@@ -33,6 +33,7 @@ OWN = "10.0.0.2:10911"
 MASTER = "10.0.0.1:10911"
 NAMESRV = "10.0.0.9:9876"
 OTHER, THIRD = "10.0.0.4:10911", "10.0.0.5:10911"
+LOCKS = b'{"complete":true,"lockTable":{"g":{"c":[["T","b",0]]}}}'
 NOW_MS = 1_700_000_000_000
 
 
@@ -70,7 +71,7 @@ class Net:
             if address in self.refuses:
                 raise ResponseError(self.refuses[address], "not so", address)
             self.told.append((address, orjson.loads(bytes(cast(bytes, body)))))
-            return Command.response(ResponseCode.SUCCESS)
+            return Command.response(ResponseCode.SUCCESS, body=LOCKS)
         if code == ClassicCode.STATUS and address in self.states:
             state = self.proofs.get(address, PairProof()).answer(self.states[address], cast(bytes, body))
             if not state:
@@ -98,6 +99,17 @@ class Slave:
         return LogVerdict(VerdictKind.CUT, 4000, "the logs differ from 4000 on", person=True, lost=1000)
 
 
+class Locks:
+    """Queue locks as far as decisions go."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+
+    async def take_over(self, handed: bytes) -> bool:
+        self.taken.append(handed)
+        return True
+
+
 class Setting:
     """One broker that decisions are about."""
 
@@ -113,13 +125,15 @@ class Setting:
         self.slave = Slave() if slave else None
         self.restarts: list[RestartAction] = []
         self.end = 4096
-        self.promotion = Promotion(
-            self.live, self.role, lambda: self.end, self.net, OWN, self.restarts.append, self.slave, ManualClock(NOW_MS)
-        )
+        self.locks = Locks()
+        own = Own(self.live, OWN, lambda: self.end, self.restarts.append, ManualClock(NOW_MS), self.locks)
+        self.promotion = Promotion(own, self.role, self.net, self.slave)
+        self.woken = asyncio.Event()
         self.deposed = 0
         self.settled = 0
         self.proof = PairProof()
-        self.fencing = Fencing(self.live, self.role, self.net, OWN, self._on_deposed, self._settle, self.proof)
+        hand_over = HandOver(self._settle, self._handed, self._wake)
+        self.fencing = Fencing(self.live, self.role, self.net, OWN, self._on_deposed, hand_over, self.proof)
         self.deposing = Deposing(self.live, self.role, self.net, OWN, self.fencing.met)
 
     def _on_deposed(self) -> None:
@@ -129,6 +143,14 @@ class Setting:
         assert not self.role.leads, "first it takes nothing more"
         assert self.deposed == 0, "slaves get what it has before it stops pushing"
         self.settled += 1
+
+    def _wake(self) -> None:
+        assert not self.role.leads, "whoever reads here waits for what comes"
+        self.woken.set()
+
+    def _handed(self) -> bytes:
+        assert not self.role.leads, "no lock is granted any more"
+        return LOCKS
 
     async def ask(self, code: ClassicCode, body: bytes | None = None, **fields: object) -> dict[str, Any]:
         handler = cast(Any, self.promotion.table()[code])

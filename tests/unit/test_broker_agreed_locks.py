@@ -337,3 +337,44 @@ class TestABrokerWithoutAGroup:
         (tmp_path / NAME).write_bytes(b'{"lockTable":{"G":{"a":[["T","b"]]}}}')
         with pytest.raises(MetadataError, match="not a table of queue locks"):
             AgreedLocks(tmp_path / NAME, ManualClock(), LocalMeta())
+
+
+def classic(folder: Path, clock: ManualClock, *, leads: bool) -> AgreedLocks:
+    return AgreedLocks(folder / NAME, clock, LocalMeta(leads=leads), fresh=False)
+
+
+async def test_R14_a_promoted_slave_begins_with_the_locks_of_the_master_that_lived(tmp_path: Path) -> None:
+    clock = ManualClock()
+    master = AgreedLocks(tmp_path / "master.json", clock, LocalMeta(), fresh=True)
+    assert master.lock("G", "a", [Q0])[0] == [Q0]
+    slave = classic(tmp_path, clock, leads=False)
+    assert await slave.take_over(master.handed_over())
+    promoted = classic(tmp_path, clock, leads=True)
+    assert promoted.lock("G", "b", [Q0, Q1])[0] == [Q1]
+    assert promoted.lock("G", "a", [Q0])[0] == [Q0], "who holds it goes on at once"
+
+
+@pytest.mark.parametrize("handed", [b"", b"{", b'{"complete":false,"lockTable":{"G":{"a":[["T","b",0]]}}}'])
+async def test_R14_one_that_was_not_handed_all_locks_grants_none_for_a_while(tmp_path: Path, handed: bytes) -> None:
+    """Also a master that was deposed: its own table is of a time before somebody else granted."""
+    clock = ManualClock()
+    before = AgreedLocks(tmp_path / NAME, clock, LocalMeta(), fresh=True)
+    assert before.lock("G", "a", [Q0])[0] == [Q0]
+    assert not await before.take_over(handed)
+    promoted = classic(tmp_path, clock, leads=True)
+    assert promoted.lock("G", "b", [Q1])[0] == []
+    clock.advance(TRUSTED_SECONDS)
+    assert promoted.lock("G", "b", [Q0, Q1])[0] == [Q0, Q1]
+
+
+async def test_R14_a_master_that_does_not_know_all_locks_hands_over_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    master = classic(tmp_path, clock, leads=True)
+    slave = AgreedLocks(tmp_path / "slave.json", clock, LocalMeta(leads=False), fresh=False)
+    assert not await slave.take_over(master.handed_over())
+    clock.advance(TRUSTED_SECONDS)
+    assert await slave.take_over(master.handed_over())
+    monkeypatch.setattr(broker.metadata.agreed_locks, "HANDED_BYTES_MAX", 10)
+    assert master.handed_over() == b""

@@ -14,7 +14,7 @@ from broker.settings.pair_proof import PairProof
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
-from tests.parts.decisions import MASTER, NAMESRV, NOBODY, OTHER, OWN, Setting
+from tests.parts.decisions import LOCKS, MASTER, NAMESRV, NOBODY, OTHER, OWN, Setting
 
 # What one that was promoted says of itself.
 PROMOTED: dict[str, Any] = {"broker": "b", "role": "ASYNC_MASTER", "epoch": 3}
@@ -94,13 +94,34 @@ async def depose(setting: Setting, body: bytes | None = None, **fields: object) 
 async def test_R15_a_master_that_is_told_takes_nothing_more_and_keeps_that(tmp_path: Path) -> None:
     setting = Setting(tmp_path, slave=False, epoch=2)
     setting.net.states[MASTER] = PROMOTED
-    assert (await depose(setting)).code == ResponseCode.SUCCESS
+    answer = await depose(setting)
+    assert (answer.code, answer.body) == (ResponseCode.SUCCESS, LOCKS), "the queue locks are handed over"
     assert (setting.role.leads, setting.settled, setting.deposed) == (False, 1, 1)
     assert setting.decided().fenced == Fence(MASTER, 3)
     # The one who tells may not have heard the answer.
     setting.deposed = 0
     assert (await depose(setting)).code == ResponseCode.SUCCESS
     assert setting.decided().fenced == Fence(MASTER, 3)
+
+
+async def test_who_reads_at_a_deposed_master_is_not_left_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pull was parked for its 15 s, where no message comes any more, whatever the route said by then."""
+    monkeypatch.setattr(fencing, "WAKE_SECONDS", 0.01)
+    setting = Setting(tmp_path, slave=False, epoch=2)
+    setting.net.states[MASTER] = PROMOTED
+    await setting.fencing.start()
+    try:
+        await asyncio.sleep(0.05)
+        assert not setting.woken.is_set()
+        await depose(setting)
+        for _ in range(2):
+            async with asyncio.timeout(5):
+                await setting.woken.wait()
+            setting.woken.clear()
+    finally:
+        await setting.fencing.close()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from broker.settings import decision as override
 from broker.settings.pair_memory import PairMemory, save_memory
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.errors import CommandError
-from tests.parts.decisions import MASTER, NAMESRV, OTHER, OWN, THIRD, Setting
+from tests.parts.decisions import LOCKS, MASTER, NAMESRV, OTHER, OWN, THIRD, Setting
 
 
 async def test_a_slave_whose_master_is_gone_becomes_the_master(tmp_path: Path) -> None:
@@ -25,6 +25,7 @@ async def test_a_slave_whose_master_is_gone_becomes_the_master(tmp_path: Path) -
     assert (decided.keys, decided.epoch) == ({"brokerRole": "ASYNC_MASTER", "brokerId": "0"}, 4)
     assert "promote" in (await setting.restarted()).why
     assert override.load(setting.texts)[0].brokerRole == "ASYNC_MASTER"
+    assert setting.locks.taken == [b""], "what the dead one granted is not known"
 
 
 async def test_asking_alone_does_nothing(tmp_path: Path) -> None:
@@ -61,6 +62,8 @@ async def test_promote_is_refused_while_a_master_lives_unless_forced(tmp_path: P
     done = await setting.ask(ClassicCode.PROMOTE, force=True)
     assert any("takes nothing more, and hands on what it has" in word for word in done["words"])
     assert "although its master was alive" in setting.decided().why
+    # From one that cannot be reached nothing comes; and of two nobody knows who granted last.
+    assert setting.locks.taken == [LOCKS if how.endswith("answers") else b""]
     assert setting.decided().epoch == {"it answers": 8, "another was promoted": 10}.get(how, 4)
 
 
