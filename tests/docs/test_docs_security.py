@@ -17,7 +17,9 @@ from tests.docs.terminal import Terminal
 SECURITY = blocks("docs/security.md")
 FILES = [block for block in SECURITY if block.language in {"properties", "yaml"}]
 PROGRAMS = [block for block in SECURITY if block.language == "python"]
-SINGLE, BY_ADMIN, BY_ALICE, GROUP, MIGRATED, QUOTA, TOO_MUCH = (block for block in SECURITY if is_shell(block))
+SINGLE, BY_ADMIN, BY_ALICE, CERTIFICATES, GROUP, MIGRATED, QUOTA, TOO_MUCH = (
+    block for block in SECURITY if is_shell(block)
+)
 PORTS = ("9876", "10911", "10921", "10931", "40911", "40912", "40913")
 READY_S = 60.0
 
@@ -60,6 +62,9 @@ class Reader:
     def says(self, who: str) -> None:
         self.terminal.environment["RAFTMQ_CREDENTIALS"] = f"{who}.credentials"
 
+    def trusts(self, authority: str) -> None:
+        self.terminal.environment |= {"RAFTMQ_TLS": "true", "RAFTMQ_TLS_CA": authority}
+
     def refused(self, *command: str) -> str:
         """Run a command that ends with 1; returns what it says."""
         done = subprocess.run(
@@ -92,7 +97,8 @@ class Reader:
 
 
 def test_every_block_is_one_of_these() -> None:
-    assert sorted(SECURITY) == sorted([*FILES, *PROGRAMS, SINGLE, BY_ADMIN, BY_ALICE, GROUP, MIGRATED, QUOTA, TOO_MUCH])
+    shell = [SINGLE, BY_ADMIN, BY_ALICE, CERTIFICATES, GROUP, MIGRATED, QUOTA, TOO_MUCH]
+    assert sorted(SECURITY) == sorted([*FILES, *PROGRAMS, *shell])
 
 
 @pytest.mark.timeout(240)
@@ -101,12 +107,16 @@ def test_from_nothing_to_users(tmp_path: Path, servers: Block) -> None:
     reader = Reader(tmp_path / "reader")
     starts = [command for (command,) in paragraphs(servers.text)]
     if servers is GROUP:
-        starts.insert(0, paragraphs(SINGLE.text)[0][0])
+        reader.terminal.type_all(CERTIFICATES.text)
     with ExitStack() as running:
         for command in starts:
             running.enter_context(reader.serving(command))
         reader.says("admin")
+        if servers is GROUP:
+            reader.trusts("ca.pem")
         reader.until_registered(len(starts) - 1)
+        if servers is GROUP:
+            assert "takes TLS only" in reader.refused("env", "-u", "RAFTMQ_TLS", "raftmq", "cluster", "list")
         made = reader.terminal.type_all(BY_ADMIN.text)
         assert "Topic:orders" in made[-1]
         tried, carried, again, shown = reader.terminal.type_all(MIGRATED.text)
