@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from broker.peers import Invoker
-from broker.settings.pair_proof import PairProof, Question, read_question
+from broker.settings.pair_proof import SLAVE_FIELD, PairProof, Question, read_question
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
 from remoting.fastjson import read_strictly
@@ -106,11 +106,13 @@ class Introduction:
 
     async def invoke(self, address: str, request: Command, timeout: float = 3.0) -> Command:
         """See RemotingClient."""
-        if request.code != ClassicCode.STATUS:
-            return await self._client.invoke(address, request, timeout)
         own, incarnation = self._self, self._incarnations.get(address, "")
         proof = self._proof.introduce(incarnation, own.brokerId, own.address) if incarnation else ""
         told = msgspec.json.encode(Question(own.brokerId, own.address, proof))
+        if request.code == ClassicCode.DIGEST and proof:
+            request = Command.request(request.code, None, request.body, ext={SLAVE_FIELD: told.decode()})
+        if request.code != ClassicCode.STATUS:
+            return await self._client.invoke(address, request, timeout)
         answer = await self._client.invoke(address, Command.request(ClassicCode.STATUS, None, told), timeout)
         if answer.code == ResponseCode.SUCCESS:
             self._hear(address, answer.body)

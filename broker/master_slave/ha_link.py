@@ -126,7 +126,7 @@ class HaLinkOwner(Protocol):
 class HaLink(asyncio.Protocol):
     """A connection at the HA port. Positions: `sent` behind what was pushed, `acked` as the slave has reported.
 
-    `in_use` tells whether a first report was accepted: before, a connection is nobody's and counts for nothing.
+    `proof` is what must come first, if anything; `in_use` tells whether a report was accepted: before, it is nobody's.
     """
 
     _transport: asyncio.Transport
@@ -136,7 +136,7 @@ class HaLink(asyncio.Protocol):
         self._log = owner.log
         self._loop = owner.loop
         self._reader = ReportReader()
-        self._proof = owner.proof()
+        self.proof = owner.proof()
         self.host = ""
         self.address = ""
         self.in_use = False
@@ -247,7 +247,7 @@ class HaLink(asyncio.Protocol):
         if self.closed:
             return
         self._heard_at = self._loop.time()
-        if self._proof is not None and not (data := self._prove(self._proof, data)):
+        if self.proof is not None and not (data := self._prove(self.proof, data)):
             return
         offsets = self._reader.feed(data)
         if not offsets:
@@ -297,7 +297,7 @@ class HaLink(asyncio.Protocol):
         if answer:
             self._transport.write(answer)
         if proof.done:
-            self._proof = None
+            self.proof = None
         return rest
 
     def _first_report(self, offset: int) -> bool:

@@ -150,6 +150,10 @@ class HaServer:
         """Return where the slaves are that the log is pushed to."""
         return {link.host for link in self._slaves if not link.closed}
 
+    def connected(self) -> set[str]:
+        """Return where slaves are, and those who are about to report."""
+        return {link.host for link in self._links if link.proof is None and not link.closed}
+
     async def have_all(self, pending_bytes: Callable[[], int]) -> None:
         """Return when nothing is pending and the slaves that are there have the whole log, or after SETTLE_SECONDS."""
         until = self.loop.time() + SETTLE_SECONDS

@@ -8,21 +8,35 @@ from the same host: of the question or of the address, or from anywhere where th
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from typing import Protocol
 
 from broker.master_slave.known_slaves import KnownSlaves
 from broker.peers import Caller, ask
 from broker.settings.config import LiveConfig
 from broker.settings.pair_keys import SLAVE
-from broker.settings.pair_proof import PairProof, Question
+from broker.settings.pair_proof import SLAVE_FIELD, PairProof, Question, read_question
 from remoting.address import parse_address
 from remoting.admission import address_of
+from remoting.command import Command
 from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
 # Addresses that are asked at a time whether they are slaves; what is said beyond that is heard when it is said again.
 ASKED_MAX = 4
+
+
+class SlaveLinks(Protocol):
+    """What is needed of the HA port."""
+
+    def hosts(self) -> Collection[str]:
+        """Return where the slaves are that the log is pushed to."""
+        ...
+
+    def connected(self) -> Collection[str]:
+        """Return where they are, and those who are about to report."""
+        ...
 
 
 class Introductions:
@@ -35,15 +49,17 @@ class Introductions:
         address: str,
         slaves: KnownSlaves,
         proof: PairProof,
-        linked: Callable[[], Collection[str]],
+        incarnation: str,
+        links: SlaveLinks,
     ) -> None:
-        """`address` is this broker's own; `linked` gives the hosts of the slaves that the log is pushed to."""
+        """`address` and `incarnation` are this broker's own."""
         self._live = live
         self._client = client
         self._address = address
         self._slaves = slaves
         self._proof = proof
-        self._linked = linked
+        self._incarnation = incarnation
+        self._links = links
         self._asking: set[str] = set()
         self._tasks = Tasks("introductions")
 
@@ -64,8 +80,22 @@ class Introductions:
             self._asking.add(told.address)
             self._tasks.spawn(self._ask_back(told.address), "ask a slave")
 
+    def refusal(self, host: str, request: Command) -> str | None:
+        """Return why who asks from a host is no slave of this master, None when he may be one.
+
+        A slave asks while it has a connection to the HA port. With haSecretFile that comes from the same host, or the
+        request has a proof; without, whoever reaches that port gets the log itself.
+        """
+        connected = self._links.connected()
+        if not self._proof.needed:
+            return None if connected else f"{host} is no slave: nobody is connected to the HA port"
+        told = read_question(request.ext.get(SLAVE_FIELD, "").encode("utf-8", "replace"))
+        if host in connected or (told is not None and self._proof.introduces(self._incarnation, told)):
+            return None
+        return f"{host} is no slave: it does not prove that it knows the secret of haSecretFile"
+
     def _comes_from_link(self, told: Question, host: str) -> bool:
-        linked = self._linked()
+        linked = self._links.hosts()
         if not linked or self._live.broker.brokerIP2:
             return bool(linked)
         try:

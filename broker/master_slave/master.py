@@ -17,6 +17,7 @@ from typing import Any
 from auth.settings import inner_credentials
 from broker.master_slave.admin import PairHandlers
 from broker.master_slave.deposing import Deposing
+from broker.master_slave.digests import Digests
 from broker.master_slave.fencing import Fencing, HandOver
 from broker.master_slave.gate import ClassicGate
 from broker.master_slave.ha_followers import Followers
@@ -26,14 +27,13 @@ from broker.master_slave.measures import pair_figures, port_figure
 from broker.master_slave.offset_return import OffsetReturn
 from broker.master_slave.promotion import Own, Promotion, SlaveReplication
 from broker.master_slave.role import ClassicRole
-from broker.master_slave.sync_replication import SyncReplication
+from broker.master_slave.sync_replication import SyncReplication, master_replication
 from broker.master_slave.to_raft import PairConversion
 from broker.metadata.agreed_locks import AgreedLocks
 from broker.metadata.feed import MetaNews
 from broker.metadata.operations import LocalMeta
 from broker.mode import BrokerParts, Clean, Mode, ModeReplication
 from broker.raft_group.ended_group import last_term, replay_metadata
-from broker.replication import LocalReplication
 from broker.settings import decision as override
 from broker.settings.config import LiveConfig
 from broker.settings.pair_keys import SYNC_MASTER, classic_words
@@ -42,15 +42,16 @@ from broker.settings.pair_proof import PairProof, Question
 from broker.settings.restart import RestartAction
 from broker.settings.secret_files import read_secret_files
 from remoting.address import format_address, parse_address
+from remoting.admission import Admission
 from remoting.bodies.registry import HARuntimeInfo
 from remoting.client import RemotingClient
 from remoting.codes import ClassicCode
-from remoting.server import Handler
+from remoting.command import Command
+from remoting.server import Connection, Handler
 from runtime.clock import Clock
 from runtime.figures import Figure
 from runtime.late import late
 from runtime.tls import outgoing_tls, server_tls
-from store.config import SYNC_FLUSH
 from store.messagestore import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -103,9 +104,9 @@ class Classic(Mode):
         self._news = MetaNews(loop.call_later, lambda: self.role.leads, random.getrandbits(40))
         self._followers = Followers(loop.time, self.slave_heard)
         self._proof = PairProof()
-        self._admin = PairHandlers(
-            parts.store, parts.threads, self._incarnation, self.status, self.ha_info, self._proof, self._followers.asked
-        )
+        self._admin = PairHandlers(self.status, self.ha_info, self._proof, self._followers.asked)
+        self._admission = Admission(live.broker.adminAllowFrom)
+        self._digests = Digests(parts.store, parts.threads, self._incarnation, self.digests_refused)
         self._gate = ClassicGate(self.role, self.acts)
 
     def gate(self, table: dict[int, Handler]) -> dict[int, Handler]:
@@ -118,7 +119,13 @@ class Classic(Mode):
         self._conversion = PairConversion(
             self._live, self._store, self.role, self._client, parts.restart, self.replication, self.slaves
         )
-        added = {**self._admin.table(), **self._news.table(), **decisions.table(), **self._conversion.table()}
+        added = {
+            **self._admin.table(),
+            **self._digests.table(),
+            **self._news.table(),
+            **decisions.table(),
+            **self._conversion.table(),
+        }
         assert not added.keys() & table.keys(), "two handlers for a code"
         return {**self._gate.gate(table), **{int(code): each for code, each in added.items()}}
 
@@ -154,6 +161,10 @@ class Classic(Mode):
     def slave_heard(self, told: Question, host: str) -> bool:  # noqa: ARG002 # as a master
         """Tell whether one who asks this broker about its state from a host, and says who he is, is believed."""
         return self._proof.introduces(self._incarnation, told)
+
+    def digests_refused(self, connection: Connection, request: Command) -> str | None:  # noqa: ARG002 # as a master
+        """Return why somebody may not have this broker read its log, None when he may: who administers."""
+        return self._admission.refusal(connection)
 
     def acts(self) -> bool:
         """Tell whether a slave grants queue locks in the place of its master."""
@@ -203,9 +214,7 @@ class Master(Classic):
         live, store, loop = parts.live, parts.store, asyncio.get_running_loop()
         self._ha = HaServer(store, lambda: live.broker, loop, parts.threads, self._acked)
         self._log_id = ""
-        self._waits: SyncReplication | None = None
-        """That which waits for slaves."""
-        self._replication = self._make_replication(loop)
+        self._replication = master_replication(live, store, loop, self._ha, self._ha.advanced)
         self.replication: ModeReplication = self._replication
         hand_over = HandOver(
             partial(self._ha.have_all, lambda: self._replication.pending_bytes),
@@ -215,38 +224,14 @@ class Master(Classic):
         self._fencing = Fencing(
             live, self.role, self._client, parts.address, self._ha.stop_pushing, hand_over, self._proof
         )
-        known = self._fencing.slaves
-        self._introductions = Introductions(live, self._client, parts.address, known, self._proof, self._ha.hosts)
+        self._introductions = Introductions(
+            live, self._client, parts.address, self._fencing.slaves, self._proof, self._incarnation, self._ha
+        )
         self._deposing = Deposing(live, self.role, self._client, parts.address, self._fencing.met)
 
-    def _make_replication(self, loop: asyncio.AbstractEventLoop) -> LocalReplication:
-        live, store = self._live, self._store
-        sync_flush, flush_timeout = live.store.flushDiskType == SYNC_FLUSH, live.store.syncFlushTimeout / 1000
-        pending = live.broker.pendingBytesMax
-        if live.broker.brokerRole == SYNC_MASTER:
-            self._waits = SyncReplication(
-                store,
-                loop,
-                self._ha,
-                lambda: live.broker,
-                sync_flush=sync_flush,
-                flush_timeout=flush_timeout,
-                pending_bytes_max=pending,
-                on_written=self._ha.advanced,
-            )
-            return self._waits
-        return LocalReplication(
-            store,
-            loop,
-            sync_flush=sync_flush,
-            flush_timeout=flush_timeout,
-            pending_bytes_max=pending,
-            on_written=self._ha.advanced,
-        )
-
     def _acked(self) -> None:
-        if self._waits is not None:
-            self._waits.advance()
+        if isinstance(self._replication, SyncReplication):
+            self._replication.advance()
 
     def flushed_in_thread(self, position: int) -> None:
         """Answer who waits for the disk."""
@@ -296,6 +281,12 @@ class Master(Classic):
         if believed := super().slave_heard(told, host):
             self._introductions.heard(told, host)
         return believed
+
+    def digests_refused(self, connection: Connection, request: Command) -> str | None:
+        """Return the same of one who is no slave either."""
+        if super().digests_refused(connection, request) is None:
+            return None
+        return self._introductions.refusal(connection.peer[0], request)
 
     async def retire(self, served: Callable[[], bool], *, again: bool) -> None:
         """Begin to stop; of a fenced master too the progress of its delay levels is kept."""

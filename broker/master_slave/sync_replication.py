@@ -13,8 +13,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from broker.replication import Done, LocalReplication, LogStore, Turn
-from broker.settings.pair_keys import ClassicKeys
+from broker.settings.config import LiveConfig
+from broker.settings.pair_keys import SYNC_MASTER, ClassicKeys
 from remoting.codes import ResponseCode
+from store.config import SYNC_FLUSH
 from store.types import PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
@@ -214,3 +216,30 @@ class SyncReplication(LocalReplication):
 
     def _idle(self) -> bool:
         return not self._turn and not any(self._waiting.values())
+
+
+def master_replication(
+    live: LiveConfig, store: LogStore, loop: asyncio.AbstractEventLoop, slaves: Slaves, on_written: Callable[[], None]
+) -> LocalReplication:
+    """Return what keeps a master's messages safe: a SyncReplication where it waits for slaves."""
+    flush_timeout, pending = live.store.syncFlushTimeout / 1000, live.broker.pendingBytesMax
+    sync_flush = live.store.flushDiskType == SYNC_FLUSH
+    if live.broker.brokerRole == SYNC_MASTER:
+        return SyncReplication(
+            store,
+            loop,
+            slaves,
+            lambda: live.broker,
+            sync_flush=sync_flush,
+            flush_timeout=flush_timeout,
+            pending_bytes_max=pending,
+            on_written=on_written,
+        )
+    return LocalReplication(
+        store,
+        loop,
+        sync_flush=sync_flush,
+        flush_timeout=flush_timeout,
+        pending_bytes_max=pending,
+        on_written=on_written,
+    )

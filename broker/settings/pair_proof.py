@@ -23,6 +23,8 @@ NONCE_BYTES = 16
 # Characters of a nonce, and bytes of a question's body.
 NONCE_LENGTH_MAX = 64
 QUESTION_BYTES_MAX = 1024
+# Where a slave proves its name in a request whose body is about something else.
+SLAVE_FIELD = "slave"
 # What of a broker's state is proved: all that is believed of a promoted one.
 CLAIMED = ("broker", "role", "epoch", "promoting", "fenced")
 

@@ -1,11 +1,20 @@
 """The CommitLog as bytes, whatever stands in them: what a master pushes, and what two brokers compare."""
 
 import hashlib
+from typing import Protocol
 
 from store.log.commitlog import CommitLog
 
 # Read and hashed at once.
 _DIGEST_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+class Hash(Protocol):
+    """What is needed of hashlib's."""
+
+    def update(self, data: memoryview | bytes, /) -> None:
+        """Take some more bytes."""
+        ...
 
 
 class LogBytes:
@@ -61,21 +70,25 @@ class LogBytes:
 
         For any thread: reads everything, one second or two per GiB. Raises OSError when the disk fails.
         """
-        if not self._log.min_position <= begin <= end <= self._log.written:
-            return None
         found = hashlib.sha256()
+        return found.hexdigest() if self.hash_into(found, begin, end) else None
+
+    def hash_into(self, found: Hash, begin: int, end: int) -> bool:
+        """Add the log's bytes [begin, end) to a hash; False unless all of them are kept and written. As digest()."""
+        if not self._log.min_position <= begin <= end <= self._log.written:
+            return False
         try:
             while begin < end:
                 piece = self.read_piece_cold(begin, min(_DIGEST_CHUNK_BYTES, end - begin))
                 if not piece:
                     # Cut meanwhile.
-                    return None
+                    return False
                 found.update(piece)
                 begin += len(piece)
         except FileNotFoundError:
             # Its time was over.
-            return None
-        return found.hexdigest()
+            return False
+        return True
 
     def _piece_bytes(self, position: int, size_max: int) -> int:
         file_end = position - position % self.file_bytes + self.file_bytes

@@ -168,3 +168,36 @@ async def test_R15_nobody_deposes_a_master_by_telling_so(tmp_path: Path, sites: 
     site.master.kill()
     await asyncio.to_thread(site.master.start)
     await serves(site)
+
+
+async def _digest(site: Site) -> Command:
+    client = RemotingClient()
+    try:
+        body = orjson.dumps({"ranges": [[0, 64]]})
+        return await client.invoke(site.master.address, Command.request(ClassicCode.DIGEST, None, body))
+    finally:
+        await client.close()
+
+
+@pytest.mark.timeout(60)
+async def test_a_stranger_has_no_log_read(tmp_path: Path, sites: list[Site]) -> None:
+    path = tmp_path / "secret"
+    path.write_text("0123456789abcdef0123456789abcdef\n")
+    path.chmod(0o600)
+    # Nobody may administer: who asks is on this machine.
+    keys = {"haSecretFile": path, "adminAllowFrom": "192.0.2.1", "autoCreateTopicEnable": True}
+    site = Site(tmp_path, settings=keys)
+    sites.append(site)
+    for process in (site.master, site.slave):
+        await asyncio.to_thread(process.start)
+    await site.caught_up(site.master, site.slave)
+    # From the slave's host; and from nobody's, once it is gone.
+    assert (await _digest(site)).code == ResponseCode.SUCCESS
+    site.slave.kill()
+    await until(lambda: state(site.master).get("slaves") == [], site.master.last_words)
+    refused = await _digest(site)
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert "does not prove that it knows the secret of haSecretFile" in str(refused.remark)
+    # It compares logs when it comes again.
+    await asyncio.to_thread(site.slave.start)
+    await site.caught_up(site.master, site.slave)

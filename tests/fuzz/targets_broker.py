@@ -15,7 +15,7 @@ import zstandard
 from broker.admin.broker import _read_values
 from broker.filters.sql import SqlFilter
 from broker.filters.tokens import SQL_CHARS_MAX, SqlError
-from broker.master_slave.admin import PairHandlers
+from broker.master_slave.digests import Digests
 from broker.master_slave.fencing import deposed_body
 from broker.master_slave.ha_followers import Followers
 from broker.master_slave.ha_secret import NONCE_BYTES, MasterProof, ProofRefused, SlaveProof
@@ -120,7 +120,7 @@ def _asked(read: Callable[[Command], object]) -> Callable[[bytes], object]:
 def _read_ranges(request: Command) -> None:
     """Read what a slave wants digests of, as a master does that has files of a GiB."""
     master = cast(Any, SimpleNamespace(_log=SimpleNamespace(file_bytes=1 << 30)))
-    PairHandlers._ranges(master, request)
+    Digests._ranges(master, request)
 
 
 def _orders() -> list[Target]:

@@ -2,13 +2,17 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from broker.master_slave import introductions
 from broker.master_slave.introductions import Introductions
-from broker.settings.pair_proof import PairProof, Question
+from broker.settings.pair_proof import SLAVE_FIELD, PairProof, Question
+from remoting.codes import ClassicCode
+from remoting.command import Command
 from tests.parts.decisions import OTHER, OWN, THIRD, Setting
 
 SLAVE_HOST = "10.0.0.4"
@@ -23,7 +27,8 @@ class Door:
         self.setting = setting
         self.slaves = setting.fencing.slaves
         proof = PairProof(secrets)
-        self.introductions = Introductions(setting.live, setting.net, OWN, self.slaves, proof, lambda: linked)
+        links = SimpleNamespace(hosts=lambda: linked, connected=lambda: linked)
+        self.introductions = Introductions(setting.live, setting.net, OWN, self.slaves, proof, "cafe", links)
 
     async def known(self, address: str, host: str) -> bool:
         """Whether an address is known once somebody at a host has said that it is a slave's."""
@@ -109,3 +114,28 @@ async def test_strangers_cannot_have_everybody_asked_at_once(tmp_path: Path) -> 
     assert not await door.known("no address", "10.0.0.66")
     await door.close()
     assert setting.net.asked.total() <= introductions.ASKED_MAX
+
+
+@pytest.mark.parametrize(
+    ("secrets", "linked", "host", "proof", "taken"),
+    [
+        ((), (), SLAVE_HOST, None, False),
+        ((), ("10.0.0.7",), SLAVE_HOST, None, True),
+        ((b"x" * 16,), (), SLAVE_HOST, None, False),
+        ((b"x" * 16,), ("10.0.0.7",), SLAVE_HOST, None, False),
+        ((b"x" * 16,), (SLAVE_HOST,), SLAVE_HOST, None, True),
+        ((b"x" * 16,), (), SLAVE_HOST, b"x" * 16, True),
+        ((b"x" * 16,), (), SLAVE_HOST, b"y" * 16, False),
+    ],
+)
+async def test_who_may_have_the_log_read(
+    tmp_path: Path, secrets: tuple[bytes, ...], linked: tuple[str, ...], host: str, proof: bytes | None, taken: bool
+) -> None:
+    door = Door(Setting(tmp_path, slave=False), *linked, secrets=secrets)
+    told = Question(1, OTHER, PairProof((proof,)).introduce("cafe", 1, OTHER) if proof else "")
+    request = Command.request(ClassicCode.DIGEST, ext={SLAVE_FIELD: msgspec.json.encode(told).decode()})
+    why = door.introductions.refusal(host, request)
+    assert (why is None) is taken
+    if why is not None:
+        assert why.startswith(f"{host} is no slave: ")
+    await door.close()
