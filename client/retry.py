@@ -64,6 +64,49 @@ async def until_true(attempt: Callable[[], Awaitable[bool]], pauses: Sequence[fl
     return bool(await retrying(attempt))
 
 
+def grown(first: float, most: float, failures: int) -> float:
+    """Return the pause (s) after so many failures in a row: `first`, and twice as long each time, up to `most`."""
+    return min(first * 2.0 ** min(failures - 1, 10), most)
+
+
+async def until_done(
+    attempt: Callable[[], Awaitable[T]],
+    failed: Exception,
+    after: Callable[[Exception, int], Awaitable[float]],
+    again: Callable[[BaseException], bool] = lambda error: isinstance(error, Exception),
+) -> T:
+    """Go on after `failed`, what a first attempt has raised, until `attempt` succeeds; returns its result.
+
+    What never gives up goes on so: fetching from a queue, asking for its lock. `after` is told of each error and how
+    many there were in a row; it does what the error asks for and returns the pause (s). What is not worth another
+    attempt (`again`) is raised.
+    """
+    first: Exception | None = failed
+    failures, pause = 0, PAUSE_S_MAX
+
+    async def noted() -> T:
+        nonlocal first, failures, pause
+        try:
+            if first is not None:
+                error, first = first, None
+                raise error
+            return await attempt()
+        except Exception as error:
+            failures += 1
+            if again(error):
+                pause = await after(error, failures)
+            raise
+
+    retrying = tenacity.AsyncRetrying(
+        stop=tenacity.stop_never,
+        retry=tenacity.retry_if_exception(again),
+        wait=lambda _state: pause,
+        sleep=asyncio.sleep,
+        reraise=True,
+    )
+    return await retrying(noted)
+
+
 async def with_retries(
     attempt: Callable[[], Awaitable[T]],
     *,
@@ -88,9 +131,8 @@ async def with_retries(
     def pause(state: tenacity.RetryCallState) -> float:
         if at_once():
             return 0.0
-        grown = PAUSE_S_FIRST * 2.0 ** min(state.attempt_number - 1, 10)
         left = deadline - time.monotonic() - ATTEMPT_S_MIN
-        return float(max(0.0, min(grown, PAUSE_S_MAX, left)))
+        return float(max(0.0, min(grown(PAUSE_S_FIRST, PAUSE_S_MAX, state.attempt_number), left)))
 
     retrying = tenacity.AsyncRetrying(
         stop=spent,

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from client.api import OFFSET_RESET, UNMOVED, PullAnswer, PullRequest, PullStatus
 from client.consume.offsets import refresh_quietly
@@ -14,6 +15,7 @@ from client.consume.rewinds import Rewinds
 from client.consume.subscription import Subscription
 from client.errors import ClientError, ConsumeError, RouteError
 from client.instance import ClientInstance
+from client.retry import grown, until_done
 from remoting.bodies.registry import MessageQueue
 from remoting.errors import InvokeError, RemotingError
 from remoting.message import MessageExt
@@ -152,29 +154,35 @@ class FetchedQueue:
             await asyncio.wait([after])
         if wait_s:
             await asyncio.sleep(wait_s)
-        pause = PAUSE_S_FIRST
+        fetch = partial(self._round, context)
         while True:
             try:
-                if self._fetch_offset is None:
-                    # A seek meanwhile cancels this task, so the answer cannot overwrite it.
-                    self.position = self.acknowledged = self._fetch_offset = await context.begin(self.queue)
-                    self._known.set()
-                answer = await self._pull(context, self._fetch_offset, await self._room(context))
-                if answer.status in UNMOVED and answer.next_offset == self._fetch_offset:
-                    await self._look_round(context, answer.suggested_id)
-                elif not self._accept(context, answer):
-                    await asyncio.sleep(PAUSE_S_MAX)
-                pause = PAUSE_S_FIRST
-            except (RemotingError, ClientError) as error:
-                _log.warning("group %s: fetching from %s: %s", context.group, self.queue, error)
-                self._replica.failed(error)
-                if isinstance(error, RouteError) or (isinstance(error, InvokeError) and error.reroute):
-                    await refresh_quietly(context.instance.routes, self.queue.topic)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, PAUSE_S_MAX)
-            except Exception:
-                _log.exception("group %s: fetching from %s failed", context.group, self.queue)
-                await asyncio.sleep(PAUSE_S_MAX)
+                await fetch()
+            except Exception as error:
+                await until_done(fetch, error, partial(self._after, context))
+
+    async def _round(self, context: FetchContext) -> None:
+        """Fetch once, from where this queue is to begin or has come to."""
+        if self._fetch_offset is None:
+            # A seek meanwhile cancels this task, so the answer cannot overwrite it.
+            self.position = self.acknowledged = self._fetch_offset = await context.begin(self.queue)
+            self._known.set()
+        answer = await self._pull(context, self._fetch_offset, await self._room(context))
+        if answer.status in UNMOVED and answer.next_offset == self._fetch_offset:
+            await self._look_round(context, answer.suggested_id)
+        elif not self._accept(context, answer):
+            await asyncio.sleep(PAUSE_S_MAX)
+
+    async def _after(self, context: FetchContext, error: Exception, failures: int) -> float:
+        """Do what the error asks for before the next attempt, and return the pause."""
+        if not isinstance(error, RemotingError | ClientError):
+            _log.error("group %s: fetching from %s failed", context.group, self.queue, exc_info=error)
+            return PAUSE_S_MAX
+        _log.warning("group %s: fetching from %s: %s", context.group, self.queue, error)
+        self._replica.failed(error)
+        if isinstance(error, RouteError) or (isinstance(error, InvokeError) and error.reroute):
+            await refresh_quietly(context.instance.routes, self.queue.topic)
+        return grown(PAUSE_S_FIRST, PAUSE_S_MAX, failures)
 
     async def _room(self, context: FetchContext) -> int:
         """Wait until something may be fetched; returns how many messages to ask for."""

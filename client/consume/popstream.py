@@ -9,6 +9,7 @@ from typing import Any
 
 from client.consume.popped import PoppedMessage
 from client.errors import ClientClosed, ClientError, RouteError
+from client.retry import until_done
 from remoting.errors import InvokeError
 
 _log = logging.getLogger(__name__)
@@ -81,17 +82,27 @@ class MessageStream:
                 self._buffer += fetching.result()
 
     async def _fetch(self) -> list[PoppedMessage]:
-        while self._goes_on():
-            try:
-                return await self._receive(self._most - len(self._buffer))
-            except ClientClosed:
-                return []
-            except (RouteError, InvokeError) as error:
-                if not error.retriable and not isinstance(error, RouteError):
-                    raise
-                _log.warning("nothing can be received now: %s", error)
-                await asyncio.sleep(PAUSE_S)
-        return []
+        try:
+            return await self._received()
+        except (RouteError, InvokeError) as error:
+            return await until_done(self._received, error, _told, again=_passes)
+
+    async def _received(self) -> list[PoppedMessage]:
+        if not self._goes_on():
+            return []
+        try:
+            return await self._receive(self._most - len(self._buffer))
+        except ClientClosed:
+            return []
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, RouteError) or (isinstance(error, InvokeError) and error.retriable)
+
+
+async def _told(error: Exception, _failures: int) -> float:
+    _log.warning("nothing can be received now: %s", error)
+    return PAUSE_S
 
 
 async def give_back(messages: Iterable[PoppedMessage]) -> None:

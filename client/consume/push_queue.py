@@ -14,6 +14,7 @@ from client.consume.rewinds import Rewinds
 from client.consume.subscription import Subscription
 from client.errors import ClientError, RouteError
 from client.instance import ClientInstance
+from client.retry import grown, until_done
 from remoting.bodies.registry import MessageQueue
 from remoting.codes import ResponseCode
 from remoting.errors import InvokeError, RemotingError, ResponseError
@@ -152,27 +153,23 @@ class AssignedQueue:
             await asyncio.wait([after])
         if wait_s:
             await asyncio.sleep(wait_s)
-        pause = PAUSE_S_FIRST
         while True:
             try:
-                if self.context.admit is not None:
-                    await self.context.admit(self.queue)
-                if self.next_offset < 0:
-                    self.next_offset = await self.context.begin(self.queue)
-                    # Stored even if nothing comes: a group that began at the end must not begin at a later one.
-                    self.context.offsets.update(self.queue, self.next_offset)
-                self.positioned.set()
-                await self._room()
-                answer = await self._api.pull(await self._address(), self._request())
-                await self._take(answer)
-                pause = PAUSE_S_FIRST
-            except (RemotingError, ClientError) as error:
-                await self._after(error, pause)
-                pause = min(pause * 2, PAUSE_S_MAX)
-            except Exception:
-                # A mistake of ours in one queue must neither end its consumption silently nor spin.
-                _log.exception("group %s: fetching from %s failed", self.context.group, self.queue)
-                await asyncio.sleep(PAUSE_S_MAX)
+                await self._round()
+            except Exception as error:
+                await until_done(self._round, error, self._after)
+
+    async def _round(self) -> None:
+        """Fetch once, from where this queue is to begin or has come to."""
+        if self.context.admit is not None:
+            await self.context.admit(self.queue)
+        if self.next_offset < 0:
+            self.next_offset = await self.context.begin(self.queue)
+            # Stored even if nothing comes: a group that began at the end must not begin at a later one.
+            self.context.offsets.update(self.queue, self.next_offset)
+        self.positioned.set()
+        await self._room()
+        await self._take(await self._api.pull(await self._address(), self._request()))
 
     async def _room(self) -> None:
         while self._full():
@@ -261,8 +258,12 @@ class AssignedQueue:
         self.context.offsets.update(self.queue, answer.next_offset, back=True)
         await self.context.offsets.persist([self.queue])
 
-    async def _after(self, error: Exception, pause: float) -> None:
-        """Do what the error asks for before the next attempt."""
+    async def _after(self, error: Exception, failures: int) -> float:
+        """Do what the error asks for before the next attempt, and return the pause."""
+        if not isinstance(error, RemotingError | ClientError):
+            # A mistake of ours in one queue must neither end its consumption silently nor spin.
+            _log.error("group %s: fetching from %s failed", self.context.group, self.queue, exc_info=error)
+            return PAUSE_S_MAX
         self._replica.failed(error)
         code = error.code if isinstance(error, ResponseError) else None
         _log.log(
@@ -273,10 +274,9 @@ class AssignedQueue:
             error,
         )
         if code == ResponseCode.SYSTEM_BUSY:
-            await asyncio.sleep(BUSY_PAUSE_S)
-            return
+            return BUSY_PAUSE_S
         if code in _UNKNOWN_HERE:
             await self.context.instance.heartbeat()
         elif isinstance(error, RouteError) or (isinstance(error, InvokeError) and error.reroute):
             await refresh_quietly(self.context.instance.routes, self.queue.topic)
-        await asyncio.sleep(PAUSE_S_MAX if code == ResponseCode.NO_PERMISSION else pause)
+        return PAUSE_S_MAX if code == ResponseCode.NO_PERMISSION else grown(PAUSE_S_FIRST, PAUSE_S_MAX, failures)

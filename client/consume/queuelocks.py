@@ -14,10 +14,12 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 
 from client.consume.offsets import broker_address, refresh_quietly
 from client.errors import RouteError
 from client.instance import ClientInstance
+from client.retry import until_done, until_true
 from remoting.bodies.registry import MessageQueue
 from remoting.errors import InvokeError, RemotingError
 
@@ -33,6 +35,7 @@ PATIENT_AFTER_S = 5.0
 PATIENT_S = 1.0
 # How long giving a lock back is tried: whoever waits for it waits until it runs out otherwise.
 RELEASE_S = 2.0
+RELEASE_PAUSES_S = (0.0, 0.02, 0.05, 0.1, *[0.2] * 10)
 # Seconds between two lines of the log about one broker that does not answer.
 TOLD_S = 5.0
 
@@ -65,20 +68,22 @@ class QueueLocks:
 
     async def acquire(self, queue: MessageQueue) -> None:
         """Wait until the queue's lock is held, however often its broker must be asked."""
-        attempt = failures = 0
-        began = time.monotonic()
+        ask = partial(self._ask, queue)
+        attempt, began = 0, time.monotonic()
         while not self.held(queue):
             try:
-                if await self._lock(await broker_address(self._instance.routes, queue), [queue]):
-                    return
+                got = await ask()
             except (RemotingError, RouteError) as error:
-                await self._failed(error, [queue], failures)
-                failures += 1
-                continue
-            failures = 0
+                got = await until_done(ask, error, partial(self._failed, queue), again=_passes)
+            if got:
+                return
             patient = time.monotonic() - began > PATIENT_AFTER_S
             await asyncio.sleep(PATIENT_S if patient else _nth(PAUSES_S, attempt))
             attempt += 1
+
+    async def _ask(self, queue: MessageQueue) -> bool:
+        """Ask for the lock once, unless it is held; False when another client has it."""
+        return self.held(queue) or bool(await self._lock(await broker_address(self._instance.routes, queue), [queue]))
 
     async def run(self) -> None:
         """Renew all locks in time; ends by cancellation."""
@@ -124,13 +129,17 @@ class QueueLocks:
         self._asked.difference_update(left)
         for queue in left:
             self._locked_at.pop(queue, None)
-        deadline, failures = time.monotonic() + RELEASE_S, 0
-        while left := await self._unlock(left):
-            if time.monotonic() > deadline:
-                _log.warning("group %s: the locks of %s are left to run out", self._group, left)
-                return
-            await asyncio.sleep(_nth(RETRIES_S, failures))
-            failures += 1
+        deadline = time.monotonic() + RELEASE_S
+
+        async def tried() -> bool:
+            nonlocal left
+            left = await self._unlock(left)
+            return not left or time.monotonic() > deadline
+
+        if left:
+            await until_true(tried, RELEASE_PAUSES_S)
+        if left:
+            _log.warning("group %s: the locks of %s are left to run out", self._group, left)
 
     async def _unlock(self, queues: list[MessageQueue]) -> list[MessageQueue]:
         """Return those whose broker did not take it."""
@@ -153,9 +162,9 @@ class QueueLocks:
             self._locked_at[queue] = asked_at
         return mine
 
-    async def _failed(self, error: Exception, queues: Sequence[MessageQueue], failures: int) -> None:
-        await self._refresh(error, queues)
-        await asyncio.sleep(_nth(RETRIES_S, failures))
+    async def _failed(self, queue: MessageQueue, error: Exception, failures: int) -> float:
+        await self._refresh(error, [queue])
+        return _nth(RETRIES_S, failures - 1)
 
     async def _refresh(self, error: Exception, queues: Sequence[MessageQueue]) -> None:
         """Say what went wrong, and have the next attempt go where the route says then."""
@@ -186,6 +195,10 @@ class QueueLocks:
                 homeless.append(queue)
                 await self._refresh(error, [queue])
         return found, homeless
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, RemotingError | RouteError)
 
 
 def _nth(pauses: Sequence[float], attempt: int) -> float:

@@ -35,9 +35,9 @@ class World:
         self.locks._hurry = cast("asyncio.Event", self)
         self.hurries = False
         self.allowed = 0.0
-        monkeypatch.setattr(
-            "client.consume.queuelocks.asyncio", SimpleNamespace(sleep=self._sleep, timeout=self._timeout)
-        )
+        passing = SimpleNamespace(sleep=self._sleep, timeout=self._timeout)
+        monkeypatch.setattr("client.consume.queuelocks.asyncio", passing)
+        monkeypatch.setattr("client.retry.asyncio", passing)
 
     async def _sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)

@@ -4,7 +4,7 @@ import pytest
 
 from client import retry
 from client.errors import MessageRefused, RouteError, may_be_stored
-from client.retry import retriable, until_true, with_retries
+from client.retry import grown, retriable, until_done, until_true, with_retries
 from remoting.errors import ConnectError, ConnectionLost, InvokeTimeout, ResponseError
 
 
@@ -123,3 +123,42 @@ async def test_background_work_is_tried_after_each_pause_until_it_is_done(monkey
 
     with pytest.raises(ValueError, match="x"):
         await until_true(breaks, (0.1, 1.0))
+
+
+async def test_what_never_gives_up_pauses_as_it_is_told_and_ends_with_the_first_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    told: list[tuple[str, int]] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def after(error: Exception, failures: int) -> float:
+        told.append((str(error), failures))
+        return failures / 10
+
+    monkeypatch.setattr(retry.asyncio, "sleep", sleep)  # type: ignore[attr-defined] # what it imports is meant
+    attempts = Attempts(*[ConnectError(f"x{number}") for number in range(2, 40)])
+    assert await until_done(attempts, ConnectError("x1"), after) == "sent"
+    assert told == [(f"x{number}", number) for number in range(1, 40)]
+    assert slept == [number / 10 for number in range(1, 40)]
+    # What is not worth it ends it, and nobody is asked for a pause.
+    told.clear()
+    with pytest.raises(ValueError, match="mine"):
+        await until_done(Attempts(ValueError("mine")), ConnectError("x1"), after, again=retriable)
+    assert told == [("x1", 1)]
+    # An error while it makes ready for the next attempt is one more error.
+    broken = iter([KeyError("y"), None])
+
+    async def breaks(_error: Exception, _failures: int) -> float:
+        if (error := next(broken)) is not None:
+            raise error
+        return 0.0
+
+    assert await until_done(Attempts(ConnectError("x2")), ConnectError("x1"), breaks) == "sent"
+
+
+@pytest.mark.parametrize(("failures", "pause"), [(1, 0.05), (2, 0.1), (5, 0.8), (6, 1.0), (5000, 1.0)])
+def test_pauses_grow_up_to_a_bound(failures: int, pause: float) -> None:
+    assert grown(0.05, 1.0, failures) == pause
