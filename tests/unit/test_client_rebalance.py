@@ -1,9 +1,12 @@
+import heapq
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from client.consume import rebalance
 from client.consume.rebalance import (
     STRATEGIES,
     Strategy,
@@ -149,8 +152,24 @@ def test_sticky_moves_few_queues_and_average_many(count: int, size: int) -> None
                 moved[name] += sum(after[queue] != owner for queue, owner in before.items())
         # What the one that goes had at least, and what the one that comes must have at least.
         must += count // size + count // (size + 1)
-    assert must <= moved["sticky"] < 2 * must
+    assert must <= moved["sticky"] < 1.7 * must
     assert moved["average"] > 1.2 * moved["sticky"]
+
+
+@pytest.mark.parametrize(("count", "size"), [(1000, 1000), (1500, 1000), (8000, 100), (10, 1000)])
+def test_sticky_looks_at_few_pairs_of_many(monkeypatch: pytest.MonkeyPatch, count: int, size: int) -> None:
+    looks = 0
+
+    def counted(heap: list[Any], item: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return heapq.heapreplace(heap, item)
+
+    monkeypatch.setattr(rebalance, "heapreplace", counted)
+    members = sorted(f"10.0.0.{each}@{each * 7919}" for each in range(size))
+    mine = sticky(members[0], queues(count), members)
+    assert count // size <= len(mine) <= count // size + 1
+    assert looks < 8 * (count + size), "a look at each pair would be thousands of times as many"
 
 
 def test_strategies_have_names() -> None:
