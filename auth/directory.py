@@ -10,9 +10,13 @@ from auth.decision import decide
 from auth.model import Policies, User, UserStatus, UserType
 from auth.needs import Access
 from remoting.admission import address_of
-from remoting.signing import Credentials
+from remoting.command import Command
+from remoting.signing import ACCESS_KEY, Credentials, is_signed_by
 
 DECISIONS_MAX = 10_000
+
+NOBODY = "username cannot be null."
+WRONG = "check signature failed."
 
 
 class AccessDirectory:
@@ -65,6 +69,18 @@ class AccessDirectory:
         if inner is not None and user.name == inner.access_key and user.secret != inner.secret_key:
             return inner.secret_key, user.secret
         return (user.secret,)
+
+    def unproved(self, request: Command) -> str | None:
+        """Return why a request is signed by nobody who is known and enabled, None when it is: RocketMQ's words."""
+        name = request.ext.get(ACCESS_KEY)
+        if not name:
+            return NOBODY
+        user = self.user(name)
+        if user is None:
+            return f"User:{name} is not found."
+        if not self.is_enabled(user):
+            return f"User:{name} is disabled."
+        return None if any(is_signed_by(request, secret) for secret in self.secrets(user)) else WRONG
 
     def is_enabled(self, user: User) -> bool:
         """Tell whether a user's requests are taken; the brokers' own always are."""

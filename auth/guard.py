@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from auth.audit_bodies import shown_body
-from auth.directory import AccessDirectory
+from auth.directory import NOBODY, AccessDirectory
 from auth.known_sends import KEPT_UNDER, KnownSends, SendKind
 from auth.needs import Access, FieldsRule, Rule, Whom
 from auth.send_age import DATED, Sent, why_too_old
@@ -34,8 +34,8 @@ _SEND_FIELDS = frozenset(SignedSend.__struct_encode_fields__)
 
 S = TypeVar("S", SignedSend, RepeatedSend)
 
-NOBODY = "username cannot be null."
-WRONG = "check signature failed."
+# What a member that has looked at no signature, and vouches for nobody, makes of a request.
+UNPROVED = "the member that passed this on has not found out who asks: set authenticationEnabled=true on all members"
 
 
 class AccessGuard:
@@ -49,12 +49,17 @@ class AccessGuard:
         cluster: str,
         reserved: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.time,
+        spoken_for: Callable[[Command], tuple[str, str] | None] = lambda _request: None,
     ) -> None:
-        """`reserved` are custom fields that only the brokers' own user may send; `clock` is Unix time in seconds."""
+        """`reserved` are custom fields that only the brokers' own user may send; `clock` is Unix time in seconds.
+
+        `spoken_for` tells of a request of that user for which address and user it speaks, None where for itself.
+        """
         self._directory = directory
         self._needs = needs
         self._cluster = cluster
         self._reserved = reserved
+        self._spoken_for = spoken_for
         self._authorizes = keys.authorizationEnabled
         self._unsigned = white_list("authenticationWhitelist", keys.authenticationWhitelist)
         self._allowed = white_list("authorizationWhitelist", keys.authorizationWhitelist)
@@ -91,6 +96,12 @@ class AccessGuard:
                 said = ", ".join(sorted(self._reserved & request.ext.keys())) if code in self._unsigned else ""
                 return f"only brokers may say {said}, and sign it: {why}" if said else why
             user = request.ext[ACCESS_KEY]
+            spoken_for = self._spoken_for(request)
+            if spoken_for is not None:
+                # What its user may do is decided here as well: another member may go by other keys.
+                host, user = spoken_for[0] or host, spoken_for[1]
+                if not user and code not in self._unsigned:
+                    return f"{NOBODY} {UNPROVED}"
         if code in self._allowed or rule is Whom.USERS or (rule is not Whom.SUPER and not self._authorizes):
             return None
         if not user:
@@ -263,20 +274,10 @@ class AccessGuard:
 
     def _unauthenticated(self, request: Command) -> str | None:
         ext, directory = request.ext, self._directory
-        name = ext.get(ACCESS_KEY)
-        if not name:
-            return NOBODY
-        user = directory.user(name)
-        if user is None:
-            return f"User:{name} is not found."
-        if not directory.is_enabled(user):
-            return f"User:{name} is disabled."
-        for secret in directory.secrets(user):
-            if is_signed_by(request, secret):
-                break
-        else:
-            return WRONG
-        if self._reserved and not self._reserved.isdisjoint(ext) and not directory.is_inner(name):
+        why = directory.unproved(request)
+        if why is not None:
+            return why
+        if self._reserved and not self._reserved.isdisjoint(ext) and not directory.is_inner(name := ext[ACCESS_KEY]):
             return f"User:{name} may not speak for others: {', '.join(sorted(self._reserved & ext.keys()))}"
         return None
 

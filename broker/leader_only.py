@@ -5,11 +5,12 @@ older term refuses), `raftClientHost` (the client's address, which becomes the r
 is left of its one deadline), `raftFrom` and `raftAtMs` (the member, and what its wall clock showed when it passed this
 on: see broker/deadlines.py), `raftAgeMs` and `raftReadMs` (how long ago it came there at the most, and was read), and
 of an offset commit `raftClientId`; where it was
-signed `raftUser`, whose signature the other member verified. Whom it speaks for is believed of connections from
-members' addresses only, with access control on of those only that sign with the brokers' own credentials, and who may
-administer was judged by the member that was asked (remoting/admission.py). The refusal of the other side's gate carries
- `raftHop` too: nothing was appended, so the request may be sent again. So does every answer that a client gets
-by way of another member: its route is old.
+signed `raftUser`, whose signature the other member verified, whether or not access control is on there. Whom it speaks
+for is believed of connections from members' addresses only; with access control on the guard before that
+(auth/guard.py) takes these fields from nobody who does not sign with the brokers' own credentials, takes nothing that
+is passed on for nobody, and looks whether that user may do it. Who may administer was judged by the member that was
+asked (remoting/admission.py). The refusal of the other side's gate carries `raftHop` too: nothing was appended, so the
+request may be sent again. So does every answer that a client gets by way of another member: its route is old.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, Body, Command
 from remoting.errors import CommandError
 from remoting.server import Connection, Handler, Reply
-from remoting.signing import ACCESS_KEY, SIGNED_FIELDS
+from remoting.signing import SIGNED_FIELDS
 
 HOP = "raftHop"
 TERM = "raftTerm"
@@ -34,6 +35,7 @@ READ = "raftReadMs"
 CLIENT_ID = "raftClientId"
 # What only another member says; ASKED_BY, raftUser, is the user who signed the request.
 SAID_BY_MEMBERS = frozenset({HOP, TERM, CLIENT_HOST, LEFT, FROM, AT, AGE, READ, CLIENT_ID, ASKED_BY})
+_LEFT_OUT = SAID_BY_MEMBERS | SIGNED_FIELDS
 # Set in the header's `flag` of a forwarded request too: a leader need not look through the fields of every send.
 HOP_FLAG = 1 << 8
 
@@ -114,9 +116,14 @@ def is_undecided(request: Command) -> bool:
 
 def in_whose_name(request: Command) -> tuple[str, str] | None:
     """Return the address and the user for whom a member that sends this speaks; None for one that is its own."""
-    if not request.flag & HOP_FLAG or HOP not in request.ext:
-        return None
+    return passed_on_for(request) if request.flag & HOP_FLAG else None
+
+
+def passed_on_for(request: Command) -> tuple[str, str] | None:
+    """Do as `in_whose_name` by what is signed: the fields."""
     ext = request.ext
+    if HOP not in ext:
+        return None
     try:
         host = parse_address(ext[CLIENT_HOST])[0] if CLIENT_HOST in ext else ""
     except ValueError:
@@ -131,11 +138,10 @@ FromMember = Callable[[Connection], bool]
 def forwarded(request: Command, client: Connection, term: int, said: Mapping[str, str]) -> Command:
     """Return the request that goes to the leader, with all that the client's has; `said` are more fields of ours.
 
-    Its signature stays here, where it was verified: this member signs for itself.
+    Its signature stays here, where it was verified: this member signs for itself. What only members say, this one says
+    alone.
     """
-    ext = {name: value for name, value in request.ext.items() if name not in SIGNED_FIELDS}
-    if user := request.ext.get(ACCESS_KEY):
-        ext[ASKED_BY] = user
+    ext = {name: value for name, value in request.ext.items() if name not in _LEFT_OUT}
     return Command(
         request.code,
         request.flag & ONEWAY_FLAG | HOP_FLAG,

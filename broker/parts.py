@@ -36,7 +36,7 @@ from broker.clients import ClientTable
 from broker.context import BrokerContext, Tables
 from broker.delay.service import TimerParts
 from broker.housekeeping import Upkeep
-from broker.leader_only import SAID_BY_MEMBERS, in_whose_name
+from broker.leader_only import SAID_BY_MEMBERS, in_whose_name, passed_on_for
 from broker.messages.commit_origins import Origins
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.delay_queue import DelayLoop, aside_in
@@ -212,7 +212,10 @@ class Parts:
         if not config.authenticationEnabled:
             return told
         if self._guard is None:
-            self._guard = AccessGuard(config, self._directory, BROKER, config.brokerClusterName, SAID_BY_MEMBERS)
+            cluster = config.brokerClusterName
+            self._guard = AccessGuard(
+                config, self._directory, BROKER, cluster, SAID_BY_MEMBERS, spoken_for=passed_on_for
+            )
         return self._guard.guarded(told)
 
     def _limited_or_not(self, table: dict[int, Handler]) -> tuple[dict[int, Handler], dict[int, Handler]]:

@@ -34,11 +34,13 @@ from broker.leader_only import (
 )
 from broker.raft_group.forward_limits import ForwardLimits
 from broker.role import BrokerRole
+from remoting.audit import ASKED_BY
 from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.errors import BacklogFull, CommandError, ConnectError, ConnectionLost, FrameError, InvokeError
 from remoting.server import Connection, Handler
+from remoting.signing import ACCESS_KEY
 from runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -97,15 +99,17 @@ class Forwarder:
         member: DatedMember | None = None,
         name_of: Callable[[Connection], str | None] = lambda _connection: None,
         from_member: Callable[[Connection], bool] = lambda _connection: True,
+        asker: Callable[[Command], str] = lambda request: request.ext.get(ACCESS_KEY, ""),
     ) -> None:
         """`client` with CLIENT_LIMITS; `member` is this one.
 
-        `name_of` tells a connection's client, None before its heartbeat; `from_member` whether it is a member's.
+        `name_of` tells a connection's client, None before its heartbeat; `from_member` whether it is a member's;
+        `asker` of which user a request is, "" when that is not proved.
         """
         self._role = role
         self._deadlines = Deadlines(limits.deadline_seconds, member)
         self._now, self.came = self._deadlines.now, self._deadlines.came
-        self._name_of, self._from_member = name_of, from_member
+        self._name_of, self._from_member, self._asker = name_of, from_member, asker
         self._client = client
         self._address = address
         self._limits = limits
@@ -309,6 +313,8 @@ class Forwarder:
         said = self._deadlines.said(request)
         if request.code in COMMITS and (name := self._name_of(entry.connection)) is not None:
             said[CLIENT_ID] = name
+        if user := self._asker(request):
+            said[ASKED_BY] = user
         hop = forwarded(request, entry.connection, self._role.term, said)
         try:
             if request.is_oneway:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 from typing import Protocol, cast
 
+from auth.directory import AccessDirectory
 from auth.settings import inner_credentials
 from broker.clients import ClientTable
 from broker.metadata.agreed_locks import LOCKS_IN_LOG
@@ -24,7 +25,9 @@ from broker.settings.config import LiveConfig
 from broker.settings.restart import RestartAction
 from remoting.admission import comes_from
 from remoting.client import RemotingClient
+from remoting.command import Command
 from remoting.server import Connection, Handler
+from remoting.signing import ACCESS_KEY
 from runtime.clock import SteadyClock
 from runtime.figures import Figure
 from runtime.late import late
@@ -140,6 +143,7 @@ class MemberMode(Mode):
             credentials=inner_credentials(live.broker),
         )
         self._clients: ClientTable
+        self._directory: AccessDirectory
         self._forwarder = Forwarder(
             self.role,
             self._client,
@@ -147,6 +151,7 @@ class MemberMode(Mode):
             member=self.group,
             name_of=late(lambda: self._clients.client_id),
             from_member=self.from_member,
+            asker=self._asker,
         )
         self.elsewhere = self._forwarder.forward_lost
         self.forward_pull = self._forwarder.forward_pull
@@ -181,6 +186,14 @@ class MemberMode(Mode):
             known = connection.attachments[_FROM_MEMBER] = True
         return known
 
+    def _asker(self, request: Command) -> str:
+        """Return the user whose request this member passes on under its own signature, "" when nobody's is proved."""
+        user, keys = request.ext.get(ACCESS_KEY, ""), self._live.broker
+        if not user or keys.authenticationEnabled or not keys.innerClientAuthenticationCredentials:
+            # It was verified before it came here; or this member signs nothing, and nobody believes it.
+            return user
+        return user if self._directory.unproved(request) is None else ""
+
     def flushed_in_thread(self, position: int) -> None:
         """Let the group count what is on the disk."""
         self.group.flushed_in_thread(position)
@@ -212,6 +225,7 @@ class MemberMode(Mode):
         tables = parts.tables
         self.group.attach(tables.topics, parts.folder)
         self._clients = tables.clients
+        self._directory = parts.users.directory
         tables.offsets.committers.join(
             cast(Callable[[Committer], str | None], tables.clients.client_id), self.group.monotonic
         )

@@ -316,6 +316,45 @@ async def test_nobody_but_a_member_speaks_for_others(group: Guarded, caplog: pyt
         await client.close()
 
 
+async def test_a_member_without_access_control_opens_the_group_to_nobody(group: Guarded) -> None:
+    await with_alice(group, group.brokers[await group.leader()].address)
+    leader = await group.leader()
+    open_member = next(member for member in group.brokers if member != leader)
+    await group.stop_broker(open_member)
+    await group.start_broker(open_member, authenticationEnabled="false", authorizationEnabled="false")
+    await group.leader()
+    address = group.brokers[open_member].address
+    client = RemotingClient()
+    user = b'{"password":"a-new-secret-1","userType":"Super"}'
+
+    async def answer(code: int, who: Credentials | None, **fields: str) -> Command:
+        body = user if code == RequestCode.AUTH_CREATE_USER else b""
+        request = Command.request(code, body=body, ext=fields)
+        if who is not None:
+            sign(request, who)
+        return await client.invoke(address, request, 5.0)
+
+    try:
+        strangers: list[tuple[Credentials | None, dict[str, str]]] = [
+            (None, {}),
+            (None, {"AccessKey": "admin"}),
+            (WRONG, {}),
+            (None, {"raftUser": "admin"}),
+        ]
+        for who, said in strangers:
+            refused = await answer(RequestCode.AUTH_CREATE_USER, who, username="eve", **said)
+            assert (refused.code, "has not found out who asks" in str(refused.remark)) == (16, True), said
+        # Who signs is served there as anywhere else, as far as he may.
+        refused = await answer(RequestCode.AUTH_CREATE_USER, ALICE, username="eve")
+        assert (refused.code, str(refused.remark)[:30]) == (16, "User:alice has no permission t")
+        offsets = {"topic": "orders", "queueId": "0"}
+        assert (await answer(RequestCode.GET_MAX_OFFSET, ALICE, **offsets)).code == 0
+        assert (await answer(RequestCode.GET_MAX_OFFSET, None, **offsets)).code == 16
+        assert (await answer(RequestCode.AUTH_CREATE_USER, ADMIN, username="bob")).code == 0
+    finally:
+        await client.close()
+
+
 async def test_who_does_not_sign_as_the_brokers_do_gets_no_secrets(group: Guarded) -> None:
     async with AdminClient(group.namesrv, credentials=ADMIN) as admin:
         with pytest.raises(ResponseError, match="in a Raft group users go through its log"):

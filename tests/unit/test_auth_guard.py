@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 
 from auth.directory import AccessDirectory
-from auth.guard import AccessGuard
+from auth.guard import UNPROVED, AccessGuard
 from auth.model import Action, Decision, PolicyType, User, UserStatus, UserType, entry, resource_of
 from auth.needs import BROKER, NAMESRV, Rule, Whom
 from auth.settings import HIDDEN, AuthKeys, check_auth, directory_of, shown_config
+from broker.leader_only import SAID_BY_MEMBERS, passed_on_for
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from namesrv.config import load_namesrv_config
@@ -233,6 +234,23 @@ def test_only_brokers_speak_for_others() -> None:
     why = made.refusal(HOST, asked(SEND, ADMIN, b="orders", raftHop="1"))
     assert why == "User:admin may not speak for others: raftHop"
     assert made.refusal(HOST, asked(SEND, INNER, b="orders", raftHop="1", raftUser="alice")) is None
+
+
+def test_what_is_passed_on_is_decided_by_whom_it_is_for() -> None:
+    known = directory(("Topic:orders", Action.PUB))
+    made = AccessGuard(ON, known, BROKER, "DefaultCluster", SAID_BY_MEMBERS, spoken_for=passed_on_for)
+
+    def passed_on(topic: str, **said: str) -> str | None:
+        return made.refusal(HOST, asked(SEND, INNER, b"", b=topic, raftHop="1", **said))
+
+    assert passed_on("orders", raftUser="alice") is None
+    assert passed_on("other", raftUser="admin") is None
+    why = passed_on("other", raftUser="alice", raftClientHost="198.51.100.7:4711")
+    assert why == ("User:alice has no permission to access Topic:other from 198.51.100.7, no matched policies.")
+    why = passed_on("orders")
+    assert why == f"username cannot be null. {UNPROVED}"
+    # What the brokers ask for themselves is not passed on.
+    assert made.refusal(HOST, asked(SEND, INNER, b="other")) is None
 
 
 def test_a_decision_is_forgotten_when_something_changes_and_the_table_of_them_is_bounded() -> None:
