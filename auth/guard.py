@@ -35,7 +35,10 @@ _SEND_FIELDS = frozenset(SignedSend.__struct_encode_fields__)
 S = TypeVar("S", SignedSend, RepeatedSend)
 
 # What a member that has looked at no signature, and vouches for nobody, makes of a request.
-UNPROVED = "the member that passed this on has not found out who asks: set authenticationEnabled=true on all members"
+UNPROVED = (
+    "the member that passed this on has not found out who asks: all members take authenticationEnabled=true and the same "
+    "authenticationWhitelist"
+)
 
 
 class AccessGuard:
