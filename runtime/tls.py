@@ -5,13 +5,16 @@ read again when their files change, so that a renewed one is served without a re
 the old one in place, and is said.
 """
 
+import contextlib
+import ipaddress
 import logging
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from runtime.config import ConfigError
 from runtime.listening import is_loopback
@@ -219,6 +222,27 @@ def client_contexts(tls: ClientTls, name: str = "tls") -> Contexts:
         return context
 
     return Contexts(make, (tls.ca, tls.cert, tls.key))
+
+
+def names_host(certificate: Mapping[str, Any], host: str) -> bool:
+    """Tell whether a certificate, as `getpeercert` gives it, names a host: by the rules by which a client's TLS does.
+
+    For the side that was connected to, whose TLS does not look at names.
+    """
+    names = certificate.get("subjectAltName", ())
+    with contextlib.suppress(ValueError):
+        wanted = ipaddress.ip_address(host)
+        return any(kind == "IP Address" and ipaddress.ip_address(name) == wanted for kind, name in names)
+    given = [name for kind, name in names if kind == "DNS"]
+    # The common name counts where no other name is given.
+    given = given or [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return any(_is_named(host.lower().rstrip("."), name.lower().rstrip(".")) for name in given)
+
+
+def _is_named(host: str, name: str) -> bool:
+    """Compare a host with a name, which may have an asterisk in the place of its first part."""
+    first, _, rest = name.partition(".")
+    return host == name or (first == "*" and "." in rest and host.partition(".")[2] == rest)
 
 
 def tls_words(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from runtime.listening import origin
 from runtime.quiet import EVERY_S, QuietLog
+from runtime.refusals import DoorRefusals
 from runtime.tasks import Tasks
 from runtime.tls import HANDSHAKE_SECONDS, ServerTls, tls_words
 
@@ -42,6 +43,7 @@ class TlsDoor:
         self._made, self._refused = made, refused
         self._loop = asyncio.get_running_loop()
         self._quiet = QuietLog(_log)
+        self._refusals = DoorRefusals(name)
         self._tasks = Tasks(f"{name}: TLS")
         # By connection, in the order of their coming: where from, and what ends the wait.
         self._waiting: dict[socket.socket, tuple[str, asyncio.TimerHandle]] = {}
@@ -135,6 +137,7 @@ class TlsDoor:
             host = self._taken(connection)
             if self._tls.enforcing:
                 self._quiet.warning("plain", host, "%s: %s speaks no TLS, which is enforced here", self._name, host)
+                self._refusals.tell(host, "plain", "it speaks no TLS, which is enforced here")
             made = self._refused if self._tls.enforcing else self._made
             self._tasks.spawn(self._hand_over(connection, made, None, host), f"connection of {host}")
 
@@ -170,6 +173,8 @@ class TlsDoor:
         except OSError as error:
             why = tls_words(error)
             self._quiet.warning("tls", host, "%s: %s is refused: %s", self._name, host, why)
+            if isinstance(error, ssl.SSLError):
+                self._refusals.tell(host, "tls", why)
             connection.close()
 
 

@@ -15,6 +15,7 @@ from broker.master_slave.ha_secret import MasterProof, master_proof
 from broker.settings.pair_keys import ClassicKeys
 from remoting.bodies.registry import HAConnectionInfo
 from runtime.listening import stop_accepting
+from runtime.refusals import DoorRefusals
 from runtime.tls import ServerTls
 from runtime.tls_door import TlsDoor, listen
 
@@ -77,6 +78,7 @@ class HaServer:
         self._server: asyncio.Server | TlsDoor | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self._refusals = DoorRefusals("HA")
         self._empty = asyncio.Event()
         # host → (when its last complaint was logged, how many were not since).
         self._complaints: dict[str, tuple[float, int]] = {}
@@ -254,6 +256,8 @@ class HaServer:
     def complain(self, link: HaLink, what: str) -> None:
         """Log why a connection is closed, at most once in a while per host."""
         self.refused += 1
+        if not link.in_use:
+            self._refusals.tell(link.host, "link", f"it {what}")
         now = self.loop.time()
         complaint = self._complaints.get(link.host)
         if complaint is not None and now - complaint[0] < COMPLAINT_SECONDS:

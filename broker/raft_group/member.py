@@ -31,15 +31,14 @@ from broker.settings.config import LiveConfig
 from broker.settings.raft_keys import (
     group_settings,
     group_warnings,
+    link_tls,
     moved_members,
     raft_bind_address,
     read_secrets,
-    tls_contexts,
 )
 from broker.settings.restart import RestartAction
 from raft.core.votefile import STORE_ID_BYTES, VoteFile
 from raft.network.driver import RaftDriver
-from raft.network.transport import Tls
 from raft.protocol.config import GroupConfig, Member
 from raft.protocol.hello import FEATURES, Hello
 from raft.protocol.types import EntryType, Fate, Refusal, Role
@@ -114,7 +113,6 @@ class RaftGroup:
         self._replayed = False
         self._loop = loop
         self._copies = ResetServer(StoreSource(live.store, entries, self._no_copy))
-        tls = tls_contexts(config)
         self._driver: RaftDriver = RaftDriver(
             self.settings,
             entries if self._sync else WrittenLog(entries, late(lambda: self._driver.durable_in_thread)),
@@ -122,7 +120,7 @@ class RaftGroup:
             hello=self._hello,
             events=self,
             secrets=read_secrets(config),
-            tls=None if tls is None else Tls(tls.server, tls.client),
+            tls=link_tls(config),
             copies=self._copies,
             clock=clock,
             on_linked=lambda member_id, hello: self.role.introduced(member_id, hello.broker_address, hello.features),

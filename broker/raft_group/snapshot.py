@@ -15,8 +15,7 @@ from broker.metadata.users import FILE_MODE
 from broker.metadata.users import FILE_NAME as USERS_FILE
 from broker.settings.decision import NAME as MODE_NAME
 from broker.settings.pair_memory import PAIR_NAME
-from broker.settings.raft_keys import RaftKeys, read_secrets, tls_contexts
-from raft.network.transport import Tls
+from broker.settings.raft_keys import RaftKeys, link_tls, read_secrets
 from raft.protocol.settings import RaftSettings
 from raft.protocol.types import Mark
 from raft.snapshot.client import ResetClient
@@ -203,7 +202,6 @@ async def copy_from_leader(config: StoreConfig, keys: RaftKeys, settings: RaftSe
     May be cancelled, and goes on where it was at the next start. Raises ConfigError, StoreLocked, OSError.
     """
     target = StoreTarget(config, store_host)
-    tls = tls_contexts(keys)
     client = ResetClient(
         config.root / MARKER,
         target,
@@ -211,7 +209,7 @@ async def copy_from_leader(config: StoreConfig, keys: RaftKeys, settings: RaftSe
         group=settings.group,
         peers=copy_peers(settings, read_marker(config.root / MARKER) or Marker()),
         secrets=read_secrets(keys),
-        tls=None if tls is None else Tls(tls.server, tls.client),
+        tls=link_tls(keys),
     )
     with target.locked():
         await client.run()

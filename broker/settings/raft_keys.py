@@ -9,14 +9,16 @@ import ipaddress
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from broker.settings.secret_files import read_secret_files, secret_paths
+from raft.network.transport import Tls
 from raft.protocol.config import GroupConfig, member_number
 from raft.protocol.settings import RaftSettings, parse_peers
 from runtime.config import ConfigError
 from runtime.listening import is_loopback
+from runtime.tls import Contexts, ServerTls, tls_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,6 @@ class RaftKeys:
     raftTlsKeyFile: str = ""
     raftTlsCaFile: str = ""
     shutdownForwardMs: int = 3000  # how long a stopping member still forwards to the new leader
-
-
-class TlsContexts(NamedTuple):
-    """For the member that is dialled, and for the one that dials."""
-
-    server: ssl.SSLContext
-    client: ssl.SSLContext
 
 
 def group_settings(keys: RaftKeys, name: str) -> RaftSettings:
@@ -135,24 +130,31 @@ def read_secrets(keys: RaftKeys) -> tuple[bytes, ...]:
     return read_secret_files("raftSecretFile", keys.raftSecretFile)
 
 
-def tls_contexts(keys: RaftKeys) -> TlsContexts | None:
+def link_tls(keys: RaftKeys) -> Tls | None:
     """Return what members encrypt with, None without certificates; raises ConfigError.
 
-    Both sides show a certificate of raftTlsCaFile; that of who is dialled must name its address in dLegerPeers, who
-    dials is known by what it proves with the secret.
+    Both sides show a certificate of raftTlsCaFile, which names the address in dLegerPeers of whose it is: who dials
+    sees to that by TLS, who is dialled once it is known which member came (raft/network/transport.py). Files are read
+    again when they change.
     """
     if not keys.raftTlsCertFile:
         return None
-    try:
-        server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=keys.raftTlsCaFile)
-        client = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=keys.raftTlsCaFile)
-        for context in (server, client):
-            context.check_hostname = context is client
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.load_cert_chain(keys.raftTlsCertFile, keys.raftTlsKeyFile)
-    except OSError as error:
-        raise ConfigError(f"raftTlsCertFile, raftTlsKeyFile, raftTlsCaFile: {error}") from error
-    return TlsContexts(server, client)
+    paths = (keys.raftTlsCertFile, keys.raftTlsKeyFile, keys.raftTlsCaFile)
+
+    def make(*, dials: bool) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if dials else ssl.PROTOCOL_TLS_SERVER)
+        context.check_hostname = dials
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(keys.raftTlsCaFile)
+            # Without a password OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(keys.raftTlsCertFile, keys.raftTlsKeyFile, password="")
+        except OSError as error:
+            raise ConfigError(f"raftTlsCertFile, raftTlsKeyFile, raftTlsCaFile: {tls_words(error)}") from error
+        return context
+
+    accepting, dialling = (Contexts(partial(make, dials=dials), paths) for dials in (False, True))
+    return Tls(ServerTls(accepting, enforcing=True), dialling)
 
 
 def check_folder(root: Path) -> None:

@@ -6,8 +6,9 @@ A link never decides what a message means. What is sent during one turn of the l
 import asyncio
 import contextlib
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from raft.network.handshake import Acceptor, Dialler, HandshakeRefused
 from raft.protocol.messages import MessageError, RaftMessage, decode
@@ -95,6 +96,16 @@ class Link(asyncio.BufferedProtocol):
     def peer(self) -> str:
         """The member at the other end; proved once the link is open."""
         return self.shake.peer
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """What the other side showed of itself, as ssl tells it; empty without TLS."""
+        return self._transport.get_extra_info("peercert") or {}
+
+    @property
+    def given_up(self) -> bool:
+        """Whether this side ended it, or is about to: also when the other one has said that it will not have us."""
+        return bool(self._reason)
 
     @property
     def unsent(self) -> int:

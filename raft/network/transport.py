@@ -21,7 +21,10 @@ from raft.protocol.hello import Hello, HelloError
 from raft.protocol.messages import RaftMessage
 from runtime.listening import is_loopback, stop_accepting
 from runtime.quiet import FewLines
+from runtime.refusals import DoorRefusals
 from runtime.tasks import Tasks
+from runtime.tls import Contexts, ServerTls, names_host
+from runtime.tls_door import TlsDoor, listen
 
 _log = logging.getLogger(__name__)
 
@@ -44,10 +47,10 @@ class SecretRequired(ValueError):
 
 
 class Tls(NamedTuple):
-    """Contexts for the links; both sides should ask for the other's certificate."""
+    """How links are encrypted; both sides should ask for the other's certificate."""
 
-    server: ssl.SSLContext
-    client: ssl.SSLContext
+    server: ServerTls
+    client: Contexts
 
 
 class CopyDesk(Protocol):
@@ -107,9 +110,10 @@ class PeerTransport:
         # In the order in which they were made.
         self._links: dict[Link, None] = {}
         self._tasks = Tasks(f"raft-{self_id}")
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsDoor | None = None
         self._complaints: OrderedDict[str, str] = OrderedDict()
         self._strangers = FewLines(_STRANGER_LINES)
+        self._refusals = DoorRefusals("Raft")
         self._closing = False
         # Links of others that ended before they had proved whose they are.
         self.refused = 0
@@ -129,12 +133,8 @@ class PeerTransport:
         """Listen and begin to dial. OSError when the address cannot be had; SecretRequired."""
         if not self._identity.secrets and (far := sorted(p for p, (h, _) in self._peers.items() if not is_loopback(h))):
             raise SecretRequired(f"members {', '.join(far)} are not on loopback: give all of them one raftSecretFile")
-        loop = asyncio.get_running_loop()
         server_tls = self._tls.server if self._tls else None
-        timeout = self._limits.handshake_seconds if self._tls else None
-        self._server = await loop.create_server(
-            self._accept, host, port, backlog=_BACKLOG, ssl=server_tls, ssl_handshake_timeout=timeout
-        )
+        self._server = await listen("Raft", self._accept, host, port, backlog=_BACKLOG, tls=server_tls)
         self.port = int(self._server.sockets[0].getsockname()[1])
         self._tasks.every(self._limits.beat_seconds, self._beat, "beat")
         peers, self._peers = self._peers, {}
@@ -234,6 +234,9 @@ class PeerTransport:
             return "without raftSecretFile only members on loopback are let in"
         if peer not in self._peers:
             return f"{peer} is no member of the group {self._identity.group} that {self._identity.self_id} knows of"
+        host = self._peers[peer][0]
+        if self._tls is not None and not names_host(link.certificate, host):
+            return f"its certificate does not name {host}, where {peer} is in the group"
         if link.shake.purpose == "copy":
             return None if self._copies is not None else "no copies are served here"
         return self._judge(peer, hello)
@@ -252,7 +255,10 @@ class PeerTransport:
     def link_made(self, link: Link) -> None:
         """Take note of it; when too many were accepted, one of them must go."""
         self._links[link] = None
-        if isinstance(link.shake, Acceptor):
+        if self._closing and isinstance(link.shake, Acceptor):
+            # Its TLS handshake was under way.
+            link.abort("this member stops")
+        elif isinstance(link.shake, Acceptor):
             accepted = [one for one in self._links if isinstance(one.shake, Acceptor)]
             if len(accepted) > self._limits.incoming_max:
                 # A stranger who opens one after the other must not keep members out, who prove themselves at once.
@@ -310,6 +316,8 @@ class PeerTransport:
             self._copies.gone(link)
             return
         self.refused += not link.opened
+        if link.given_up and not link.opened and not self._closing:
+            self._refusals.tell(host, "handshake", reason)
         key, text = f"from {peer or host}", f"the link from {peer or 'somebody'} at {host} is closed: {reason}"
         self._complain(key, text, proved=link.opened)
         if self._in.get(peer) is link:
@@ -363,7 +371,7 @@ async def open_link(
             lambda: Link(Dialler(identity, peer, purpose, token_bytes(NONCE_BYTES)), limits, owner),
             *address,
             local_addr=(identity.dial_from, 0) if identity.dial_from else None,
-            ssl=tls.client if tls else None,
+            ssl=tls.client.current() if tls else None,
             ssl_handshake_timeout=limits.handshake_seconds if tls else None,
         )
     return link

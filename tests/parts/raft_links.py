@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Self
 
 from raft.network.link import LinkLimits
@@ -94,6 +94,28 @@ async def introduce(*parties: Party) -> None:
         for other in parties:
             if other is not party:
                 await party.linked(other.name)
+
+
+@contextlib.asynccontextmanager
+async def started(*parties: Party) -> AsyncIterator[None]:
+    try:
+        for party in parties:
+            await party.start()
+        yield
+    finally:
+        for party in parties:
+            await party.transport.close()
+        await no_sockets()
+
+
+async def no_sockets() -> None:
+    """Wait until a connection that was still shaking hands when its side closed has seen that the other one is gone."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, asyncio.SelectorEventLoop):
+        async with asyncio.timeout(20):
+            # The loop's own pipe to itself stays.
+            while len(loop._selector.get_map()) > 1:  # type: ignore[attr-defined]
+                await asyncio.sleep(0)
 
 
 class Proxy:

@@ -111,10 +111,15 @@ async def test_without_the_same_secret_nobody_follows_and_nothing_counts(
     masters_words: str,
     slaves_words: str,
 ) -> None:
+    caplog.set_level("INFO", "audit")
     async with with_secrets(tmp_path, masters, slaves) as (master, slave):
         slave.follow()
         await until(lambda: slaves_words in slave.client.status()["why"])
         await until(lambda: masters_words in caplog.text)
+        told = [record.getMessage() for record in caplog.records if record.name == "audit"]
+        # In the third case it is the slave who goes.
+        assert len(told) == bool(masters_words)
+        assert all(f"127.0.0.1 asked for HA connection: refused (it {masters_words}" in line for line in told)
         assert slave.client.state is not State.FOLLOWING
         assert (master.ha.in_sync(), master.ha.status(), slave.written) == (0, [], 0)
 

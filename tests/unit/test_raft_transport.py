@@ -5,40 +5,14 @@ import contextlib
 import dataclasses
 import logging
 import socket
-import ssl
 import struct
-import subprocess
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import uvloop
 
-from raft.network.transport import SecretRequired, Tls
+from raft.network.transport import SecretRequired
 from raft.protocol.messages import MessageKind, RaftMessage
-from tests.parts.raft_links import IMPATIENT, QUICK, Party, Proxy, hello_of, introduce, note
-
-
-@contextlib.asynccontextmanager
-async def started(*parties: Party) -> AsyncIterator[None]:
-    try:
-        for party in parties:
-            await party.start()
-        yield
-    finally:
-        for party in parties:
-            await party.transport.close()
-        await no_sockets()
-
-
-async def no_sockets() -> None:
-    """Wait until a connection that was still shaking hands when its side closed has seen that the other one is gone."""
-    loop = asyncio.get_running_loop()
-    if isinstance(loop, asyncio.SelectorEventLoop):
-        async with asyncio.timeout(20):
-            # The loop's own pipe to itself stays.
-            while len(loop._selector.get_map()) > 1:  # type: ignore[attr-defined]
-                await asyncio.sleep(0)
+from tests.parts.raft_links import IMPATIENT, QUICK, Party, Proxy, hello_of, introduce, note, started
 
 
 async def test_messages_arrive_in_order_and_whole_both_ways() -> None:
@@ -143,7 +117,7 @@ async def test_a_peer_that_comes_back_is_dialled_at_once() -> None:
 
 async def test_another_secret_gets_one_line_and_no_link(caplog: pytest.LogCaptureFixture) -> None:
     a, b = Party("n0", secret=b"right"), Party("n1", secret=b"wrong")
-    with caplog.at_level(logging.WARNING, "raft"):
+    with caplog.at_level(logging.WARNING, "raft"), caplog.at_level(logging.INFO, "audit"):
         async with started(a, b):
             a.transport.set_peers({"n1": b.address})
             b.transport.set_peers({"n0": ("127.0.0.1", 1)})
@@ -154,6 +128,9 @@ async def test_another_secret_gets_one_line_and_no_link(caplog: pytest.LogCaptur
     ours = [line for line in lines if "link to n1" in line]
     assert len(ours) == 1, "said once, not at each attempt"
     assert "same secret (raftSecretFile)" in ours[0]
+    (audited,) = [record.getMessage() for record in caplog.records if record.name == "audit"]
+    assert audited.startswith("127.0.0.1 asked for Raft connection: refused (")
+    assert "same secret (raftSecretFile)" in audited
     assert any("link from n0" in line and "it refuses" in line for line in lines)
 
 
@@ -349,34 +326,6 @@ async def test_a_member_that_is_not_on_loopback_needs_a_secret(caplog: pytest.Lo
     async with started(b):
         b.transport.set_peers({"n1": ("192.0.2.1", 40911)})
         assert "raftSecretFile is not set: no link" in caplog.text
-
-
-def certificate(folder: Path) -> Tls:
-    """A certificate of this machine, made by openssl, that both sides trust."""
-    key, cert = folder / "key.pem", folder / "cert.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=raft"]
-    subprocess.run([*command, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(cert))
-    server.load_cert_chain(cert, key)
-    server.verify_mode = ssl.CERT_REQUIRED
-    client = ssl.create_default_context(cafile=str(cert))
-    client.load_cert_chain(cert, key)
-    return Tls(server, client)
-
-
-async def test_tls_carries_the_same_messages_and_keeps_plain_links_out(tmp_path: Path) -> None:
-    tls = certificate(tmp_path)
-    a, b, plain = Party("n0", tls=tls), Party("n1", tls=tls), Party("n2", limits=IMPATIENT)
-    async with started(a, b, plain):
-        plain.transport.set_peers({"n1": b.address})
-        await introduce(a, b)
-        data = bytes(3 << 20)
-        fields = {"term": 1, "seq": 1, "prev_index": 0, "prev_term": 0, "commit": 0, "entries": [[1, 1, 0, len(data)]]}
-        assert a.transport.send("n1", RaftMessage(MessageKind.APPEND, fields, (data,)))
-        _, got = await b.messages.get()
-        assert bytes(got.payload[0]) == data
-        assert plain.transport.connected == set()
 
 
 def test_it_works_the_same_on_the_loop_of_the_product() -> None:
