@@ -10,9 +10,10 @@ import pytest
 
 from chaos.host.processes import ServerProcess, classic_processes, namesrv_process, raft_processes
 from raftmq import AdminClient, ClientError, ClientTls, ConsumeFrom, Message, MessageExt, Producer, PushConsumer
+from runtime.config import load_properties
 from tests.cluster.process_group import leader_of, until
 from tests.cluster.test_raftmq_cli_errors import raftmq
-from tests.parts.certificates import Authority
+from tests.parts.certificates import Authority, Signed
 
 
 class Secured:
@@ -50,6 +51,20 @@ def running(*processes: ServerProcess) -> Iterator[None]:
         for process in processes:
             process.wait_ready()
         yield
+
+
+def shakes_hands(address: str, authority: Authority, shown: Signed | None = None) -> bool:
+    """Whether OpenSSL's own client gets through a handshake, and believes the server.
+
+    With TLS 1.2: with 1.3 a client is through before the server has looked at its certificate.
+    """
+    own = [] if shown is None else ["-cert", shown.cert, "-key", shown.key]
+    trusting = ["-CAfile", authority.cert, "-verify_return_error", "-verify_ip", "127.0.0.1"]
+    done = subprocess.run(
+        ["openssl", "s_client", "-connect", address, "-tls1_2", *trusting, *own],
+        input=b"", capture_output=True, timeout=30, check=False,
+    )  # fmt: skip
+    return done.returncode == 0 and b"Verify return code: 0 (ok)" in done.stdout
 
 
 async def consumed(namesrv: str, tls: ClientTls, topic: str, count: int) -> list[bytes]:
@@ -92,11 +107,7 @@ async def test_a_raft_group_that_speaks_nothing_else(tmp_path: Path, secured: Se
             with pytest.raises(Exception, match="certificate is not believed"):
                 await admin.cluster_info()
         for address in (namesrv.address, other.address):
-            done = subprocess.run(
-                ["openssl", "s_client", "-connect", address, "-CAfile", secured.authority.cert, "-verify_return_error"],
-                input=b"", capture_output=True, timeout=30, check=False,
-            )  # fmt: skip
-            assert b"Verify return code: 0 (ok)" in done.stdout
+            assert shakes_hands(address, secured.authority)
         # The command takes it from the environment.
         listed = raftmq(
             "cluster", "list", "-n", namesrv.address, RAFTMQ_TLS="true", RAFTMQ_TLS_CA=secured.authority.cert
@@ -133,6 +144,32 @@ async def test_clients_that_must_show_a_certificate(tmp_path: Path) -> None:
             with pytest.raises(Exception, match=r"wants a certificate|connection"):
                 await admin.cluster_info()
         assert "it shows no certificate" in namesrv.log.read_text(encoding="utf-8")
+
+
+async def test_each_port_takes_a_good_certificate_and_no_other(tmp_path: Path) -> None:
+    secured = Secured(tmp_path, need_client="require")
+    authority, foreign = secured.authority, Authority(tmp_path / "foreign", "foreign")
+    # Of a Raft group's ports it is the secret, and the address, that tell whose it is; TLS comes before that.
+    wanted = {"a good one": authority.sign("client", names="DNS:client")}
+    unwanted: dict[str, Signed | None] = {
+        "none": None,
+        "an expired one": authority.sign("expired", days="-1"),
+        "a foreign one": foreign.sign("client"),
+    }
+    namesrv = namesrv_process(tmp_path / "namesrv", settings=secured.settings)
+    (master,) = classic_processes(tmp_path, 0, role="ASYNC_MASTER", settings=secured.settings)
+    (member,) = raft_processes(tmp_path, 1, settings={**secured.settings, **secured.raft})
+    with running(namesrv, master, member):
+        ports = {
+            "NameServer": namesrv.address,
+            "broker": master.address,
+            "HA": str((master.state("/v1/ha") or {})["haAddress"]),
+            "HTTP": f"127.0.0.1:{master.http_port}",
+            "Raft": load_properties(tmp_path / "n0" / "broker.conf")["dLegerPeers"].removeprefix("n0-"),
+        }
+        for port, address in ports.items():
+            taken = [what for what, shown in {**wanted, **unwanted}.items() if shakes_hands(address, authority, shown)]
+            assert taken == list(wanted), port
 
 
 @pytest.mark.parametrize(

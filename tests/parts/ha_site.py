@@ -20,6 +20,7 @@ from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import ConnectError
 from runtime.late import late
+from runtime.tls import Contexts, ServerTls
 from store.messagestore import MessageStore
 from store.slave.truncation import cut_folder
 from tests.parts.slave_tools import contents, open_master, send
@@ -61,6 +62,7 @@ class Master:
         self.meddle: Callable[[int], Awaitable[Command | None]] | None = None
         self.port = 0
         self.secrets: tuple[bytes, ...] = ()
+        self.tls: ServerTls | None = None
         self.store: MessageStore
         self.ha: HaServer
 
@@ -69,7 +71,7 @@ class Master:
         self.incarnation += 1
         self.up = True
         self.ha = HaServer(self.store, lambda: self.values, asyncio.get_running_loop(), self.threads)
-        await self.ha.start("127.0.0.1", self.port, self.secrets)
+        await self.ha.start("127.0.0.1", self.port, self.secrets, self.tls)
         self.port = self.ha.port
 
     async def stop(self) -> None:
@@ -139,6 +141,7 @@ class Slave:
         self.verdicts: list[LogVerdict] = []
         self.masters: list[Followed] = []
         self.secrets: tuple[bytes, ...] = ()
+        self.tls: Contexts | None = None
         self.store: MessageStore
         self.client: HaClient
 
@@ -158,7 +161,7 @@ class Slave:
         )
         # A test may put another one in its place.
         told.flushed = late(lambda: self.client.flushed_in_thread)
-        await self.client.start(self.secrets)
+        await self.client.start(self.secrets, self.tls)
 
     async def stop(self) -> None:
         await self.client.close()

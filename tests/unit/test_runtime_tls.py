@@ -16,7 +16,17 @@ from broker.settings.config import load_broker_config
 from namesrv.config import load_namesrv_config
 from runtime.config import NOT_SHOWN, ConfigError, config_values
 from runtime.listening import stop_accepting
-from runtime.tls import ClientTls, ServerTls, TlsKeys, client_contexts, http_tls, outgoing_tls, server_tls, tls_warnings
+from runtime.tls import (
+    ClientTls,
+    ServerTls,
+    TlsKeys,
+    client_contexts,
+    http_tls,
+    names_host,
+    outgoing_tls,
+    server_tls,
+    tls_warnings,
+)
 from runtime.tls_door import TlsDoor, listen
 from tests.parts.certificates import Authority, Signed
 
@@ -76,6 +86,10 @@ async def ended(reader: asyncio.StreamReader) -> bool:
         return True
 
 
+def audited(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "audit"]
+
+
 def trusting(authority: Authority, **others: str) -> ssl.SSLContext:
     return client_contexts(ClientTls(authority.cert, **others)).current()  # type: ignore[arg-type]
 
@@ -91,9 +105,15 @@ async def test_a_permissive_port_takes_both(
         assert await said(port, None, b"\x16") == b""
 
 
-async def test_an_enforcing_port_takes_tls_only(authority: Authority, signed: Signed) -> None:
+async def test_an_enforcing_port_takes_tls_only(
+    authority: Authority, signed: Signed, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "audit")
     async with door(server_tls(keys(signed, tlsServerMode="enforcing"))) as port:
         assert await said(port, None) == b""
+        assert audited(caplog) == [
+            "127.0.0.1 asked for test connection: refused (it speaks no TLS, which is enforced here)"
+        ]
         assert await said(port, trusting(authority)) == b"hello"
 
 
@@ -113,6 +133,26 @@ async def test_clients_show_certificates_where_they_are_wanted(
         with contextlib.suppress(ssl.SSLError):
             assert await said(port, trusting(authority)) == b""
     assert "127.0.0.1 is refused: it shows no certificate" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["require", "optional"])
+@pytest.mark.parametrize(
+    ("signer", "days", "why"), [("own", "-1", "certificate has expired"), ("other", "2", "issuer")]
+)
+async def test_an_expired_or_foreign_certificate_of_a_client_is_not_taken(
+    authority: Authority, signed: Signed, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    mode: str, signer: str, days: str, why: str,
+) -> None:  # fmt: skip
+    caplog.set_level("INFO", "audit")
+    tls = server_tls(keys(signed, tlsServerNeedClientAuth=mode, tlsServerTrustCertPath=authority.cert))
+    by = {"own": authority, "other": Authority(tmp_path, "other")}[signer]
+    wrong = by.sign("client", names="DNS:client", days=days)
+    async with door(tls) as port:
+        with contextlib.suppress(ssl.SSLError):
+            assert await said(port, trusting(authority, cert=wrong.cert, key=wrong.key)) == b""
+    (line,) = audited(caplog)
+    assert line.startswith("127.0.0.1 asked for test connection: refused (the other side's certificate is not believed")
+    assert why in line
 
 
 @pytest.mark.parametrize(
@@ -210,6 +250,28 @@ async def test_a_door_that_closes_lets_go_of_all(signed: Signed) -> None:
         each.close()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("names", "host", "named"),
+    [
+        ("IP:127.0.0.1,DNS:broker-1", "127.0.0.1", True),
+        ("IP:127.0.0.1,DNS:broker-1", "broker-1", True),
+        ("IP:127.0.0.1,DNS:broker-1", "127.0.0.2", False),
+        ("DNS:127.0.0.1", "127.0.0.1", False),
+        ("IP:fd00::1", "fd00:0:0::1", True),
+        ("DNS:*.example.com", "B-1.example.com.", True),
+        ("DNS:*.example.com", "example.com", False),
+        ("DNS:*.example.com", "a.b.example.com", False),
+        ("DNS:*.com", "example.com", False),
+        ("DNS:other", "common", False),
+        ("IP:127.0.0.1", "common", True),
+    ],
+)
+def test_what_a_certificate_names(authority: Authority, names: str, host: str, *, named: bool) -> None:
+    made = authority.sign("common", names=names)
+    certificate = ssl._ssl._test_decode_cert(made.cert)  # type: ignore[attr-defined] # as getpeercert gives it
+    assert names_host(certificate, host) is named
 
 
 def test_http_of_this_machine_may_be_plain(signed: Signed) -> None:
