@@ -29,6 +29,7 @@ from broker.raft_group.snapshot import MARKER, VOTE, StoreSource
 from broker.settings import decision as override
 from broker.settings.config import LiveConfig
 from broker.settings.raft_keys import (
+    anybody_is_a_member,
     group_settings,
     group_warnings,
     link_tls,
@@ -79,10 +80,8 @@ class RaftGroup:
         config, entries = live.broker, store.entries
         assert entries is not None, "the store was opened as a group member's"
         check_config(entries)
-        self._said = what_was_said(live.store.root, entries)
-        self.settings = replace(
-            group_settings(config, config.group_name()), founds=self._said.founds, joins=self._said.joins
-        )
+        said = self._said = what_was_said(live.store.root, entries)
+        self.settings = replace(group_settings(config, config.group_name()), founds=said.founds, joins=said.joins)
         self._live = live
         self._store = store
         self._entries: EntryLog = entries
@@ -93,7 +92,9 @@ class RaftGroup:
         self._on_fatal = on_fatal
         self._restart = restart
         self._sync = live.store.flushDiskType == SYNC_FLUSH
-        for warning in group_warnings(self.settings, durable=self._sync):
+        gap = config.authenticationEnabled and anybody_is_a_member(config)
+        self._warnings = tuple(group_warnings(self.settings, durable=self._sync, gap=gap))
+        for warning in self._warnings:
             _log.warning("%s", warning)
         self._votes = self._open_votes()
         loop = asyncio.get_running_loop()
@@ -301,7 +302,7 @@ class RaftGroup:
             "writesRefused": self._store.refused or self.starved,
             "pendingBytes": self.replication.pending_bytes,
             "warnings": [
-                *group_warnings(self.settings, durable=self._sync),
+                *self._warnings,
                 *moved_members(self.settings, self.node.config),
                 *filter(None, [self.clock_apart]),
             ],

@@ -78,8 +78,18 @@ def check_group(keys: RaftKeys, name: str) -> None:
         raise ConfigError("raftTlsCertFile, raftTlsKeyFile and raftTlsCaFile are of use together only")
 
 
-def group_warnings(settings: RaftSettings, *, durable: bool) -> Iterator[str]:
-    """Yield what works, and is probably not meant."""
+def anybody_is_a_member(keys: RaftKeys) -> bool:
+    """Tell whether whoever reaches the port, which is this machine then (check_group), may pass for a member."""
+    return not secret_paths(keys.raftSecretFile) and not keys.raftTlsCertFile
+
+
+def group_warnings(settings: RaftSettings, *, durable: bool, gap: bool = False) -> Iterator[str]:
+    """Yield what works, and is probably not meant; `gap`: there is access control, and anybody_is_a_member."""
+    if gap:
+        yield (
+            "access control does not guard the Raft port: every user of this machine may pass for a member there, and "
+            "get every message: name a file with the same secret in raftSecretFile of all members"
+        )
     members = len(settings.peers)
     if members % 2 == 0:
         yield (

@@ -1,18 +1,20 @@
 """broker/settings/config.py: RocketMQ's keys, honest refusals, and changes while the broker runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from broker.settings.config import BrokerConfig, LiveConfig, load_broker_config, outgoing_ip
 from broker.settings.raft_keys import (
+    anybody_is_a_member,
     broker_id_of,
     check_folder,
     group_settings,
     group_warnings,
+    link_tls,
     raft_bind_address,
     read_secrets,
-    tls_contexts,
 )
 from runtime.config import ConfigError
 
@@ -135,6 +137,10 @@ def test_a_group_flushes_before_it_acknowledges_unless_the_file_itself_says_othe
     settings = group_settings(broker, "g")
     assert list(group_warnings(settings, durable=True)) == []
     assert "ASYNC_FLUSH" in next(group_warnings(settings, durable=False))
+    assert "does not guard the Raft port" in next(group_warnings(settings, durable=True, gap=True))
+    assert anybody_is_a_member(broker)
+    assert not anybody_is_a_member(replace(broker, raftSecretFile="/etc/secret"))
+    assert not anybody_is_a_member(replace(broker, raftTlsCertFile="c", raftTlsKeyFile="k", raftTlsCaFile="a"))
 
 
 def test_an_even_number_of_members_is_warned_about() -> None:
@@ -209,8 +215,8 @@ def test_two_secrets_are_read_in_their_order_and_no_more(tmp_path: Path) -> None
 def test_certificates_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     keys = {key: str(tmp_path / key) for key in ("raftTlsCertFile", "raftTlsKeyFile", "raftTlsCaFile")}
     with pytest.raises(ConfigError, match="raftTlsCertFile"):
-        tls_contexts(load_broker_config({**GROUP, **keys})[0])
-    assert tls_contexts(load_broker_config(GROUP)[0]) is None
+        link_tls(load_broker_config({**GROUP, **keys})[0])
+    assert link_tls(load_broker_config(GROUP)[0]) is None
 
 
 def test_R17_a_store_of_dledger_is_refused(tmp_path: Path) -> None:
