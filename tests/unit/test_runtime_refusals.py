@@ -3,7 +3,8 @@
 import pytest
 
 from runtime import refusals
-from runtime.refusals import EVERY_S, DoorRefusals
+from runtime.quiet import EVERY_S
+from runtime.refusals import DoorRefusals
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -28,7 +29,10 @@ def test_one_who_repeats_himself_costs_a_line_and_a_count(caplog: pytest.LogCapt
     assert (told["from"], told["asked"], told["code"]) == ("10.0.0.9", "HA", "")
     now += EVERY_S
     door.tell("10.0.0.9", "proof", "it does not know the secret")
-    assert lines(caplog)[3:] == ["HA: 5 more were refused since the last such lines", first[0]]
+    assert lines(caplog)[3:] == [
+        "5 more were refused at HA since the last such lines: 4 of 10.0.0.9, 1 of fd00::/64",
+        first[0],
+    ]
 
 
 def test_so_many_lines_in_all_and_none_with_what_a_stranger_breaks_it_with(
