@@ -1,9 +1,10 @@
 """The users of this broker and what they may do: config/auth.json, which only its owner reads.
 
 Verifying a signature takes the user's secret key itself, so the file holds secret keys in the clear, and so do META
-entries of a Raft group and what a slave copies: they go over links that take a secret of their own (raftSecretFile,
-haSecretFile), and are answered to nobody but a slave that proves that it knows the secret key of
-innerClientAuthenticationCredentials (9123, auth/copy_proof.py).
+entries of a Raft group and what a slave copies. Entries go over Raft links, closed by raftSecretFile and hidden by
+raftTls… where these are set (beyond loopback the secret must be). A copy (9123) goes over the master's own port, which
+haSecretFile does not cover: TLS hides it, and nobody gets it but a slave that proves that it knows the secret key of
+innerClientAuthenticationCredentials (auth/copy_proof.py).
 
 Every change is an operation (broker/metadata/operations.py). The administrator is shown a change at once; it decides
 about requests when it is applied. A group whose members have no users proposes nothing, so that members of a version
