@@ -145,8 +145,9 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
     waitTimeMillsInSendQueue: int = 2500
     pullThreadPoolQueueCapacity: int = 100_000  # parked pulls; beyond it a pull is answered at once
     # Topics, and groups, that one connection (another member's, of what is forwarded) has made by using them: so many
-    # at once, then so many a second (0: without a bound); beyond it SYSTEM_BUSY. A client with a hundred new ones is at
-    # work at once; one that never ends has filled the broker's 200,000 after five hours, not after twenty seconds.
+    # at once, then so many a second (0: without a bound); of one address ten times as many at once; beyond it
+    # SYSTEM_BUSY. A client with a hundred new ones is at work at once; one that never ends, however often it connects
+    # anew, has filled the broker's 200,000 after five hours, not after twenty seconds.
     autoCreateBurst: int = 100
     autoCreatePerSecond: int = 10
     connectionsPerAddressMax: int = 0  # on a port, of one address; 0: 4,096, of few a quarter; beyond it: closed

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.metadata.consumer_groups import GroupTable
-from broker.metadata.creation_rate import CreationRate
+from broker.metadata.creation_rate import ADDRESS_BURSTS, ADDRESSES_MAX, CreationRate
 from broker.metadata.topics import TopicTable
 from broker.settings.config import BrokerConfig, LiveConfig, load_broker_config
 from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
@@ -19,6 +19,9 @@ from store.config import StoreConfig
 
 class Somebody:
     """A connection."""
+
+    def __init__(self, host: str = "10.0.0.9") -> None:
+        self.peer = (host, 1)
 
 
 def taken(rate: CreationRate, who: object | None, wanted: int) -> int:
@@ -56,10 +59,32 @@ def test_no_bound_and_the_broker_itself() -> None:
 
 def test_a_bucket_goes_with_its_connection() -> None:
     rate = rate_of(100, 10, [0.0])
-    for _ in range(1000):
-        rate.take(Somebody(), "t")
+    for number in range(1000):
+        rate.take(Somebody(f"10.0.1.{number % 250}"), "t")
     gc.collect()
     assert not rate._buckets
+
+
+@pytest.mark.parametrize("host", ["10.0.0.9", "127.0.0.1", "::1", "2001:db8::1"])
+def test_whoever_connects_again_and_again_is_held_by_his_address(host: str) -> None:
+    now = [0.0]
+    rate = rate_of(100, 10, now)
+    assert sum(taken(rate, Somebody(host), 1000) for _ in range(50)) == 100 * ADDRESS_BURSTS
+    for _ in range(3):
+        now[0] += 1.0
+        assert sum(taken(rate, Somebody(host), 1000) for _ in range(50)) == 10
+    with pytest.raises(CommandError, match="its address may have 1000 made by using them, then 10 a second"):
+        rate.take(Somebody(host), "t")
+    # Nobody else pays for it, but for who is in the same network of IPv6.
+    assert taken(rate, Somebody("10.0.0.10"), 1000) == 100
+    assert taken(rate, Somebody("2001:db8::2"), 1000) == (0 if host == "2001:db8::1" else 100)
+
+
+def test_the_addresses_are_bounded() -> None:
+    rate = rate_of(1, 1, [0.0])
+    for number in range(ADDRESSES_MAX + 100):
+        rate.take(Somebody(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"), "t")
+    assert len(rate._addresses) == ADDRESSES_MAX
 
 
 async def test_topics_and_groups_obey_the_configuration(tmp_path: Path) -> None:
