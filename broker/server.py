@@ -38,6 +38,7 @@ from remoting.codes import RequestCode
 from remoting.limits import ServerLimits, server_limits
 from remoting.msgid import pack_host
 from remoting.server import Handler, RemotingServer
+from remoting.side import unfinished_frames
 from runtime.clock import BootClock, Clock, SteadyClock, SystemClock
 from runtime.http import HttpFace
 from runtime.late import late
@@ -226,6 +227,7 @@ class Broker:
         idle = float(config.serverChannelMaxIdleTimeSeconds)
         limits = server_limits(idle, 2 if vip else 1, config.connectionsPerAddressMax)
         self._tls = server_tls(config)
+        self._unfinished = unfinished_frames(limits, self._loop)
         with named_address("listenPort", config.bindAddress, self.port):
             await self._serve("broker", self._parts.handlers, limits, config.bindAddress, self.port)
         if vip:
@@ -259,6 +261,7 @@ class Broker:
             congested=self._mode.congested,
             tls=self._tls,
             signed=self.live.broker.authenticationEnabled,
+            unfinished=self._unfinished,
         )
         self._servers.append(server)
         self._exit.push_async_callback(server.close)

@@ -48,8 +48,9 @@ class ServerLimits(ConnectionLimits):
     # and some thousand clients behind one gateway find room. Beyond it new ones are closed at once. See
     # connectionsPerAddressMax; where there are few connections it is a quarter of them.
     connections_per_address_max: int = 4096
-    # Bytes kept of frames that are not whole yet, of all connections together, and how long one has to become whole
-    # (RocketMQ's clients wait 3 to 30 s for an answer). Beyond it: who has most, or took longer, is closed.
+    # Bytes kept of frames that are not whole yet, of all connections of a process together, and how long one has to
+    # become whole (RocketMQ's clients wait 3 to 30 s for an answer). Beyond it: who has most, or took longer, is
+    # closed.
     unfinished_bytes_max: int = 128 * 1024 * 1024
     unfinished_seconds: float = 30.0
 

@@ -9,8 +9,9 @@ from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.connection import Connection, Handler, Reply
 from remoting.limits import ServerLimits
-from remoting.side import REFUSALS, Side
+from remoting.side import REFUSALS, Side, unfinished_frames
 from remoting.turns import Turns
+from remoting.unfinished import UnfinishedFrames
 from runtime.figures import Figure, by, gauge, histogram
 from runtime.listening import stop_accepting
 from runtime.timings import Timings
@@ -47,11 +48,14 @@ class RemotingServer:
         congested: Callable[[], bool] = lambda: False,
         tls: ServerTls | None = None,
         signed: bool = False,
+        unfinished: UnfinishedFrames[Connection] | None = None,
     ) -> None:
         """`congested` tells whether more has been taken than can be done just now: see remoting/turns.py.
 
         `tls`: how TLS is taken on the port, None for plain connections only. `signed`: handlers look at signatures.
+        `unfinished`: what the ports of a process keep of frames that are not whole; None: this one has its own.
         """
+        shared = unfinished_frames(limits, asyncio.get_running_loop()) if unfinished is None else unfinished
         self._tls = tls
         self._side = Side(
             name,
@@ -63,9 +67,10 @@ class RemotingServer:
             on_unsupported=on_unsupported,
             congested=congested,
             signed=signed,
+            unfinished=shared,
         )
         # Of plain connections where TLS is enforced: they are told so, whatever they ask.
-        self._plain = Side(f"{name} without TLS", _TlsOnly(), limits, connections_max=_PLAIN_MAX)
+        self._plain = Side(f"{name} without TLS", _TlsOnly(), limits, connections_max=_PLAIN_MAX, unfinished=shared)
         self._server: asyncio.Server | TlsDoor | None = None
         self.host = ""
         self.port = 0

@@ -85,6 +85,11 @@ class OpenConnection(Protocol):
 C = TypeVar("C", bound=OpenConnection)
 
 
+def unfinished_frames(limits: ServerLimits, loop: asyncio.AbstractEventLoop) -> UnfinishedFrames[Any]:
+    """Return a budget for frames that are not whole, for one server or for all of a process."""
+    return UnfinishedFrames(limits.unfinished_bytes_max, limits.unfinished_seconds, loop.time)
+
+
 class Side(Generic[C]):
     """Made once by each server and client, and handed to every connection."""
 
@@ -100,7 +105,9 @@ class Side(Generic[C]):
         on_unsupported: Callable[[C, Command], Command | None] | None = None,
         congested: Callable[[], bool] = lambda: False,
         signed: bool = False,
+        unfinished: UnfinishedFrames[C] | None = None,
     ) -> None:
+        """`unfinished`: the budget that it shares with other ports; a server that is given none has one of its own."""
         self.name = name
         self.decode = decode_signed_parts if signed else decode_parts
         self.handlers = handlers
@@ -125,7 +132,8 @@ class Side(Generic[C]):
         self.turns: Turns[C] | None = None
         if isinstance(limits, ServerLimits):
             loop = asyncio.get_running_loop()
-            self._unfinished = UnfinishedFrames(limits.unfinished_bytes_max, limits.unfinished_seconds, loop.time)
+            self._unfinished = unfinished_frames(limits, loop) if unfinished is None else unfinished
+            self._unfinished.joined(self._cut_off)
             self._per_address = PerAddress(limits.connections_per_address_max)
             self.turns = Turns(loop.call_soon, loop.call_later, loop.time, congested)
         self.refused = dict.fromkeys(REFUSALS, 0)
@@ -158,6 +166,7 @@ class Side(Generic[C]):
         """Close the connections with a frame that is not whole in its time."""
         if self._unfinished is not None:
             for connection in self._unfinished.overdue():
+                # Those of another port that shares the budget are found by that one.
                 self._cut_off(connection, f"a frame is not whole after {self._unfinished.seconds_max:g} s")
 
     def kept(self, connection: C, size: int, *, anew: bool) -> None:
@@ -166,7 +175,8 @@ class Side(Generic[C]):
             return
         victim = self._unfinished.note(connection, size, anew=anew)
         if victim is not None:
-            self._cut_off(victim, f"{self._unfinished.total} bytes are kept of frames that are not whole, it has most")
+            why = f"{self._unfinished.total} bytes are kept of frames that are not whole, it has most"
+            self._unfinished.close(victim, why)
 
     def bad_frame(self, error: FrameError) -> None:
         """Count bytes that are no frame, by what FrameReader says of them."""
@@ -174,10 +184,13 @@ class Side(Generic[C]):
         what = "protocol" if said.startswith("no frame but") else "length" if said.startswith("a frame of") else ""
         self.refused[what or "malformed"] += 1
 
-    def _cut_off(self, connection: C, why: str) -> None:
+    def _cut_off(self, connection: C, why: str) -> bool:
+        if connection not in self.connections:
+            return False
         self.refused["unfinished"] += 1
         self.warn("unfinished", connection, "closed: %s", why)
         connection.abort()
+        return True
 
     def warn(self, kind: str, connection: C, text: str, *values: object) -> None:
         """Log a warning about a peer; of one address and kind one line in ten seconds (runtime/quiet.py)."""

@@ -1,4 +1,4 @@
-"""Bytes kept of frames that are not whole yet: one budget for all connections of a server, and a time for each frame.
+"""Bytes kept of frames that are not whole yet: one budget for all ports of a process, and a time for each frame.
 
 Anybody may announce 16 MiB and send all but the last byte, on as many connections as he likes. At the budget whoever
 has most of it is closed, of several the one that has had it longest; so is a frame that is not whole in its time. Pure
@@ -20,7 +20,16 @@ class UnfinishedFrames(Generic[K]):
         self._clock = clock
         # By connection: bytes, and since when.
         self._kept: dict[K, tuple[int, float]] = {}
+        self._closers: list[Callable[[K, str], bool]] = []
         self.total = 0
+
+    def joined(self, closer: Callable[[K, str], bool]) -> None:
+        """Take in the connections of one more port, which `closer` closes for a reason; False for another port's."""
+        self._closers.append(closer)
+
+    def close(self, owner: K, why: str) -> None:
+        """Have a connection closed by the port that it is of."""
+        any(closer(owner, why) for closer in self._closers)
 
     def note(self, owner: K, kept: int, *, anew: bool) -> K | None:
         """Take note of the bytes that a connection has of a frame, `anew`: of another one than before.

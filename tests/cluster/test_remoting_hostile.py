@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.host.processes import namesrv_process
+from broker.server import VIP_OFFSET
+from chaos.host.processes import ServerProcess, broker_process, namesrv_process
 from remoting.client import RemotingClient
+from remoting.codes import RequestCode
 from remoting.command import Command
+from tests.cluster.small_files import SMALL_FILES
 
 HALF_FRAME = 15 * 1024 * 1024
 # What may be kept of frames that are not whole (128 MiB), what a buffer grows ahead, and what is on its way.
@@ -30,24 +33,34 @@ async def half_a_frame(port: int) -> asyncio.StreamWriter:
     return writer
 
 
+def victim(kind: str, folder: Path) -> ServerProcess:
+    """A NameServer, or a broker that has a second port for VIPs."""
+    if kind == "namesrv":
+        return namesrv_process(folder)
+    return broker_process(folder, settings={**SMALL_FILES, "vipPortEnable": True})
+
+
 @pytest.mark.timeout(120)
-async def test_a_hundred_half_frames_are_not_kept(tmp_path: Path) -> None:
-    namesrv = namesrv_process(tmp_path)
-    await asyncio.to_thread(namesrv.start)
+@pytest.mark.parametrize("kind", ["namesrv", "broker"])
+async def test_a_hundred_half_frames_are_not_kept(tmp_path: Path, kind: str) -> None:
+    process = victim(kind, tmp_path)
+    await asyncio.to_thread(process.start)
     try:
         client = RemotingClient()
-        address = namesrv.address
+        address = process.address
         port = int(address.rpartition(":")[2])
-        before = namesrv.memory_mb()
+        ports = (port,) if kind == "namesrv" else (port, port + VIP_OFFSET)
+        code = RequestCode.GET_BROKER_CLUSTER_INFO if kind == "namesrv" else RequestCode.GET_BROKER_RUNTIME_INFO
+        before = process.memory_mb()
         # What has been freed may stay with the process for what comes next: again and again it takes no more than once.
         for _ in range(3):
             writers = []
             most = 0.0
             for _ in range(20):
-                writers += await asyncio.gather(*(half_a_frame(port) for _ in range(5)))
-                most = max(most, namesrv.memory_mb())
+                writers += await asyncio.gather(*(half_a_frame(ports[each % len(ports)]) for each in range(5)))
+                most = max(most, process.memory_mb())
             began = time.monotonic()
-            answer = await client.invoke(address, Command.request(106), timeout=10)
+            answer = await client.invoke(address, Command.request(code), timeout=10)
             assert answer.code == 0
             assert time.monotonic() - began < 5
             assert most - before < MEMORY_MB_MAX
@@ -55,4 +68,4 @@ async def test_a_hundred_half_frames_are_not_kept(tmp_path: Path) -> None:
                 writer.close()
         await client.close()
     finally:
-        await asyncio.to_thread(namesrv.kill)
+        await asyncio.to_thread(process.kill)

@@ -9,6 +9,7 @@ from remoting import side
 from remoting.codec import encode
 from remoting.command import Command
 from remoting.limits import ServerLimits
+from remoting.server import RemotingServer
 from remoting.unfinished import UnfinishedFrames
 from tests.parts.byte_peer import ECHO, connect, echo, serving
 
@@ -75,6 +76,30 @@ async def test_who_keeps_most_of_half_frames_is_closed_and_nobody_else(caplog: p
         await greedy.close()
     (record,) = caplog.records
     assert record.message.endswith("bytes are kept of frames that are not whole, it has most")
+
+
+async def test_the_ports_of_a_process_share_one_budget(caplog: pytest.LogCaptureFixture) -> None:
+    limits = ServerLimits(unfinished_bytes_max=100_000)
+    shared = side.unfinished_frames(limits, asyncio.get_running_loop())
+    servers = [RemotingServer({ECHO: echo}, name=name, limits=limits, unfinished=shared) for name in ("one", "other")]
+    peers = []
+    for server in servers:
+        await server.start("127.0.0.1", 0)
+        peers.append(await connect(server))
+    greedy, modest = peers
+    for peer, size in ((greedy, 70_000), (modest, 40_000)):
+        peer.writer.write(struct.pack(">I", 90_000) + bytes(size))
+        async with asyncio.timeout(20):
+            while shared.total < size:
+                await asyncio.sleep(0.001)
+    # The one that has most is of the other port than the one that came last.
+    assert await greedy.ended()
+    assert [server.refused["unfinished"] for server in servers] == [1, 0]
+    for peer, server in zip(peers, servers, strict=True):
+        await peer.close()
+        await server.close()
+    (record,) = caplog.records
+    assert record.message.startswith("one: ")
 
 
 async def test_a_frame_that_does_not_become_whole_in_its_time_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
