@@ -11,12 +11,15 @@ import pytest
 from chaos.host.processes import ServerProcess
 from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
+from runtime.clock import SystemClock
+from runtime.gaps import LoopGaps
 from tests.cluster.raft_site import log_of, stop
 from tests.cluster.small_disk import SmallDisk
 from tests.cluster.test_broker_full import PATIENT, FullSite, page
 
 pytestmark = pytest.mark.timeout(150)
-MOVED_SECONDS = 10
+# From the first refusal on. What this machine gave its processes no time for does not count: the test's own loop tells.
+MOVED_SECONDS = 3.0
 
 
 class GroupSite(FullSite):
@@ -126,12 +129,15 @@ async def test_the_lead_leaves_a_full_disk_and_nothing_acknowledged_is_lost(site
         site.disk_of(full).fill()
         # Sends go to the member that led, whoever leads: at first it refuses, then it sends them on.
         await site.until(ResponseCode.SERVICE_NOT_AVAILABLE, 1)
-        refused_at = time.monotonic()
+        refused_at, gaps = time.monotonic(), LoopGaps(SystemClock())
         await site.until(ResponseCode.SUCCESS, 1)
         moved = time.monotonic() - refused_at
-        # Aimed at are 3 s; this machine may be busy with others.
-        print(f"\nthe first send is taken again {moved:.2f} s after the first one was refused")
-        assert moved < MOVED_SECONDS
+        gaps.close()
+        stalled = sum(gap["ms"] for gap in gaps.status()["last"]) / 1000
+        print(
+            f"\nthe first send is taken again {moved:.2f} s after the first one was refused, {stalled:.2f} s of stalls"
+        )
+        assert moved - stalled < MOVED_SECONDS
         after = await site.state(full)
         assert not after["leads"]
         assert after["term"] > before["term"]
