@@ -20,12 +20,14 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from remoting.codes import ResponseCode
 from remoting.errors import InvokeError, RemotingError, ResponseError
 
 C = TypeVar("C", bound=type)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ClientError(Exception):
@@ -100,31 +102,33 @@ def as_client_error(error: RemotingError) -> ClientError:
 _UNREADABLE = (LookupError, TypeError, AttributeError)
 
 
+def with_client_errors(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Return a coroutine method that raises ClientErrors where a request of its own ends badly."""
+
+    @functools.wraps(method)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        work = method(*args, **kwargs)
+        try:
+            return await work
+        except ClientError:
+            raise
+        except RemotingError as error:
+            raise as_client_error(error) from error
+        except ValueError as error:
+            if not isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+                raise ArgumentRefused(str(error)) from error
+            raise RequestFailed(f"{method.__name__.lstrip('_')}: {type(error).__name__}: {error}") from error
+        except _UNREADABLE as error:
+            raise RequestFailed(f"{method.__name__.lstrip('_')}: {type(error).__name__}: {error}") from error
+
+    return call
+
+
 def raises_client_errors(kind: C) -> C:
     """Have the public coroutine methods of a class raise ClientErrors where requests of theirs end badly."""
-
-    def guarded(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
-        @functools.wraps(method)
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            work = method(*args, **kwargs)
-            try:
-                return await work
-            except ClientError:
-                raise
-            except RemotingError as error:
-                raise as_client_error(error) from error
-            except ValueError as error:
-                if not isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-                    raise ArgumentRefused(str(error)) from error
-                raise RequestFailed(f"{method.__name__}: {type(error).__name__}: {error}") from error
-            except _UNREADABLE as error:
-                raise RequestFailed(f"{method.__name__}: {type(error).__name__}: {error}") from error
-
-        return call
-
     for name, method in inspect.getmembers(kind, inspect.iscoroutinefunction):
         if not name.startswith("_"):
-            setattr(kind, name, guarded(method))
+            setattr(kind, name, with_client_errors(method))
     return kind
 
 

@@ -1,17 +1,20 @@
-"""OpenTelemetry's door: spans "send" and "process", joined across processes by the message property `traceparent`.
+"""OpenTelemetry's door: spans "send", "process" and "receive", joined by the message property `traceparent`.
 
 Where the API (the extra `telemetry`) is not installed, nothing of this happens; without an SDK that the application
 sets up, its spans record nothing, but a trace context that is current is passed on all the same.
 """
 
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from client.hooks import ConsumeCall, ConsumeOutcome, SendCall
+from remoting.message import MessageExt
 
 SEND = "send"
 PROCESS = "process"
+RECEIVE = "receive"
 # Who the spans come from.
 SCOPE = "raftmq"
 
@@ -70,25 +73,12 @@ class ProcessSpans:
         """Begin the span and make it the current one, so that what the callback does belongs to it."""
         trace, propagate = self._api.trace, self._api.propagate
         first = consuming.messages[0]
-        links = [
-            trace.Link(context)
-            for message in consuming.messages[1:]
-            if (context := trace.get_current_span(propagate.extract(message.properties)).get_span_context()).is_valid
-        ]
-        attributes = {
-            "messaging.system": "rocketmq",
-            "messaging.operation.name": PROCESS,
-            "messaging.destination.name": first.topic,
-            "messaging.message.id": first.msg_id,
-            "messaging.consumer.group.name": consuming.group,
-            "messaging.batch.message_count": len(consuming.messages),
-        }
         span = self._tracer.start_span(
             f"{PROCESS} {first.topic}",
             context=propagate.extract(first.properties),
             kind=trace.SpanKind.CONSUMER,
-            attributes=attributes,
-            links=links,
+            attributes=_attributes(PROCESS, consuming),
+            links=_links(self._api, consuming.messages[1:]),
         )
         consuming.notes[self] = (span, self._api.context.attach(trace.set_span_in_context(span)))
 
@@ -104,12 +94,60 @@ class ProcessSpans:
         span.end()
 
 
+class ReceiveSpans:
+    """A span for each time that an application gets messages which it has polled, linked with those that sent them."""
+
+    def __init__(self, api: _Api) -> None:
+        self._api = api
+        self._tracer = api.trace.get_tracer(SCOPE)
+
+    def before_consume(self, consuming: ConsumeCall) -> None:
+        """Begin the span, in the context of whoever polls."""
+        consuming.notes[self] = self._tracer.start_span(
+            f"{RECEIVE} {consuming.messages[0].topic}",
+            kind=self._api.trace.SpanKind.CONSUMER,
+            attributes=_attributes(RECEIVE, consuming),
+            links=_links(self._api, consuming.messages),
+        )
+
+    def after_consume(self, consuming: ConsumeCall) -> None:
+        """End it: what the application does with them is its own."""
+        span = consuming.notes.pop(self, None)
+        if span is not None:
+            span.end()
+
+
+def _links(api: _Api, messages: Sequence[MessageExt]) -> list[Any]:
+    """Return links to the spans that sent the messages; the context that is current here is none of theirs."""
+    trace, nothing = api.trace, api.context.Context()
+    contexts = (
+        trace.get_current_span(api.propagate.extract(message.properties, context=nothing)).get_span_context()
+        for message in messages
+    )
+    return [trace.Link(context) for context in contexts if context.is_valid]
+
+
+def _attributes(operation: str, consuming: ConsumeCall) -> dict[str, Any]:
+    first = consuming.messages[0]
+    return {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": operation,
+        "messaging.destination.name": first.topic,
+        "messaging.message.id": first.msg_id,
+        "messaging.consumer.group.name": consuming.group,
+        "messaging.batch.message_count": len(consuming.messages),
+    }
+
+
+_SPANS = {SEND: SendSpans, PROCESS: ProcessSpans, RECEIVE: ReceiveSpans}
+
+
 def telemetry_hooks(kind: str) -> list[Any]:
-    """Return the hooks that make spans, of sends or of processing; none where the API is not installed."""
+    """Return the hooks that make spans of one kind; none where the API is not installed."""
     if find_spec("opentelemetry") is None:
         return []
     try:
         api = _Api()
     except ImportError:
         return []
-    return [SendSpans(api) if kind == SEND else ProcessSpans(api)]
+    return [_SPANS[kind](api)]

@@ -294,6 +294,8 @@ class SimpleConsumer:
         buffer: int = ...,
         ordered: bool = ...,
         from_where: ConsumeFrom = ...,
+        trace: bool | str = ...,
+        hooks: Sequence[ConsumeHook] = ...,
         tls: bool | ClientTls | None = ...,
         credentials: Credentials | None = ...,
         instance_name: str | None = ...,

@@ -21,6 +21,7 @@ from client.consume.offsets import (
     starting_offset,
 )
 from client.consume.poll_queue import FetchContext, FetchedQueue, FetchLimits
+from client.consume.polled import PolledHooks
 from client.consume.queuenews import LOOK_S, QueueListener, QueueNews
 from client.consume.rebalance import Strategy, strategy_of
 from client.consume.rewinds import Rewinds
@@ -28,12 +29,10 @@ from client.consume.runninginfo import polling_info
 from client.consume.subscription import ALL, Subscription, subscribe_to
 from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, raises_client_errors
-from client.hooks import ConsumeHook, ConsumeOutcome
+from client.hooks import ConsumeHook
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
 from client.message import ConsumeFrom, MessageModel
-from client.trace.dispatcher import trace_topic
-from client.trace.hooks import consume_hooks
 from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
 from remoting.message import MessageExt
 from remoting.topics import check_group
@@ -99,7 +98,7 @@ class LitePullConsumer(Lifecycle):
         self._auto_commit = auto_commit
         self._limits = limits or FetchLimits()
         self._strategy = strategy_of(strategy)
-        self._hooks_given, self._trace_topic = tuple(hooks), trace_topic(trace)
+        self._hooks = PolledHooks(group, trace, hooks)
         self._subscriptions: dict[str, Subscription] = {}
         self._queues: dict[MessageQueue, FetchedQueue] = {}
         self._paused: set[MessageQueue] = set()
@@ -117,7 +116,7 @@ class LitePullConsumer(Lifecycle):
         # `subscribe` and `assign` may come before or after.
         await self.instance.enter()
         self._undo.push_async_callback(self.instance.leave)
-        self._hooks = consume_hooks(self.group, self.instance, self._hooks_given, self._trace_topic, self._undo)
+        self._hooks.start(self.instance, self._undo)
         self._offsets: OffsetStore = (
             RemoteOffsets(self.group, self.instance.api, self.instance.routes, self.instance.be_known)
             if self._offset_path is None
@@ -376,7 +375,7 @@ class LitePullConsumer(Lifecycle):
             messages = fetched.take(self._limits.count)
             if messages:
                 self._turn = (self._turn + step + 1) % len(queues)
-                self._hooks.end(self._hooks.begin(messages), ConsumeOutcome.SUCCESS)
+                self._hooks.handed_out(messages)
                 return messages
         return []
 

@@ -34,13 +34,18 @@ class MessageStream:
         goes_on: Callable[[], bool],
         streams: "set[MessageStream]",
         left: "Callable[[list[PoppedMessage]], None]",
+        handed_out: "Callable[[list[PoppedMessage]], None]",
     ) -> None:
-        """`receive` is asked for up to `most` ahead while `goes_on()`; `left` gets what nobody has taken."""
+        """`receive` is asked for up to `most` ahead while `goes_on()`; `left` gets what nobody has taken.
+
+        `handed_out` is told of each message that is about to be.
+        """
         self._receive = receive
         self._most = most
         self._goes_on = goes_on
         self._streams = streams
         self._left = left
+        self._handed_out = handed_out
         self._buffer: deque[PoppedMessage] = deque()
         self._fetching: asyncio.Task[list[PoppedMessage]] | None = None
 
@@ -55,6 +60,7 @@ class MessageStream:
                     await asyncio.wait([self._fetching])
                 self._look()
                 if self._buffer and (message := self._buffer.popleft()).expires_at > time.monotonic():
+                    self._handed_out([message])
                     yield message
         finally:
             self._streams.discard(self)

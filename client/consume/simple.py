@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from client.consume.filters import check_filters
 from client.consume.offsets import refresh_quietly
+from client.consume.polled import PolledHooks
 from client.consume.popapi import PopApi
 from client.consume.popbrokers import PopBrokers
 from client.consume.popped import (
@@ -21,7 +22,8 @@ from client.consume.popstream import MessageStream, give_back
 from client.consume.settling import PopSettler
 from client.consume.subscription import ALL, Subscription, subscribe_to
 from client.credentials import Credentials
-from client.errors import ClientClosed, ConsumeError, raises_client_errors
+from client.errors import ClientClosed, ConsumeError, raises_client_errors, with_client_errors
+from client.hooks import ConsumeHook
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
 from client.message import ConsumeFrom, MessageModel
@@ -48,7 +50,8 @@ class SimpleConsumer(Lifecycle):
     ``async for message in consumer``: it receives up to `buffer` messages ahead. `wait` is how long a receive waits
     for the first message, `ack_timeout` how long an acknowledgement is tried. `from_where` says where a group begins
     that is new to a topic: LAST_OFFSET or FIRST_OFFSET. With `ordered` a queue gives its next messages, in its order,
-    only when all that was taken of it before is acknowledged, or its time is over: then that comes again.
+    only when all that was taken of it before is acknowledged, or its time is over: then that comes again. `trace`
+    (True, or a topic) writes message traces; `hooks` see what the application is handed (client/consume/polled.py).
     `credentials` sign all requests (client/credentials.py).
     """
 
@@ -65,6 +68,8 @@ class SimpleConsumer(Lifecycle):
         buffer: int = 16,
         ordered: bool = False,
         from_where: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
+        trace: bool | str = False,
+        hooks: Sequence[ConsumeHook] = (),
         tls: bool | ClientTls | None = None,
         credentials: Credentials | None = None,
         instance_name: str | None = None,
@@ -89,6 +94,7 @@ class SimpleConsumer(Lifecycle):
             raise ConsumeError(f"ordered is {ordered!r}: it takes True or False")
         self._ordered = ordered
         self._from_where = from_where
+        self._hooks = PolledHooks(group, trace, hooks)
         self._subscriptions: dict[str, Subscription] = {}
         self._tasks = Tasks(f"simple consumer {group}")
         # The loops over this consumer, and messages that are being given back.
@@ -123,6 +129,14 @@ class SimpleConsumer(Lifecycle):
         at once when one refuses for good, ArgumentRefused, ClientClosed. After a cancelled call the next one returns
         what that would have.
         """
+        messages = await self._receive(max_messages, wait, invisible)
+        self._hooks.handed_out(messages)
+        return messages
+
+    @with_client_errors
+    async def _receive(
+        self, max_messages: int = RECEIVE_MAX, wait: float | None = None, invisible: float | None = None
+    ) -> list[PoppedMessage]:
         count = count_of("number of messages", max_messages, RECEIVE_MAX)
         wait_s = self._wait_s if wait is None else number_of_seconds("wait", wait, 0.0, WAIT_S_MAX)
         invisible_ms = self._invisible_ms if invisible is None else _invisible_ms(invisible)
@@ -138,12 +152,20 @@ class SimpleConsumer(Lifecycle):
         may pass (a broker that restarts) is logged and waited out; what is refused for good is raised.
         """
         self._check_started()
-        stream = MessageStream(self.receive, self._buffer, lambda: self._started, self._streams, self._give_back)
+        stream = MessageStream(
+            self._receive,
+            self._buffer,
+            goes_on=lambda: self._started,
+            streams=self._streams,
+            left=self._give_back,
+            handed_out=self._hooks.handed_out,
+        )
         return stream.messages()
 
     async def _start(self) -> None:
         await self.instance.enter()
         self._undo.push_async_callback(self.instance.leave)
+        self._hooks.start(self.instance, self._undo)
         api = PopApi(self.instance.api)
         brokers = PopBrokers(self.instance.routes)
         self._settler = PopSettler(self.group, api, brokers, self._ack_s)

@@ -10,6 +10,7 @@ import pytest
 from client.admin.client import AdminClient
 from client.consume.litepull import LitePullConsumer
 from client.consume.push import PushConsumer
+from client.consume.simple import SimpleConsumer
 from client.errors import ClientError, RequestRefused
 from client.hooks import ConsumeCall, ConsumeOutcome
 from client.message import ConsumeFrom, ConsumeResult, Message
@@ -154,6 +155,34 @@ async def test_what_is_polled_leaves_traces_and_is_seen_by_hooks(cluster: Cluste
         assert (before.group, before.keys, before.retry_times) == ("lite", f"key-{number}", 0)
         assert (after.group, after.success, after.context_code) == ("lite", True, 0)
         assert before.request_id == after.request_id
+
+
+async def test_what_a_simple_consumer_hands_out_leaves_traces_and_is_seen_by_hooks(cluster: Cluster) -> None:
+    async with Producer("makers", cluster.namesrv) as producer:
+        sent = [await producer.send(Message("Popped", b"%d" % number)) for number in range(4)]
+    noted, handed = Noted(), list[list[bytes]]()
+    consumer = SimpleConsumer(
+        "simple", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET, trace=True, hooks=[noted], buffer=8
+    )
+    consumer.subscribe("Popped")
+    async with consumer, asyncio.timeout(30):
+        messages = await consumer.receive(1)
+        handed.append([bytes(message.body) for message in messages])
+        await messages[0].ack()
+        async for message in consumer:
+            await message.ack()
+            handed.append([bytes(message.body)])
+            if len(handed) == len(sent) - 1:
+                # The last one was received ahead at most: nobody was handed it.
+                break
+    outcomes = (None, ConsumeOutcome.SUCCESS)
+    assert noted.calls == [("simple", bodies, outcome) for bodies in handed for outcome in outcomes]
+    seen = {body for bodies in handed for body in bodies}
+    for number, result in enumerate(sent):
+        kinds = [type(record) for record in await traces_of(cluster, result.msg_id)]
+        assert kinds == ([SubBefore, SubAfter] if b"%d" % number in seen else [])
+    with pytest.raises(ClientError, match="the option trace is 1"):
+        SimpleConsumer("simple", cluster.namesrv, trace=1)  # type: ignore[arg-type] # what is no topic
 
 
 async def test_a_poll_that_a_hook_fails_in_returns_all_the_same(cluster: Cluster) -> None:

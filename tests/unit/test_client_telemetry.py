@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from client.consume.caller import CallbackCaller
-from client.hooks import ConsumeHooks
+from client.hooks import ConsumeHooks, ConsumeOutcome
 from client.message import ConsumeResult, Message
 from client.produce.hooked import SendHooks
-from client.telemetry import PROCESS, SEND, telemetry_hooks
+from client.telemetry import PROCESS, RECEIVE, SEND, telemetry_hooks
 from remoting.message import MessageExt
 from tests.unit.test_client_listeners import message, options
 
@@ -21,6 +21,7 @@ CURRENT: contextvars.ContextVar[Any] = contextvars.ContextVar("CURRENT", default
 class Span:
     def __init__(self, name: str, parent: Any) -> None:
         self.name, self.parent, self.ended, self.status = name, parent, False, None
+        self.links: list[str] = []
 
     def set_attribute(self, name: str, value: Any) -> None:
         setattr(self, name.replace(".", "_"), value)
@@ -32,7 +33,7 @@ class Span:
         self.status = status
 
     def get_span_context(self) -> Any:
-        return SimpleNamespace(is_valid=True)
+        return SimpleNamespace(is_valid=self.name is not None, name=self.name)
 
     def end(self) -> None:
         self.ended = True
@@ -42,8 +43,9 @@ class Span:
 def spans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
 
-    def start_span(name: str, context: Any = None, **_more: Any) -> Span:
+    def start_span(name: str, context: Any = None, links: Any = (), **_more: Any) -> Span:
         span = Span(name, context if context is not None else CURRENT.get())
+        span.links = [link.name for link in links]
         made.append(span)
         return span
 
@@ -58,13 +60,13 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             "StatusCode": SimpleNamespace(ERROR="error"),
             "Link": lambda context: context,
             "set_span_in_context": lambda span: span,
-            "get_current_span": lambda _context: Span("remote", None),
+            "get_current_span": lambda context: Span(context, None),
         },
         "opentelemetry.propagate": {
             "inject": lambda carrier, context: carrier.__setitem__("traceparent", context.name),
-            "extract": lambda carrier: carrier.get("traceparent"),
+            "extract": lambda carrier, context=None: carrier.get("traceparent", context),
         },
-        "opentelemetry.context": {"attach": attach, "detach": CURRENT.reset},
+        "opentelemetry.context": {"attach": attach, "detach": CURRENT.reset, "Context": lambda: None},
     }
     for name, names in modules.items():
         module = ModuleType(name)
@@ -75,7 +77,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_without_the_api_nothing_happens() -> None:
-    assert telemetry_hooks(SEND) == telemetry_hooks(PROCESS) == []
+    assert telemetry_hooks(SEND) == telemetry_hooks(PROCESS) == telemetry_hooks(RECEIVE) == []
 
 
 def test_a_send_carries_its_spans_context(spans: list[Any]) -> None:
@@ -109,4 +111,14 @@ async def test_the_callback_runs_within_a_span_below_that_of_the_send(spans: lis
     (span,) = spans
     assert seen == [span]
     assert (span.parent, span.ended, span.status) == ("send T", True, "error" if plain else None)
+    assert CURRENT.get() is None
+
+
+def test_what_is_polled_is_a_span_of_whoever_polls_linked_with_the_sends(spans: list[Any]) -> None:
+    hooks = ConsumeHooks("g", telemetry_hooks(RECEIVE))
+    first, second = message(1), message(2)
+    second.properties["traceparent"] = "send T"
+    hooks.end(hooks.begin([first, second]), ConsumeOutcome.SUCCESS)
+    (span,) = spans
+    assert (span.name, span.parent, span.links, span.ended) == (f"receive {first.topic}", None, ["send T"], True)
     assert CURRENT.get() is None
