@@ -1,9 +1,11 @@
 """OpenTelemetry's door: spans "send", "process" and "receive", joined by the message property `traceparent`.
 
-Where the API (the extra `telemetry`) is not installed, nothing of this happens; without an SDK that the application
-sets up, its spans record nothing, but a trace context that is current is passed on all the same.
+Where the API (the extra `telemetry`) is not installed, or OTEL_SDK_DISABLED is true, nothing of this happens; without
+an SDK that the application sets up, its spans record nothing, but a trace context that is current is passed on all
+the same.
 """
 
+import os
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,6 +17,8 @@ from remoting.message import MessageExt
 SEND = "send"
 PROCESS = "process"
 RECEIVE = "receive"
+# OpenTelemetry's own variable: "true" for no spans.
+DISABLED = "OTEL_SDK_DISABLED"
 # Who the spans come from.
 SCOPE = "raftmq"
 
@@ -73,14 +77,16 @@ class ProcessSpans:
         """Begin the span and make it the current one, so that what the callback does belongs to it."""
         trace, propagate = self._api.trace, self._api.propagate
         first = consuming.messages[0]
+        # With the sender's baggage, if it has any.
+        sent = propagate.extract(first.properties)
         span = self._tracer.start_span(
             f"{PROCESS} {first.topic}",
-            context=propagate.extract(first.properties),
+            context=sent,
             kind=trace.SpanKind.CONSUMER,
             attributes=_attributes(PROCESS, consuming),
             links=_links(self._api, consuming.messages[1:]),
         )
-        consuming.notes[self] = (span, self._api.context.attach(trace.set_span_in_context(span)))
+        consuming.notes[self] = (span, self._api.context.attach(trace.set_span_in_context(span, sent)))
 
     def after_consume(self, consuming: ConsumeCall) -> None:
         """End the span."""
@@ -143,8 +149,8 @@ _SPANS = {SEND: SendSpans, PROCESS: ProcessSpans, RECEIVE: ReceiveSpans}
 
 
 def telemetry_hooks(kind: str) -> list[Any]:
-    """Return the hooks that make spans of one kind; none where the API is not installed."""
-    if find_spec("opentelemetry") is None:
+    """Return the hooks that make spans of one kind; none where the API is not installed, or its variable says no."""
+    if os.environ.get(DISABLED, "").strip().lower() == "true" or find_spec("opentelemetry") is None:
         return []
     try:
         api = _Api()

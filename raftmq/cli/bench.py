@@ -1,5 +1,6 @@
 """`raftmq bench`: raw frames (`send`, `pull`, `suite`, `raft`, `replication`), the client (`consume`), Raft groups."""
 
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,7 @@ from raftmq.cli.output import fail, print_json, print_json_line, print_table, ru
 if TYPE_CHECKING:
     from raftmq.bench.load import Result
 
-app = typer.Typer(no_args_is_help=True, help="Load generators that print their figures.")
+app = typer.Typer(no_args_is_help=True)
 app.command()(backlog)
 app.command()(batches)
 app.command()(fairness)
@@ -28,6 +29,13 @@ app.command()(orderly)
 app.command()(readers)
 app.command()(rebalance)
 app.command()(security)
+
+
+@app.callback()
+def bench() -> None:
+    """Load generators that print their figures."""
+    # What is measured is RaftMQ, whatever else is installed beside it.
+    os.environ.setdefault("OTEL_SDK_DISABLED", "true")
 
 
 def _checked(address: str) -> str:

@@ -59,7 +59,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             "SpanKind": SimpleNamespace(PRODUCER=1, CONSUMER=2),
             "StatusCode": SimpleNamespace(ERROR="error"),
             "Link": lambda context: context,
-            "set_span_in_context": lambda span: span,
+            "set_span_in_context": lambda span, _context=None: span,
             "get_current_span": lambda context: Span(context, None),
         },
         "opentelemetry.propagate": {
@@ -76,8 +76,16 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-def test_without_the_api_nothing_happens() -> None:
+def test_without_the_api_or_where_it_is_disabled_nothing_happens(
+    spans: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert telemetry_hooks(SEND)
+    with monkeypatch.context() as disabled:
+        disabled.setenv("OTEL_SDK_DISABLED", "True")
+        assert telemetry_hooks(SEND) == []
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
     assert telemetry_hooks(SEND) == telemetry_hooks(PROCESS) == telemetry_hooks(RECEIVE) == []
+    assert spans == []
 
 
 def test_a_send_carries_its_spans_context(spans: list[Any]) -> None:
