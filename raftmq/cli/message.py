@@ -9,7 +9,7 @@ from raftmq.cli.group_offsets import parse_time
 from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, TopicArgument
 from raftmq.cli.output import emit, fail, print_json, print_table, run, text_of, time_of, with_admin
 from raftmq.cli.talk import described
-from raftmq.cli.traces import trace
+from raftmq.cli.traces import is_offset_id, trace
 
 if TYPE_CHECKING:
     from client.admin.client import AdminClient
@@ -34,7 +34,7 @@ def get(
     async def work() -> "MessageExt | None":
         async with with_admin(namesrv) as admin:
             try:
-                if topic is None and not await _is_offset_id(admin, message_id):
+                if topic is None and not await is_offset_id(admin, message_id):
                     return await _anywhere(admin, message_id)
                 return await admin.message_by_id(message_id, topic)
             except ValueError as error:
@@ -136,15 +136,6 @@ def recall(
 
     recalled = run(work)
     emit(as_json, {"topic": topic, "recalled": recalled}, ("topic", "recalled"), [(topic, recalled)])
-
-
-async def _is_offset_id(admin: "AdminClient", text: str) -> bool:
-    """Tell whether an id names one of the cluster's brokers: ids that clients make look alike. Raises ValueError."""
-    from remoting.address import format_address
-    from remoting.msgid import parse_offset_msg_id
-
-    (host, port), _ = parse_offset_msg_id(text)
-    return format_address(host, port) in {broker.address for broker in await admin.brokers()}
 
 
 async def _anywhere(admin: "AdminClient", message_id: str) -> "MessageExt | None":

@@ -1,5 +1,6 @@
 """`raftmq message trace`: who sent and consumed a message, from the traces that clients wrote."""
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv
 from raftmq.cli.output import emit, run, time_of, with_admin
 
 if TYPE_CHECKING:
+    from client.admin.client import AdminClient
     from client.trace.records import TraceRecord
 
 COLUMNS = ("time", "what", "group", "ms", "done", "details")
@@ -16,7 +18,9 @@ FOUND_MAX = 64
 
 
 def trace(
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `send` prints, or a key.")],
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id that `send` prints, the offset id, or a key.")
+    ],
     namesrv: Namesrv = DEFAULT_NAMESRV,
     topic: Annotated[
         str, typer.Option("--topic", "-t", help="The topic that traces are sent to.")
@@ -32,10 +36,11 @@ def trace(
         from client.trace.records import decode_traces, trace_keys
 
         async with with_admin(namesrv) as admin:
-            found = await admin.messages_by_key(topic, message_id, most=limit)
+            named = await _client_made(admin, message_id)
+            found = await admin.messages_by_key(topic, named, most=limit)
         records = [record for message in found for record in decode_traces(bytes(message.body))]
         # A trace message holds those of others too.
-        return [record for record in records if message_id in trace_keys(record)]
+        return [record for record in records if named in trace_keys(record)]
 
     records = sorted(run(work), key=_order)
     emit(
@@ -45,6 +50,23 @@ def trace(
         [_row(record) for record in records],
         empty=f"no trace of {message_id} in topic {topic}: were its clients started with traces?",
     )
+
+
+async def is_offset_id(admin: "AdminClient", text: str) -> bool:
+    """Tell whether an id names one of the cluster's brokers: ids that clients make look alike. Raises ValueError."""
+    from remoting.address import format_address
+    from remoting.msgid import parse_offset_msg_id
+
+    (host, port), _ = parse_offset_msg_id(text)
+    return format_address(host, port) in {broker.address for broker in await admin.brokers()}
+
+
+async def _client_made(admin: "AdminClient", text: str) -> str:
+    """Return the id by which a message is traced: of an offset id that of the message there, else the text."""
+    with suppress(ValueError):
+        if await is_offset_id(admin, text) and (found := await admin.message_by_id(text)) is not None:
+            return found.msg_id
+    return text
 
 
 def _order(record: "TraceRecord") -> tuple[int, int]:

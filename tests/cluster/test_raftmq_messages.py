@@ -46,13 +46,14 @@ def test_a_trace_is_shown_as_table_and_json(terminal: Terminal) -> None:
     deadline = time.monotonic() + 20
     while "RMQ_SYS_TRACE_TOPIC" not in terminal.text("topic", "list", "--system") and time.monotonic() < deadline:
         time.sleep(0.05)
-    for named in (sent["id"], "order-9"):
+    for named in (sent["id"], "order-9", sent["offset_id"]):
         (record,) = terminal.json("message", "trace", named)
         assert (record["kind"], record["msg_id"], record["offset_msg_id"]) == ("Pub", sent["id"], sent["offset_id"])
         assert (record["keys"], record["success"], record["group"]) == ("order-9", True, "raftmq_cli")
     assert "sent raftmq_cli" in terminal.text("message", "trace", sent["id"])
     untraced = terminal.lines("send", "traced", "y")[0]
-    assert "no trace of" in terminal.text("message", "trace", untraced["id"])
+    for named in (untraced["id"], untraced["offset_id"], "F" * 32):
+        assert f"no trace of {named}" in terminal.text("message", "trace", named)
 
 
 @pytest.mark.parametrize("topic", ["Elsewhere"])
