@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.delay.feed import TimerStore
-from broker.messages.delayed_record import pending, without
-from broker.messages.timed_record import OF_ROLL, Timed, TimerLimits, bare, delivered, read_timed, rolled
-from remoting.message import MessageExt
-from remoting.record import RecordError, decode_record
+from broker.messages.timed_record import Timed, TimerLimits, delivered, read_timed, rolled
+from remoting.record import RecordError
 from store.errors import RecordDamaged
-from store.timerruns import DELETES, ROLLS, Key, TimerEntry, TimerRun, deletes_of
+from store.timerruns import DELETES, ROLLS, TimerEntry, TimerRun, deletes_of
 from store.types import PendingRecord, QueueEntry
 
 _log = logging.getLogger(__name__)
@@ -127,37 +125,3 @@ def _recalls(store: TimerStore, position: int, found: Timed) -> bool:
 def _lost(entry: TimerEntry, reason: str) -> Made:
     _log.error("timer message %d cannot be delivered: %s", entry.offset, reason)
     return Made(entry.slot, entry.offset)
-
-
-def stored_behind(store: TimerStore, position: int, made: Sequence[Made], before: Key) -> Key:
-    """Return up to where of `made` the records stand from a position in the log on."""
-    reached = before
-    for each in made:
-        if each.record is not None:
-            try:
-                view = store.record_at(position)
-                stored = None if view is None else decode_record(view)
-            except (RecordError, RecordDamaged):
-                stored = None
-            if view is None or stored is None:
-                return reached
-            if not _same(each, view, stored):
-                return reached
-            position += stored.size
-        reached = each.slot, each.offset
-    return reached
-
-
-def _same(each: Made, view: memoryview, stored: MessageExt) -> bool:
-    """Tell whether a record is what was made of an entry."""
-    if each.record is None:
-        return False
-    for option in (each.record, bare(each.record)):
-        if (stored.topic, stored.queue_id) != (option.topic, option.queue_id):
-            continue
-        if bytes(stored.body) != bytes(option.body):
-            continue
-        passed_over = OF_ROLL if each.rolls else ()
-        if without(pending(view).properties, passed_over) == without(option.properties, passed_over):
-            return True
-    return False

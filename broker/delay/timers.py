@@ -11,16 +11,16 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from broker.delay.batch import Made, Recalls, make_batch, stored_behind, stretches
+from broker.delay.batch import Made, Recalls, make_batch, stretches
 from broker.delay.feed import TimerFeed
 from broker.delay.index import TimerIndex
 from broker.delay.index_files import IndexFiles
-from broker.delay.marks import MARK_QUEUE, MarkKind, TimerMark, mark_record, read_mark
+from broker.delay.marks import MARK_QUEUE, MarkKind, TimerMark, mark_record
 from broker.delay.read_ahead import ReadAhead
 from broker.delay.timer_context import TimerContext
+from broker.delay.torn import torn
 from broker.messages.delay_queue import Cancellable
 from broker.messages.timed_record import TimerLimits, bare
-from remoting.record import RecordError
 from remoting.topics import TIMER_TOPIC
 from store.errors import RecordDamaged
 from store.events import EVERYTHING_MAY_GO
@@ -31,11 +31,16 @@ _log = logging.getLogger(__name__)
 
 # Messages that are read into the index in one turn of the loop, before others get theirs.
 FEED_PER_TURN = 128
-# Messages and bytes that one batch delivers: some milliseconds of the loop.
-BATCH_MAX = 64
+# Messages and bytes that one batch delivers. One is on its way at a time, so that a group of which much is overdue
+# delivers so many in the time of one entry.
+BATCH_MAX = 512
 BATCH_BYTES = 512 * 1024
+# Messages that are made of waiting ones in one turn of the loop: some milliseconds.
+MADE_PER_TURN = 64
+# By what part of it a batch gets smaller, one of whose messages is refused for good, until that is found.
+SMALLER = 8
 # Pending messages that are looked at to see how far a slot may be closed.
-LOOK_AHEAD = 512
+LOOK_AHEAD = 2048
 # Seconds before what the store refused, or what is being mended, is tried again.
 RETRY_SECONDS = 1.0
 # Seconds after which a waiting timer looks at the clock again, whatever it waits for: somebody may have set it.
@@ -64,8 +69,8 @@ class TimerService:
         self._halted = False
         self._looked = False
         self._awaits = 0
-        # The next so many messages go one by one: one of them is refused.
-        self._singles = 0
+        # The next so many messages go in smaller batches, of that size: one of them is refused.
+        self._careful, self._batch_max = 0, BATCH_MAX
         self._recalls = Recalls()
         self._woken = self._looks_at_files = False
         self._timer: Cancellable | None = None
@@ -103,7 +108,8 @@ class TimerService:
         self._life += 1
         self._stopped = self._halted = self._flight = False
         self._looked = False
-        self._awaits = self._singles = 0
+        self._awaits = self._careful = 0
+        self._batch_max = BATCH_MAX
         self._recalls = Recalls()
         self._wake()
 
@@ -255,40 +261,18 @@ class TimerService:
         elif self._context.shared:
             self._append([], TimerMark(MarkKind.LOOK), looks=True)
         else:
-            mark = self._torn() or self.feed.foreign_progress()
+            mark = torn(self._store, self.index, self._made, BATCH_MAX) or self.feed.foreign_progress()
             if mark is not None:
                 self._append([], mark, looks=True)
             else:
                 self._looked = True
                 self._wake()
 
-    def _torn(self) -> TimerMark | None:
-        """Return a mark that says how much of the last batch there is, None when all of it is."""
-        store = self._store
-        end = store.max_offset(TIMER_TOPIC, MARK_QUEUE)
-        entries = store.queue_entries(TIMER_TOPIC, MARK_QUEUE, end - 1, 1) if end else []
-        try:
-            view = store.record_at(entries[0].physical_offset) if entries else None
-            mark = None if view is None else read_mark(view)
-        except (RecordError, RecordDamaged):
-            return None
-        if mark is None or mark.kind is not MarkKind.DONE or not mark.records:
-            return None
-        before, last = (mark.before_slot, mark.before_offset), (mark.slot, mark.offset)
-        made = self._made(self.index.batch(BATCH_MAX, last, before), mark.dequeue_ms)
-        place = entries[0]
-        reached = stored_behind(store, place.physical_offset + place.size, made, before)
-        if reached == last:
-            return None
-        _log.warning("the last delivery of timer messages was cut off by the end of this broker: it is completed")
-        return TimerMark(MarkKind.DONE, *reached, *before)
-
     # -- a batch
 
     def _load(self) -> None:
         """Have what comes next read from the disk, and then deliver it."""
-        count = 1 if self._singles else BATCH_MAX
-        entries = self._bounded(self.index.batch(count, (self.index.stamp.closed, OFFSET_MAX)))
+        entries = self._bounded(self.index.batch(self._batch_max, (self.index.stamp.closed, OFFSET_MAX)))
         recalls, runs = self._recalls, list(self.index.runs)
         recalls.forget(entries[0].slot)
         wanted = recalls.wanted(entries)
@@ -328,18 +312,32 @@ class TimerService:
         if wanted is not None:
             assert isinstance(found, list), "what recalls others"
             self._recalls.add(wanted, found)
-        now_ms = self._clock.now_ms()
+        self._flight = True
+        self._make(life, entries, [], self.index.cursor, self._clock.now_ms())
+
+    def _make(self, life: int, entries: list[TimerEntry], made: list[Made], before: Key, now_ms: int) -> None:
+        """Make what becomes of entries, some in each turn of the loop, and append it."""
+        if life != self._life:
+            return
+        if before != self.index.cursor:
+            # The index was built anew meanwhile.
+            self._flight = False
+            self._wake()
+            return
         try:
-            made = self._made(entries, now_ms)
+            made += self._made(entries[len(made) : len(made) + MADE_PER_TURN], now_ms)
         except (RecordDamaged, OSError) as error:
             _log.warning("timer messages wait until they can be read: %s", error)
+            self._flight = False
             self._rest(RETRY_SECONDS)
+            return
+        if len(made) < len(entries):
+            self._context.later(0, partial(self._make, life, entries, made, before, now_ms))
             return
         for each in made:
             if each.record is not None and not each.rolls:
                 self._context.comes_to(each.record.topic, each.record.queue_id, each.store_ms)
-        last, before = entries[-1], self.index.cursor
-        count = sum([each.record is not None for each in made])
+        last, count = entries[-1], sum([each.record is not None for each in made])
         self._append(made, TimerMark(MarkKind.DONE, last.slot, last.offset, *before, count, now_ms))
 
     def _made(self, entries: Sequence[TimerEntry], now_ms: int) -> list[Made]:
@@ -366,7 +364,9 @@ class TimerService:
         status = results[0].status
         if status is PutStatus.PUT_OK:
             self._awaits = results[0].queue_offset + 1
-            self._singles = max(0, self._singles - len(made))
+            self._careful = max(0, self._careful - len(made))
+            if not self._careful:
+                self._batch_max = BATCH_MAX
             self._looked = self._looked or looks
             self.delivered += sum([each.record is not None and not each.rolls for each in made])
             self.rolled += sum([each.record is not None and each.rolls for each in made])
@@ -376,7 +376,7 @@ class TimerService:
             # It may be stored, now or later: who leads next sees it.
             self._halted = True
         elif status in _HOPELESS and len(made) > 1:
-            self._singles = len(made)
+            self._careful, self._batch_max = len(made), max(1, len(made) // SMALLER)
             self._wake()
         elif status in _HOPELESS and made and made[0].record is not None:
             self._smaller(made[0], mark, status)

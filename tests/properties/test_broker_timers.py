@@ -154,6 +154,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "MERGE_AT", 3)
     monkeypatch.setattr(index, "WORTH_A_RUN", 3)
     monkeypatch.setattr(timers, "BATCH_MAX", 3)
+    monkeypatch.setattr(timers, "MADE_PER_TURN", 2)
+    monkeypatch.setattr(timers, "SMALLER", 2)
     monkeypatch.setattr(timers, "LOOK_AHEAD", 5)
     monkeypatch.setattr(timers, "FEED_PER_TURN", 4)
     monkeypatch.setattr(read_ahead, "AHEAD", 7)
