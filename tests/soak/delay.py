@@ -2,8 +2,9 @@
 
 `python -m tests.soak.delay --timers 1000000 --transactions 100000 --kills 3` starts a NameServer and three members
 with fsync, sends timer messages and transactions beside each other, kills the leader while it does, consumes all, and
-prints a table; it ends 1 when anything acknowledged is lost, or comes early, twice, or though it was rolled back. Early
-and late are told by store times: of the delivered record, against the moment that the message was to be delivered.
+prints a table; it ends 1 when anything acknowledged is lost, or comes early, twice, or though it was rolled back, and
+when it proves nothing: too many sends failed, or a leader was not killed as often as asked. Early and late are told by
+store times: of the delivered record, against the moment that the message was to be delivered.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from raftmq import (
     TransactionProducer,
     TransactionState,
 )
-from tests.cluster.process_group import process_group, status, until
+from tests.cluster.process_group import leader_of, process_group, status, until
 
 TIMERS, ORDERS = "SoakTimers", "SoakOrders"
 # Timers are due so many seconds after their send.
@@ -38,6 +39,8 @@ DELAY_S = (20.0, 90.0)
 AT_A_TIME = 256
 # One transaction of so many is rolled back, and one is left for the broker to ask about.
 ROLLED_BACK, LEFT = 5, 10
+# What is meant of a transaction: LEAVE is committed by a check.
+COMMIT, ROLL_BACK, LEAVE = 1, 2, 3
 SETTINGS = {
     "flushDiskType": "SYNC_FLUSH",
     "transactionTimeOut": 3000,
@@ -46,6 +49,15 @@ SETTINGS = {
 }
 # How long nothing may come before the run is judged.
 QUIET_S = 60.0
+# One send of so many may fail, each kind for itself: more, and the run says little.
+FAILS = 100
+# How long a group may be without a leader before one that is to be killed is given up.
+LEADERLESS_S = 60.0
+
+
+def meant(number: int) -> int:
+    """Return how a transaction is to end."""
+    return ROLL_BACK if number % ROLLED_BACK == 1 else LEAVE if number % LEFT == 5 else COMMIT
 
 
 @dataclass
@@ -60,6 +72,9 @@ class Seen:
     ordered: "array[int]" = field(init=False)
     told: bytearray = field(init=False)
     late_ms: "array[int]" = field(default_factory=lambda: array("q"))
+    kills: int = 0
+    """How many leaders were to be killed."""
+    killed: int = 0
     early: int = 0
     twice: int = 0
     newest: float = field(default_factory=time.monotonic)
@@ -69,7 +84,7 @@ class Seen:
         self.due_ms = array("q", bytes(8 * self.timers))
         self.came = array("q", bytes(8 * self.timers))
         self.ordered = array("q", bytes(8 * self.transactions))
-        # Of a transaction: 1 committed, 2 rolled back, 3 left to be asked about.
+        # Of a transaction: how it ended, see meant(); 0: not acknowledged.
         self.told = bytearray(self.transactions)
 
     def timer(self, message: MessageExt) -> None:
@@ -96,14 +111,17 @@ class Seen:
         """Timers and orders that were acknowledged and have not come."""
         timers = sum(1 for number in range(self.timers) if self.due_ms[number] and not self.came[number])
         orders = sum(
-            1 for number in range(self.transactions) if self.told[number] in {1, 3} and not self.ordered[number]
+            1
+            for number in range(self.transactions)
+            if self.told[number] in {COMMIT, LEAVE} and not self.ordered[number]
         )
         return timers, orders
 
     def table(self) -> tuple[str, bool]:
         """Return the figures, and whether all is well."""
         lost, unordered = self.missing
-        undone = sum(1 for number in range(self.transactions) if self.told[number] == 2 and self.ordered[number])
+        # Whether its send was acknowledged or not: a check of the half, too, says that it is to be rolled back.
+        undone = sum(1 for number in range(self.transactions) if meant(number) == ROLL_BACK and self.ordered[number])
         late = sorted(self.late_ms)
 
         def at(share: float) -> str:
@@ -112,12 +130,19 @@ class Seen:
         acknowledged = sum(1 for due in self.due_ms if due)
         ended = sum(1 for told in self.told if told)
         text = (
-            f"timers: {acknowledged:,} acknowledged, lost {lost}, early {self.early}; "
+            f"timers: {acknowledged:,} of {self.timers:,} acknowledged, lost {lost}, early {self.early}; "
             f"late p50 {at(0.5)}, p99 {at(0.99)}, longest {at(1.0)}\n"
-            f"transactions: {ended:,} ended, lost {unordered}, rolled back and delivered {undone}\n"
-            f"stored twice, of both: {self.twice}"
+            f"transactions: {ended:,} of {self.transactions:,} ended, lost {unordered}, "
+            f"rolled back and delivered {undone}\n"
+            f"stored twice, of both: {self.twice}\n"
+            f"leaders killed: {self.killed} of {self.kills}"
         )
-        return text, not (lost or self.early or self.twice or unordered or undone)
+        proves = (
+            self.killed >= self.kills
+            and FAILS * (self.timers - acknowledged) <= self.timers
+            and FAILS * (self.transactions - ended) <= self.transactions
+        )
+        return text, proves and not (lost or self.early or self.twice or unordered or undone)
 
 
 async def send_timers(seen: Seen, producer: Producer, rng: random.Random) -> None:
@@ -140,8 +165,12 @@ async def send_orders(seen: Seen, producer: TransactionProducer) -> None:
     """Send all transactions."""
 
     async def one(number: int) -> None:
-        told = 2 if number % ROLLED_BACK == 1 else 3 if number % LEFT == 5 else 1
-        states = {1: TransactionState.COMMIT, 2: TransactionState.ROLLBACK, 3: TransactionState.UNKNOWN}
+        told = meant(number)
+        states = {
+            COMMIT: TransactionState.COMMIT,
+            ROLL_BACK: TransactionState.ROLLBACK,
+            LEAVE: TransactionState.UNKNOWN,
+        }
         try:
             await producer.send_in_transaction(Message(ORDERS, b"%d" % number), lambda _half: states[told])
         except ClientError:
@@ -162,14 +191,17 @@ async def side_by_side(count: int, one: Callable[[int], Coroutine[Any, Any, None
     await asyncio.gather(*(work() for _ in range(AT_A_TIME)))
 
 
-async def kill_leaders(members: list[ServerProcess], kills: int, every_s: float) -> None:
-    """Kill the leader now and then, and start it again."""
-    for _ in range(kills):
+async def kill_leaders(seen: Seen, members: list[ServerProcess], every_s: float) -> None:
+    """Kill the leader now and then, and start it again; a group that has none for long ends it."""
+    for _ in range(seen.kills):
         await asyncio.sleep(every_s)
-        leader = next((one for one in members if status(one).get("leads")), None)
-        if leader is None:
-            continue
+        try:
+            leader = await leader_of(members, LEADERLESS_S)
+        except TimeoutError:
+            print(f"no leader for {LEADERLESS_S:.0f} s: none is killed any more", file=sys.stderr)
+            return
         leader.kill()
+        seen.killed += 1
         print(f"killed the leader {leader.name}", file=sys.stderr)
         await asyncio.sleep(3)
         await asyncio.to_thread(leader.start)
@@ -177,10 +209,10 @@ async def kill_leaders(members: list[ServerProcess], kills: int, every_s: float)
 
 def checked(half: MessageExt) -> TransactionState:
     """Answer a check: what its producer would have told, and COMMIT of what it left."""
-    return TransactionState.ROLLBACK if int(half.body) % ROLLED_BACK == 1 else TransactionState.COMMIT
+    return TransactionState.ROLLBACK if meant(int(half.body)) == ROLL_BACK else TransactionState.COMMIT
 
 
-async def soak(seen: Seen, namesrv: str, members: list[ServerProcess], kills: int, seed: int) -> None:
+async def soak(seen: Seen, namesrv: str, members: list[ServerProcess], seed: int) -> None:
     """Send, kill and consume until all has come, or nothing comes any more."""
     consumers = []
     for group, topic, note in (("soak-timers", TIMERS, seen.timer), ("soak-orders", ORDERS, seen.order)):
@@ -201,7 +233,7 @@ async def soak(seen: Seen, namesrv: str, members: list[ServerProcess], kills: in
     ):
         began = time.monotonic()
         estimate = max((seen.timers + 3 * seen.transactions) / 6000, 20.0)
-        killing = asyncio.create_task(kill_leaders(members, kills, estimate / (kills + 1)))
+        killing = asyncio.create_task(kill_leaders(seen, members, estimate / (seen.kills + 1)))
         await asyncio.gather(send_timers(seen, timers, random.Random(seed)), send_orders(seen, orders))
         print(f"all sent in {time.monotonic() - began:.0f} s", file=sys.stderr)
         await killing
@@ -220,12 +252,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    seen = Seen(asked.timers, asked.transactions)
+    seen = Seen(asked.timers, asked.transactions, kills=asked.kills)
     folder = Path(tempfile.mkdtemp(prefix="raftmq-soak-"))
     try:
         with process_group(folder, SETTINGS) as (namesrv, members):
             until("a leader", lambda: any(status(one).get("leads") for one in members))
-            asyncio.run(soak(seen, namesrv.address, members, asked.kills, asked.seed))
+            asyncio.run(soak(seen, namesrv.address, members, asked.seed))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     text, well = seen.table()
