@@ -19,6 +19,8 @@ from remoting.bodies.registry import (
     LockBatchBody,
     LockBatchResponseBody,
     MessageQueue,
+    QueryAssignmentBody,
+    QueryAssignmentResponseBody,
     SubscriptionData,
     TopicRouteData,
 )
@@ -226,6 +228,13 @@ class BrokerApi:
             fromConsumer=consumer or None,
         )
         await self._call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def request_mode(self, address: str, group: str, client_id: str, topic: str) -> str | None:
+        """Return how a member of a group is to read a topic, PULL or POP; None when the broker cannot say."""
+        body = QueryAssignmentBody(clientId=client_id, consumerGroup=group, strategyName="AVG", topic=topic)
+        answer = await self._call(address, RequestCode.QUERY_ASSIGNMENT, body=body.encode())
+        found = QueryAssignmentResponseBody.decode(answer.body).messageQueueAssignments
+        return found[0].mode if found else None
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the offset that the next message of the queue will get."""

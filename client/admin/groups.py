@@ -9,8 +9,10 @@ from remoting.bodies.registry import (
     ConsumerRunningInfo,
     ConsumeStats,
     MessageQueue,
+    MessageRequestModeTable,
     ProducerConnection,
     ResetOffsetBody,
+    SetMessageRequestModeBody,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicList,
@@ -206,6 +208,35 @@ class GroupAdmin(AdminBase):
         header = CloneGroupOffsetRequestHeader(srcGroup=source, destGroup=target, topic=topic)
         for address in await self.masters():
             await self._call(address, RequestCode.CLONE_GROUP_OFFSET, header)
+
+    async def request_modes(
+        self, *, cluster: str | None = None, address: str | None = None
+    ) -> list[SetMessageRequestModeBody]:
+        """Return the topics whose way of being read was set for a group, over one broker or all masters."""
+        found: dict[tuple[str, str], SetMessageRequestModeBody] = {}
+        for target in await self.masters(cluster, address):
+            answer = await self._call(target, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+            for topic, groups in MessageRequestModeTable.decode(answer.body).messageRequestModeMap.items():
+                for group, mode in groups.items():
+                    share = mode.get("popShareQueueNum")
+                    here = SetMessageRequestModeBody(
+                        group, str(mode.get("mode")), share if isinstance(share, int) else 0, topic
+                    )
+                    found.setdefault((group, topic), here)
+        return [found[key] for key in sorted(found)]
+
+    async def set_request_mode(
+        self, mode: SetMessageRequestModeBody, *, cluster: str | None = None, address: str | None = None
+    ) -> list[str]:
+        """Say how a group is to read a topic: its mode PULL or POP; returns the addresses of the brokers told.
+
+        Members that ask (push consumers of RocketMQ with clientRebalance=false) pop then; a PushConsumer of ours takes
+        no queues of what is popped.
+        """
+        targets = await self.masters(cluster, address)
+        for target in targets:
+            await self._call(target, RequestCode.SET_MESSAGE_REQUEST_MODE, body=mode.encode())
+        return targets
 
     async def consumer_running_info(self, group: str, client_id: str) -> ConsumerRunningInfo:
         """Ask a member, through a broker that it is connected to, what it is doing; raises the last InvokeError."""

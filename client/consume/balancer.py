@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from client.consume.rebalance import Strategy, allocate
+from client.consume.request_modes import ReadingModes
 from client.consume.subscription import Subscription
 from client.errors import ClientError, RouteError
 from client.instance import ClientInstance
@@ -33,6 +34,8 @@ class BalanceOptions:
     model: MessageModel
     strategy: Strategy
     period_s: float = REBALANCE_S
+    asks_mode: bool = False
+    """Whether topics that the group is set to pop are left to members that do."""
 
 
 class Balancer:
@@ -52,6 +55,7 @@ class Balancer:
         self._subscriptions = subscriptions
         self._options = options
         self._apply = apply
+        self._modes = ReadingModes(group, instance) if options.asks_mode else None
         self._wanted = asyncio.Event()
         self.first_round = asyncio.Event()
 
@@ -105,6 +109,8 @@ class Balancer:
             # The broker does not know us: it was restarted, or our heartbeat is still on its way.
             await self._instance.heartbeat()
             return False
+        if self._modes is not None and not await self._modes.pulls(route):
+            mine = []
         self._share(subscription, mine, TAKE_S if len(members) > 1 else 0.0)
         return True
 

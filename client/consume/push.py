@@ -315,7 +315,7 @@ class PushConsumer(Lifecycle):
             self.group,
             self.instance,
             self._subscriptions,
-            BalanceOptions(self._model, self._strategy),
+            BalanceOptions(self._model, self._strategy, asks_mode=not self._orderly),
             self._assignment.apply,
         )
 

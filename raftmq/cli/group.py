@@ -6,7 +6,7 @@ import typer
 
 from raftmq.cli.group_letters import app as dead_letters
 from raftmq.cli.group_offsets import clone_offset, reset_offset, skip
-from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, GroupArgument, Json, Namesrv
+from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, GroupArgument, Json, Namesrv, TopicArgument
 from raftmq.cli.output import emit, fail, run, time_of, with_admin
 
 app = typer.Typer(no_args_is_help=True, help="Consumer groups.")
@@ -163,6 +163,49 @@ def connections(group: GroupArgument, namesrv: Namesrv = DEFAULT_NAMESRV, as_jso
     emit(as_json, found, columns, [tuple(row.values()) for row in found["members"]])
     if not as_json:
         typer.echo("subscribes: " + ", ".join(f"{t} ({e})" for t, e in sorted(found["subscriptions"].items())))
+
+
+@app.command()
+def mode(
+    group: GroupArgument,
+    topic: TopicArgument,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    pop: Annotated[bool | None, typer.Option("--pop/--pull", help="Set it; otherwise it is shown.")] = None,
+    share: Annotated[
+        int, typer.Option("--share", min=0, help="With --pop: of how many other members each pops the queues; 0: all.")
+    ] = 0,
+    cluster: Cluster = "",
+    broker: Broker = "",
+    as_json: Json = False,
+) -> None:
+    """Show or set whether a group pulls or pops a topic. RocketMQ's clients ask for it (clientRebalance=false).
+
+    A PushConsumer of RaftMQ takes no queue of what is popped, and says so in its log; a SimpleConsumer pops anyway.
+    """
+    from remoting.bodies.registry import SetMessageRequestModeBody
+
+    if share and not pop:
+        fail("--share goes with --pop", code=2)
+
+    async def work() -> list[str] | SetMessageRequestModeBody | None:
+        async with with_admin(namesrv) as admin:
+            place = {"cluster": cluster or None, "address": broker or None}
+            if pop is not None:
+                wanted = SetMessageRequestModeBody(group, "POP" if pop else "PULL", share, topic)
+                return await admin.set_request_mode(wanted, **place)
+            known = await admin.request_modes(**place)
+        return next((each for each in known if (each.consumerGroup, each.topic) == (group, topic)), None)
+
+    done = run(work)
+    if done is None:
+        fail(
+            f"no mode is set for {group} and {topic}: defaultMessageRequestMode of the brokers counts, by default PULL"
+        )
+    if isinstance(done, list):
+        _emit_changed(group, done, as_json)
+        return
+    row = {"group": group, "topic": topic, "mode": done.mode, "share": done.popShareQueueNum}
+    emit(as_json, row, tuple(row), [tuple(row.values())])
 
 
 def _emit_changed(group: str, addresses: list[str], as_json: bool) -> None:

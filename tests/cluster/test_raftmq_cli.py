@@ -191,6 +191,17 @@ def test_groups(terminal: Terminal) -> None:
     assert "is no time" in terminal.error("group", "reset-offset", "diners", "menu", "--to", "soon", code=2)
 
 
+def test_a_group_is_set_to_pop_a_topic(terminal: Terminal) -> None:
+    assert "no mode is set for diners and menu" in terminal.error("group", "mode", "diners", "menu")
+    assert "--share goes with --pop" in terminal.error("group", "mode", "diners", "menu", "--share", "1", code=2)
+    done = terminal.json("group", "mode", "diners", "menu", "--pop", "--share", "2")
+    assert done == {"group": "diners", "brokers": [terminal.cluster.broker.address]}
+    shown = {"group": "diners", "topic": "menu", "mode": "POP", "share": 2}
+    assert terminal.json("group", "mode", "diners", "menu") == shown
+    terminal.text("group", "mode", "diners", "menu", "--pull")
+    assert terminal.json("group", "mode", "diners", "menu")["mode"] == "PULL"
+
+
 def test_messages_are_found_by_id_key_and_unique_key(terminal: Terminal) -> None:
     sent = terminal.lines("send", "found", "needle", "--key", "order-17")[0]
     by_offset_id = terminal.json("message", "get", sent["offset_id"])
