@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,7 +17,7 @@ from broker.server import Broker
 from broker.settings.config import load_broker_config
 from remoting.codec import decode, encode
 from remoting.codes import RequestCode
-from remoting.command import Command
+from remoting.command import JSON, ROCKETMQ, Command
 from remoting.topics import REVIVE_LOG_PREFIX
 from runtime.clock import ManualClock
 from store.timerwheel import read_check
@@ -92,19 +92,44 @@ def test_pops_check_points_come_into_their_topic(left: TimerSetting) -> None:
     assert sum(left.store.max_offset(topic, queue) for queue in range(8)) > before
 
 
-def exchanges() -> list[tuple[bytes, Command]]:
+class Recording(NamedTuple):
+    """Frames of timer messages in one serialization."""
+
+    file: str
+    serialize_type: int
+    first_ms: int
+    """When the first of them was sent."""
+    last_ms: int
+    """When the last recall came, some time after the others."""
+    last_handle: str
+    """How that one's handle begins."""
+
+
+RECORDINGS = [
+    Recording(
+        "timer-frames.jsonl", JSON, 1_795_380_100_827, 1_795_380_132_865,
+        "djEgRmVhdFRpbWVyIGJyb2tlci1hIDE3OTUzODU1",
+    ),
+    Recording(
+        "timer-frames-ROCKETMQ.jsonl", ROCKETMQ, 1_795_380_372_651, 1_795_380_435_865,
+        "djEgRmVhdFRpbWVyIGJyb2tlci1hIDE3OTUzODU4",
+    ),
+]  # fmt: skip
+
+
+def exchanges(file: str) -> list[tuple[bytes, Command]]:
     """Requests of the official client, and RocketMQ's answers."""
-    text = (DATA / "timer-frames.jsonl").read_text("utf-8")
+    text = (DATA / file).read_text("utf-8")
     lines = [json.loads(line) for line in text.splitlines()]
     key = operator.itemgetter("client", "opaque")
     answers = {key(line): decode(bytes.fromhex(line["frame"])[4:]) for line in lines if line["isResponse"]}
     return [(bytes.fromhex(line["frame"]), answers[key(line)]) for line in lines if not line["isResponse"]]
 
 
-async def test_sends_recalls_and_refusals_are_answered_as_by_rocketmq(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recording", RECORDINGS, ids=["JSON", "ROCKETMQ"])
+async def test_sends_recalls_and_refusals_are_answered_as_by_rocketmq(tmp_path: Path, recording: Recording) -> None:
     clock = ManualClock()
-    # When the first of them was sent.
-    clock.advance((1795380100827 - clock.now_ms()) / 1000)
+    clock.advance((recording.first_ms - clock.now_ms()) / 1000)
     values = {
         "brokerName": "broker-a", "brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1", "listenPort": "0",
         "httpEnable": "false", "storePathRootDir": str(tmp_path), "mappedFileSizeCommitLog": "1048576",
@@ -118,10 +143,11 @@ async def test_sends_recalls_and_refusals_are_answered_as_by_rocketmq(tmp_path: 
     codes = []
     # A topic that a recall names must be there; that of the others is made by the first send.
     await wire.ask(encode(Command.request(RequestCode.SEND_MESSAGE_V2, v2(topic="FeatTx"), b"x")))
-    for frame, expected in exchanges():
-        if decode(frame[4:]).ext.get("recallHandle", "").startswith("djEgRmVhdFRpbWVyIGJyb2tlci1hIDE3OTUzODU1"):
-            clock.advance((1795380132865 - clock.now_ms()) / 1000)
+    for frame, expected in exchanges(recording.file):
+        if decode(frame[4:]).ext.get("recallHandle", "").startswith(recording.last_handle):
+            clock.advance((recording.last_ms - clock.now_ms()) / 1000)
         answer = await wire.ask(frame)
+        assert answer.serialize_type == expected.serialize_type == recording.serialize_type
         assert (answer.code, answer.remark) == (expected.code, expected.remark)
         assert set(answer.ext) == set(expected.ext)
         places = {"msgId", "queueOffset"} if "queueOffset" in expected.ext else set()
