@@ -16,11 +16,16 @@ Nothing else of a request's fate comes out of the library. What went wrong below
 RequestFailed and RequestRefused are InvokeError and ResponseError too.
 """
 
+import contextlib
 import functools
 import inspect
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
+
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 from remoting.codes import ResponseCode
 from remoting.errors import InvokeError, RemotingError, ResponseError
@@ -102,33 +107,54 @@ def as_client_error(error: RemotingError) -> ClientError:
 _UNREADABLE = (LookupError, TypeError, AttributeError)
 
 
+@contextlib.contextmanager
+def _told_as_client_errors(call: str) -> Iterator[None]:
+    try:
+        yield
+    except ClientError:
+        raise
+    except RemotingError as error:
+        raise as_client_error(error) from error
+    except ValueError as error:
+        if not isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+            raise ArgumentRefused(str(error)) from error
+        raise RequestFailed(f"{call.lstrip('_')}: {type(error).__name__}: {error}") from error
+    except _UNREADABLE as error:
+        raise RequestFailed(f"{call.lstrip('_')}: {type(error).__name__}: {error}") from error
+
+
 def with_client_errors(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Return a coroutine method that raises ClientErrors where a request of its own ends badly."""
 
     @functools.wraps(method)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:
         work = method(*args, **kwargs)
-        try:
+        with _told_as_client_errors(method.__name__):
             return await work
-        except ClientError:
-            raise
-        except RemotingError as error:
-            raise as_client_error(error) from error
-        except ValueError as error:
-            if not isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-                raise ArgumentRefused(str(error)) from error
-            raise RequestFailed(f"{method.__name__.lstrip('_')}: {type(error).__name__}: {error}") from error
-        except _UNREADABLE as error:
-            raise RequestFailed(f"{method.__name__.lstrip('_')}: {type(error).__name__}: {error}") from error
+
+    return call
+
+
+def _generating(method: Callable[P, AsyncGenerator[R, None]]) -> Callable[P, AsyncGenerator[R, None]]:
+    @functools.wraps(method)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:
+        with _told_as_client_errors(method.__name__):
+            async with contextlib.aclosing(method(*args, **kwargs)) as work:
+                async for each in work:
+                    yield each
 
     return call
 
 
 def raises_client_errors(kind: C) -> C:
-    """Have the public coroutine methods of a class raise ClientErrors where requests of theirs end badly."""
-    for name, method in inspect.getmembers(kind, inspect.iscoroutinefunction):
-        if not name.startswith("_"):
+    """Have the public coroutines and generators of a class raise ClientErrors where requests of theirs end badly."""
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if name.startswith("_"):
+            continue
+        if inspect.iscoroutinefunction(method):
             setattr(kind, name, with_client_errors(method))
+        elif inspect.isasyncgenfunction(method):
+            setattr(kind, name, _generating(method))
     return kind
 
 

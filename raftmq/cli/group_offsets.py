@@ -46,18 +46,15 @@ def reset_offset(
     timestamp_ms = TO_THE_END if offset is not None else parse_time(to)
 
     async def work() -> "list[OffsetMove]":
-        from dataclasses import replace
-
         async with with_admin(namesrv) as admin:
-            moves = await admin.plan_reset(group, topic, timestamp_ms=timestamp_ms, force=forward, queues=queues)
-            if offset is not None:
-                (move,) = moves
-                kept = not forward and move.before is not None and move.before < offset
-                moves = [replace(move, offset=move.before if kept and move.before is not None else offset)]
+            moves = await admin.plan_reset(
+                group, topic, timestamp_ms=timestamp_ms, offset=offset, force=forward, queues=queues
+            )
             if dry_run:
                 return moves
             if queues:
-                await admin.apply_moves(group, moves)
+                # What is kept needs no request, and its place may be out of the queue's range by now.
+                await admin.apply_moves(group, [move for move in moves if forward or move.offset != move.before])
                 return moves
             return await _whole(admin, group, topic, timestamp_ms, forward, moves)
 

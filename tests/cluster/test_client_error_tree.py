@@ -74,12 +74,16 @@ SERVERS = {
 }
 
 
+def asks(member: object) -> bool:
+    return inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)
+
+
 @pytest.mark.parametrize("kind", SERVERS)
 @pytest.mark.timeout(120)
 async def test_an_administrator_gets_client_errors_alone_and_in_time(kind: str) -> None:
     async with serving(SERVERS[kind]) as address:
         failed = 0
-        for name, method in inspect.getmembers(AdminClient, inspect.iscoroutinefunction):
+        for name, method in inspect.getmembers(AdminClient, asks):
             if name.startswith("_") or name in {"start", "close"}:
                 continue
             arguments = {
@@ -91,7 +95,10 @@ async def test_an_administrator_gets_client_errors_alone_and_in_time(kind: str) 
             async with AdminClient(address, timeout=0.5) as admin:
                 try:
                     async with asyncio.timeout(WITHIN_S):
-                        await method(admin, **arguments)
+                        if inspect.isasyncgenfunction(method):
+                            _ = [each async for each in method(admin, **arguments)]
+                        else:
+                            await method(admin, **arguments)
                 except ClientError:
                     failed += 1
         assert failed or kind == "nothing"

@@ -149,7 +149,22 @@ def test_where_a_group_goes_on_is_planned_then_done(terminal: Terminal) -> None:
     assert "broker's name and a number" in terminal.error(*reset, "--queue", "seven", "--to", "end", code=2)
     assert "one of the two" in terminal.error(*reset, code=2)
     assert "name it with --queue" in terminal.error(*reset, "--offset", "1", code=2)
-    assert "not in the queue's range" in terminal.error(*reset, "--queue", "broker-a:1", "--offset", "99")
+    # What would be refused is refused by the plan, in the same words.
+    far = (*reset, "--queue", "broker-a:1", "--offset", "99")
+    assert "not in the queue's range" in terminal.error(*far)
+    assert terminal.error(*far, "--dry-run") == terminal.error(*far)
+    for unknown in (("reset-offset", "nobody", "replayed", "--to", "begin"), ("skip", "nobody", "replayed")):
+        refused = terminal.error("group", *unknown, "--dry-run")
+        assert "Group nobody does not exist" in refused
+        assert terminal.error("group", *unknown) == refused
+    kept = terminal.json(*far, "--back-only")
+    assert [(row["before"], row["offset"]) for row in kept] == [(1, 1)]
+    clone = ("group", "clone-offset", "replaying", "unmade", "replayed")
+    terminal.text("cluster", "config", "--set", "autoCreateSubscriptionGroup=false")
+    assert "group[unmade] not exist" in terminal.error(*clone, "--dry-run")
+    assert terminal.error(*clone, "--dry-run") == terminal.error(*clone)
+    terminal.text("cluster", "config", "--set", "autoCreateSubscriptionGroup=true")
+    assert terminal.json(*clone, "--dry-run")
     assert "has no offsets in replayed" in terminal.error("group", "clone-offset", "nobody", "copying", "replayed")
 
 
