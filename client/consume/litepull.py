@@ -195,6 +195,7 @@ class LitePullConsumer(Lifecycle):
             if old is not None:
                 self._leaving.begin(queue, old.stop)
             new = self._queues[queue] = FetchedQueue(queue, subscription, position, paused=queue in self._paused)
+            new.acknowledged = None if old is None else old.acknowledged
             if self._started:
                 new.start(self._context(), self._leaving.get(queue), wait_s if old is None else 0.0)
 

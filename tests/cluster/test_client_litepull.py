@@ -124,6 +124,19 @@ async def test_what_was_polled_last_is_consumed_when_the_block_ends_well_and_com
         assert await consumer.committed(QUEUE) == 6
 
 
+async def test_another_filter_confirms_nothing(cluster: Cluster) -> None:
+    await send(cluster, 2, tags=lambda _number: "a")
+    async with LitePullConsumer("filters", cluster.namesrv, from_where=ConsumeFrom.FIRST_OFFSET) as consumer:
+        await consumer.assign([QUEUE], "a")
+        assert await bodies(consumer, 2) == [b"0", b"1"]
+        await consumer.assign([QUEUE], "a || b")
+        await consumer._persist()  # as every COMMIT_S
+        assert await consumer.committed(QUEUE) == 0
+        await consumer.poll(0.0)
+        await consumer._persist()
+        assert await consumer.committed(QUEUE) == 2
+
+
 async def test_subscribers_share_the_queues_and_take_over(cluster: Cluster) -> None:
     async with Producer("producers", cluster.namesrv) as producer:
         await producer.send(Message("T", b"x"))
