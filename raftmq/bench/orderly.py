@@ -1,9 +1,9 @@
-"""How long consumption in order stands still: at a planned transfer of the lead, at a kill -9, while consumers restart.
+"""How long consumption in order stands still: at a planned transfer of the lead, at a kill -9, while members restart.
 
 A Raft group of three brokers as processes, a steady load of numbered messages for each of many keys, and a group of
 consumers, in order or not, here. What is told of each event: the longest silence of one queue's acknowledgements and of
 its callbacks, the longest wait of a message from the one to the other, how many messages came again, in all and of one
-queue, and whether any key came out of order.
+queue, and whether any key came out of order, or to two holders of its queue by turns.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.host.local import LocalCluster
+from chaos.host.processes import ServerProcess
 from client.admin.client import AdminClient
 from client.consume.push import PushConsumer
 from client.errors import ClientError
@@ -34,7 +35,7 @@ KEYS = 1000
 # Seconds before each event, and after it: behind a change of the lead until no client trusts a lock any more that the
 # old leader granted. And what all messages of the load may take to be consumed in the end.
 CALM_S = 3.0
-AFTER_S = {"none": 3.0, "transfer": 35.0, "kill": 35.0, "consumers": 3.0}
+AFTER_S = {"none": 3.0, "transfer": 35.0, "kill": 35.0, "brokers": 35.0, "consumers": 3.0}
 EVENTS = tuple(AFTER_S)
 ARRIVE_S = 90.0
 RETRY_S = 0.02
@@ -55,6 +56,7 @@ class OrderlyStall:
     inversions: int
     lost: int
     repeated_most: int
+    out_of_turn: int
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -67,13 +69,17 @@ class OrderBook:
 
     All messages of a queue are sent one after the other, those of its many keys by turns: so the order of each key is
     kept when that of its queue is, and an inversion of any two is found, of one key or not.
+
+    Who takes a queue over may begin with older messages, and goes on from them one by one. Whatever comes in between
+    and is further on is of a former holder that has not ended: out of turn, though each of both is in order.
     """
 
     sent: dict[tuple[int, int], float] = field(default_factory=dict)
     came: dict[tuple[int, int], float] = field(default_factory=dict)
     newest: dict[int, int] = field(default_factory=dict)
     sends: dict[int, list[float]] = field(default_factory=dict)
-    callbacks: dict[int, list[float]] = field(default_factory=dict)
+    callbacks: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
+    """By queue: when, and which number."""
     repeats: Counter[int] = field(default_factory=Counter)
     inversions: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -83,11 +89,14 @@ class OrderBook:
         self.sent[queue, number] = now = time.monotonic()
         self.sends.setdefault(queue, []).append(now)
 
-    def consumed(self, queue: int, body: bytes) -> None:
-        """Note a message that came. A later one of its queue before it is an inversion, the same one again is not."""
+    def consumed(self, queue: int, body: bytes, at: float | None = None) -> None:
+        """Note a message that came, now or `at`: in another process, whose time.monotonic() is the same.
+
+        A later one of its queue before it is an inversion, the same one again is not.
+        """
         number = int(body)
-        now = time.monotonic()
-        self.callbacks.setdefault(queue, []).append(now)
+        now = time.monotonic() if at is None else at
+        self.callbacks.setdefault(queue, []).append((now, number))
         self._news.set()
         if (queue, number) in self.came:
             self.repeats[queue] += 1
@@ -100,6 +109,15 @@ class OrderBook:
     def repeated(self) -> int:
         """How many messages came again."""
         return self.repeats.total()
+
+    @property
+    def out_of_turn(self) -> int:
+        """How many came that were neither the next one of their queue, nor one that came again; see the class."""
+        return sum(
+            after > before + 1
+            for taken in self.callbacks.values()
+            for (_, before), (_, after) in pairwise(sorted(taken))
+        )
 
     @property
     def missing(self) -> int:
@@ -122,12 +140,15 @@ class OrderBook:
             queues=len(self.sends),
             messages=len(self.sent),
             send_silence_ms=_ms(max(map(_silence, self.sends.values()), default=0.0)),
-            consume_silence_ms=_ms(max(map(_silence, self.callbacks.values()), default=0.0)),
+            consume_silence_ms=_ms(
+                max((_silence([at for at, _ in one]) for one in self.callbacks.values()), default=0.0)
+            ),
             wait_ms=_ms(max(waits, default=0.0)),
             repeated=self.repeated,
             inversions=self.inversions,
             lost=self.missing,
             repeated_most=max(self.repeats.values(), default=0),
+            out_of_turn=self.out_of_turn,
         )
 
 
@@ -205,27 +226,40 @@ async def _measure(
         async with load(cluster.address, book.acknowledged, queues, rate):
             await asyncio.sleep(CALM_S)
             # What came while the group was forming is not what is measured.
-            for times in (*book.sends.values(), *book.callbacks.values()):
+            for times in book.sends.values():
                 del times[:-1]
+            for taken in book.callbacks.values():
+                del taken[:-1]
             book.sent.clear()
             book.repeats.clear()
-            await _happens(event, cluster, admin, group)
+            await happens(event, cluster, admin, group)
             await asyncio.sleep(AFTER_S[event])
         with contextlib.suppress(TimeoutError):
             await book.complete(ARRIVE_S)
 
 
-async def _happens(event: str, cluster: LocalCluster, admin: AdminClient, group: OrderedGroup) -> None:
+async def happens(event: str, cluster: LocalCluster, admin: AdminClient, group: OrderedGroup) -> None:
+    """Have one of EVENTS happen; returns when it has, before what it leads to is over."""
     match event:
         case "transfer":
             await admin.transfer_leader(BROKER_GROUP)
         case "kill":
             leader = await asyncio.to_thread(cluster.wait_for_leader)
             leader.kill()
+        case "brokers":
+            for broker in cluster.brokers:
+                await asyncio.to_thread(_restart, cluster, broker)
         case "consumers":
             for consumer in list(group.members):
                 await group.leave(consumer)
                 await group.join()
+
+
+def _restart(cluster: LocalCluster, broker: ServerProcess) -> None:
+    """Restart a member in good order, as a rolling restart does: the next one only when this one is there again."""
+    broker.stop()
+    broker.start()
+    cluster.wait_for_leader()
 
 
 @contextlib.asynccontextmanager

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "event", "consumers", "queues", "messages", "sends silent ms", "callbacks silent ms", "waited ms", "repeated",
-    "inversions", "lost", "repeated of one queue",
+    "inversions", "lost", "repeated of one queue", "out of turn",
 )  # fmt: skip
 
 
 def orderly(
     event: Annotated[
         list[str] | None,
-        typer.Option("--event", help="none, transfer, kill or consumers; may be repeated. All of them."),
+        typer.Option("--event", help="none, transfer, kill, brokers or consumers; may be repeated. All of them."),
     ] = None,
     consumers: Annotated[int, typer.Option("--consumers", min=1, max=64)] = 3,
     queues: Annotated[int, typer.Option("--queues", min=1, max=64)] = 8,
@@ -30,7 +30,7 @@ def orderly(
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how long consumers stand still and what comes again: lead transferred, leader killed, they restarted."""
+    """Measure how long consumers stand still and what comes again: lead transferred, leader killed, all restarted."""
     from raftmq.bench.orderly import EVENTS, run_orderly
 
     events = event or list(EVENTS)

@@ -7,6 +7,7 @@ and are killed.
 import asyncio
 import contextlib
 import json
+import math
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from client.admin.client import AdminClient
 from client.consume.push import PushConsumer
 from client.message import ConsumeFrom, Message
 from client.produce.producer import Producer
-from raftmq.bench.orderly import BROKER_GROUP, GROUP, TOPIC, OrderBook, OrderedGroup, load
+from raftmq.bench.orderly import BROKER_GROUP, GROUP, KEYS, TOPIC, OrderBook, OrderedGroup, happens, load
 from raftmq.cli.main import app
 from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
@@ -27,9 +28,11 @@ from tests.cluster.conftest import Cluster
 
 QUEUES = 6
 RATE = 120
+# Of the load with all of its keys: each has to come a few times, or nothing is said of its order.
+KEYS_RATE, KEY_TIMES = 600, 5
 # A consumer in a process of its own, to be killed: it prints each message that it has consumed.
 CHILD = f"""
-import asyncio, sys
+import asyncio, sys, time
 from client.consume.push import PushConsumer
 from client.message import ConsumeFrom
 
@@ -38,7 +41,7 @@ async def main():
     consumer.subscribe({TOPIC!r})
     async def take(messages):
         for message in messages:
-            sys.stdout.write(f"{{message.queue_id}} {{message.body.decode()}}\\n")
+            sys.stdout.write(f"{{message.queue_id}} {{message.body.decode()}} {{time.monotonic()}}\\n")
         sys.stdout.flush()
     consumer.on_message(take)
     async with consumer:
@@ -72,10 +75,10 @@ async def child(namesrv: str, book: OrderBook) -> AsyncIterator["asyncio.subproc
     async def read() -> None:
         async for line in out:
             words = line.split()
-            if len(words) != 2:
+            if len(words) != 3:
                 started.set()
                 continue
-            book.consumed(int(words[0]), words[1])
+            book.consumed(int(words[0]), words[1], float(words[2]))
 
     reading = asyncio.create_task(read())
     try:
@@ -96,7 +99,7 @@ async def test_R14_no_key_comes_out_of_order_whoever_comes_and_goes(tmp_path: Pa
         group = OrderedGroup(cluster.address, book.consumed)
         try:
             first = await group.join()
-            async with load(cluster.address, book.acknowledged, QUEUES, RATE):
+            async with load(cluster.address, book.acknowledged, QUEUES, KEYS_RATE):
                 await group.join()
                 async with child(cluster.address, book) as process:
                     await asyncio.sleep(1.0)
@@ -112,15 +115,17 @@ async def test_R14_no_key_comes_out_of_order_whoever_comes_and_goes(tmp_path: Pa
                 await asyncio.sleep(2.0)
                 await asyncio.to_thread(leader.start)
                 await asyncio.sleep(1.0)
+                async with asyncio.timeout(90):
+                    while min(map(len, book.sends.values())) < KEY_TIMES * math.ceil(KEYS / QUEUES):
+                        await asyncio.sleep(0.1)
             await book.complete(90.0)
         finally:
             await group.close()
-    assert len(book.sent) > 300
-    assert book.inversions == 0
+    assert (book.inversions, book.out_of_turn) == (0, 0)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("event", ["transfer", "kill"])
+@pytest.mark.parametrize("event", ["transfer", "kill", "brokers"])
 async def test_a_change_of_the_lead_stops_consumption_in_order_no_longer_than_sends(tmp_path: Path, event: str) -> None:
     """It stood still for 18 s: until nobody could trust a lock that the old leader had granted."""
     book = OrderBook()
@@ -131,10 +136,7 @@ async def test_a_change_of_the_lead_stops_consumption_in_order_no_longer_than_se
                 await group.join()
             async with load(cluster.address, book.acknowledged, QUEUES, RATE):
                 await asyncio.sleep(2.0)
-                if event == "transfer":
-                    await admin.transfer_leader(BROKER_GROUP)
-                else:
-                    (await asyncio.to_thread(cluster.wait_for_leader)).kill()
+                await happens(event, cluster, admin, group)
                 # A consumer that is new to the leader, whose lock nobody has renewed: it is taken over as well.
                 await asyncio.sleep(3.0)
                 await group.join()
@@ -143,9 +145,11 @@ async def test_a_change_of_the_lead_stops_consumption_in_order_no_longer_than_se
         finally:
             await group.close()
     row = book.row(event, 3)
-    assert (row.inversions, row.lost) == (0, 0)
-    # 0.1 s on an idle machine; the machine of the tests is not.
-    assert row.wait_ms < 8000, row
+    assert (row.inversions, row.lost, row.out_of_turn) == (0, 0, 0), row
+    # The aims are 2 s after a kill -9, election included, and 0.5 s else; on an idle machine it is 0.6 s and 0.14 s,
+    # and what is acknowledged waits 0.1 s. The machine of the tests is not idle.
+    assert row.wait_ms < 2000, row
+    assert row.consume_silence_ms < row.send_silence_ms + 2000, row
 
 
 async def test_R14_a_broker_that_starts_again_knows_who_holds_its_queues(cluster: Cluster) -> None:
@@ -176,7 +180,7 @@ async def test_R14_a_broker_that_starts_again_knows_who_holds_its_queues(cluster
 def test_the_bench_tells_what_it_can_do() -> None:
     done = CliRunner().invoke(app, ["bench", "orderly", "--event", "flood"])
     assert done.exit_code == 2
-    assert "--event flood: it takes none, transfer, kill, consumers" in done.stderr
+    assert "--event flood: it takes none, transfer, kill, brokers, consumers" in done.stderr
 
 
 @pytest.mark.parametrize("more", [[], ["--concurrent"]])

@@ -173,3 +173,29 @@ def test_the_book_of_ordered_messages_tells_inversions_from_repetitions() -> Non
     book.consumed(1, b"3")
     row = book.row("kill", 3)
     assert (row.repeated, row.repeated_most) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "out_of_turn"),
+    [
+        ("0 1 2 3 4", 0),
+        # A new holder begins with what was not committed; so may the one after it.
+        ("0 1 2 1 2 1 2 3 4", 0),
+        # The old one goes on meanwhile, with what is new, or with what came before.
+        ("0 1 2 1 3 2 3 4", 1),
+        ("0 1 2 0 1 2 0 2 1 3 2 4", 3),
+    ],
+)
+def test_a_former_holder_that_goes_on_is_out_of_turn(numbers: str, out_of_turn: int) -> None:
+    """Repetitions alone would not tell: each of both is in order, and so is the queue by what comes first."""
+    book = OrderBook()
+    for at, number in enumerate(numbers.split()):
+        book.consumed(0, number.encode(), float(at))
+    assert (book.inversions, book.out_of_turn) == (0, out_of_turn)
+
+
+def test_what_another_process_tells_late_is_where_it_happened() -> None:
+    book = OrderBook()
+    for at, number in ((0.0, 0), (3.0, 1), (4.0, 2), (1.0, 1), (2.0, 2)):
+        book.consumed(0, b"%d" % number, at)
+    assert book.out_of_turn == 0
