@@ -20,12 +20,8 @@ import contextlib
 import functools
 import inspect
 import json
-from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
-
-
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from remoting.codes import ResponseCode
 from remoting.errors import InvokeError, RemotingError, ResponseError

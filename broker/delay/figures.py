@@ -7,9 +7,9 @@ from functools import partial
 
 import orjson
 
-from broker.delay.index_files import Aside
 from broker.delay.pending_topics import PendingTopics
 from broker.delay.timers import TimerService
+from broker.messages.delay_queue import Aside
 from broker.messages.timed_record import TimerLimits
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from broker.delay.batch import stretches
 from broker.delay.feed import TimerStore
-from broker.delay.index_files import Aside
+from broker.messages.delay_queue import Aside
 from remoting.topics import TIMER_TOPIC
 from store.types import QueueEntry
 

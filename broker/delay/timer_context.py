@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.delay.feed import TimerStore
-from broker.delay.index_files import Aside
-from broker.messages.delay_queue import Cancellable
+from broker.messages.delay_queue import Aside, Cancellable
 from broker.messages.timed_record import TimerLimits
 from broker.replication import Replication
 from runtime.clock import Clock
