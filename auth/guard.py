@@ -36,8 +36,8 @@ S = TypeVar("S", SignedSend, RepeatedSend)
 
 # What a member that has looked at no signature, and vouches for nobody, makes of a request.
 UNPROVED = (
-    "the member that passed this on has not found out who asks: all members take authenticationEnabled=true and the same "
-    "authenticationWhitelist"
+    "the member that passed this on has not found out who asks: all members take authenticationEnabled=true and the "
+    "same authenticationWhitelist"
 )
 
 
