@@ -13,19 +13,28 @@ from typing import NamedTuple
 
 import pytest
 
-from chaos.host.processes import ServerProcess, broker_process, namesrv_process, raft_processes
+from broker.master_slave.ha_secret import MAC_BYTES, MAGIC, NONCE_BYTES
+from chaos.host.localfolder import kept_peers, kept_port
+from chaos.host.processes import ServerProcess, broker_process, free_ports, namesrv_process, raft_processes
+from raft.network.handshake import Dialler, Identity
+from raft.protocol.wire import RaftFrameReader, frame
 from raftmq import AdminClient, Credentials
 from remoting.audit import CHANGES
 from remoting.bodies.acl import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from remoting.bodies.registry import SetMessageRequestModeBody, SubscriptionGroupConfig
 from remoting.codes import ClassicCode, NamesrvCode, RaftCode, RequestCode, ResponseCode
 from remoting.command import Command
+from remoting.haframes import report
 from remoting.signing import sign
 from tests.cluster.small_files import SMALL_FILES
+from tests.cluster.test_runtime_http_judge import ELSEWHERE, asked
 from tests.parts.byte_peer import Peer
+from tests.parts.raft_links import hello_of
 
 ADMIN, INNER = Credentials("admin", "admin-secret-1"), Credentials("inner", "inner-secret-1")
 WRONG, MALLORY = Credentials("admin", "guessed-wrong-1"), Credentials("mallory", "mallory-secret-1")
+# What the links of a pair, and of a group, are opened with.
+LINKS_SECRET = b"a-secret-of-links-1"
 SECRETS = tuple(who.secret_key for who in (ADMIN, INNER, WRONG, MALLORY))
 SETTINGS: dict[str, object] = {
     "adminAllowFrom": "*",
@@ -114,6 +123,10 @@ class Server(NamedTuple):
         """Where it serves clients."""
         return int(self.process.address.rpartition(":")[2])
 
+    def lines(self) -> list[dict[str, str]]:
+        """Return what the audit log says."""
+        return [json.loads(line) for line in self.audit.read_text(encoding="utf-8").splitlines()]
+
     def refusals(self) -> dict[str, dict[str, str]]:
         """Return what the audit log says of refused requests, by the address that they came from."""
         lines = map(json.loads, self.audit.read_text(encoding="utf-8").splitlines())
@@ -126,13 +139,22 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Serv
     folder = tmp_path_factory.mktemp("strangers")
     audits = {name: folder / f"{number}.jsonl" for number, name in enumerate((NAMESRV, MASTER, MEMBER))}
 
+    secret = folder / "links.secret"
+    secret.write_bytes(LINKS_SECRET)
+    secret.chmod(0o600)
+    (ha_port,) = free_ports(1)
+
     def settings(name: str) -> dict[str, object]:
-        own = {} if name == NAMESRV else {"authorizationEnabled": "true", **SMALL_FILES}
+        own: dict[str, object] = {} if name == NAMESRV else {"authorizationEnabled": "true", **SMALL_FILES}
+        if name == MASTER:
+            own |= {"haListenPort": ha_port, "haSecretFile": secret}
+        elif name == MEMBER:
+            own["raftSecretFile"] = secret
         return {**SETTINGS, **own, "auditLogPath": str(audits[name])}
 
     namesrv = namesrv_process(folder / "namesrv", settings=settings(NAMESRV))
     master = broker_process(folder / "master", namesrv=namesrv.address, settings=settings(MASTER))
-    in_group = {**settings(MEMBER), "brokerName": "broker-g"}
+    in_group = {**settings(MEMBER), "brokerName": "broker-g", "dLegerGroup": "broker-g"}
     (member,) = raft_processes(folder / "group", 1, namesrv=namesrv.address, settings=in_group)
     made = {NAMESRV: Server(namesrv, audits[NAMESRV])}
     made |= {MASTER: Server(master, audits[MASTER]), MEMBER: Server(member, audits[MEMBER])}
@@ -188,6 +210,67 @@ async def test_strangers_are_refused_and_it_is_in_the_audit_log(
         assert line["outcome"].startswith(f"refused with 16 ({said[:100]}")
 
 
+async def test_nobody_reads_the_ha_stream_who_does_not_know_the_secret(servers: dict[str, Server]) -> None:
+    port = kept_port(servers[MASTER].process.log.parent / "broker.conf", "haListenPort")
+    # RocketMQ's slave, which proves nothing; and one that does not know the secret.
+    for said, told in ((report(0), "does not prove that"), (MAGIC + bytes(64), "does not know the secret")):
+        host = f"127.0.1.{next(ADDRESSES)}"
+        async with asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+            writer.write(said)
+            got = await reader.read()
+            writer.close()
+        assert len(got) in (0, NONCE_BYTES + MAC_BYTES), (
+            "a proof of the master's own at the most, and nothing of the log"
+        )
+        (line,) = (line for line in servers[MASTER].lines() if line["from"] == host)
+        assert line["asked"] == "HA"
+        assert f"refused (it {told}" in line["outcome"]
+
+
+class Guesser(Dialler):
+    """A member that does not mind who answers it, and proves that it knows a secret of its own making."""
+
+    def _find_secret(self, _fields: object) -> None:
+        self._secret = LINKS_SECRET[::-1]
+
+
+async def test_nobody_joins_raft_who_does_not_know_the_secret(servers: dict[str, Server]) -> None:
+    port = kept_peers(servers[MEMBER].process.log.parent.parent)["n0"]
+    identity = Identity("broker-g", "n9", (LINKS_SECRET[::-1],), hello_of("n9").encode)
+    for dialler in (None, Guesser(identity, "n0", "messages", bytes(NONCE_BYTES))):
+        host = f"127.0.1.{next(ADDRESSES)}"
+        async with asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+            if dialler is None:
+                writer.writelines(frame(b"let me in")[0])
+            else:
+                writer.writelines(frame(dialler.open())[0])
+                frames = RaftFrameReader()
+                answer = await reader.read(len(frames.buffer()))
+                frames.buffer()[: len(answer)] = answer
+                ((head, *_),) = frames.filled(len(answer))
+                writer.writelines(frame(dialler.take(head).reply)[0])
+            await reader.read()
+            writer.close()
+        (line,) = (line for line in servers[MEMBER].lines() if line["from"] == host)
+        assert line["asked"] == "Raft"
+        told = "what came is no handshake of ours" if dialler is None else "the two sides do not have the same secret"
+        assert f"refused ({told}" in line["outcome"]
+
+
+@pytest.mark.skipif(ELSEWHERE == "127.0.0.1", reason="this machine has loopback only")
+@pytest.mark.parametrize("path", ["/metrics", "/v1/status"])
+async def test_who_is_elsewhere_reads_no_figures(servers: dict[str, Server], path: str) -> None:
+    for server in servers.values():
+        status, said = await asyncio.to_thread(asked, server.process, path, ELSEWHERE)
+        assert status == 403
+        assert f"{ELSEWHERE} may not ask here: httpAllowFrom of this server" in said
+        lines = map(json.loads, server.audit.read_text(encoding="utf-8").splitlines())
+        told = [line for line in lines if line.get("asked") == "HTTP"]
+        assert (told[0]["from"], told[0]["code"]) == (ELSEWHERE, "403")
+
+
 async def test_nothing_of_it_was_done_and_no_secret_was_written_down(servers: dict[str, Server]) -> None:
     """It comes last; who may is still answered, so that a refusal was no failure."""
     async with AdminClient(servers[NAMESRV].process.address, credentials=ADMIN) as admin:
@@ -205,5 +288,5 @@ async def test_nothing_of_it_was_done_and_no_secret_was_written_down(servers: di
             assert (await admin.broker_config(address))["traceOn"] == "true"
     for server in servers.values():
         written = server.audit.read_text(encoding="utf-8") + server.process.log.read_text(encoding="utf-8")
-        assert not [secret for secret in (*SECRETS, "eve-secret-1") if secret in written]
+        assert not [secret for secret in (*SECRETS, "eve-secret-1", LINKS_SECRET.decode()) if secret in written]
         assert server.audit.stat().st_mode & 0o777 == 0o600
