@@ -150,7 +150,7 @@ class TransactionCode(IntEnum):
     """Requests of ours about transactions; bodies are JSON, there are no headers."""
 
     STATUS = 9131
-    """Answer: what is undecided and what was given up, as /v1/transactions shows it."""
+    """{"limit": 100, "group": "g"}, or nothing. Answer: what is undecided and given up, as /v1/transactions has it."""
 
 
 class ClassicCode(IntEnum):

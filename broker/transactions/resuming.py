@@ -6,6 +6,7 @@ What is over stays over.
 
 import heapq
 from collections.abc import Iterator
+from itertools import islice
 
 import orjson
 
@@ -27,6 +28,8 @@ from store.errors import RecordDamaged
 
 # Transactions on a page of each kind, the oldest pending ones and the newest that were discarded.
 ROWS_MAX = 100
+# As many as a request may ask for: each that was discarded is a record that is read in the loop.
+ASKED_MAX = 500
 
 
 class ResumeHandler:
@@ -81,15 +84,28 @@ class ResumeHandler:
 
     # ---- the page
 
-    def status(self, _connection: Connection, _request: Command) -> Command:
-        """9131: the page."""
-        return ok(body=orjson.dumps(self.page()))
+    def status(self, _connection: Connection, request: Command) -> Command:
+        """9131: the page, with as many rows as are asked for, and of one producer group if it says so."""
+        try:
+            asked = orjson.loads(bytes(request.body) or b"{}")
+            limit, group = asked.get("limit", ROWS_MAX), asked.get("group")
+        except (ValueError, AttributeError):
+            raise CommandError(ResponseCode.INVALID_PARAMETER, "the body is no JSON object") from None
+        if type(limit) is not int or not 1 <= limit <= ASKED_MAX or not isinstance(group, str | None):
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER, f"it takes a limit of 1 to {ASKED_MAX}, and the name of a group"
+            )
+        return ok(body=orjson.dumps(self.page(limit, group)))
 
-    def page(self) -> dict[str, object]:
-        """Return what is undecided and what was given up, the first ROWS_MAX of each; for /v1/transactions."""
+    def page(self, limit: int = ROWS_MAX, group: str | None = None) -> dict[str, object]:
+        """Return what is undecided and what was given up, the first `limit` of each; for /v1/transactions.
+
+        With a `group` what is undecided is counted of that one; what was given up is looked for among the newest
+        ASKED_MAX.
+        """
         table = self._ending.table
-        pending = {} if table is None else table.pending
-        oldest = heapq.nsmallest(ROWS_MAX, pending.values(), key=lambda half: half.since_ms)
+        pending = [] if table is None else [half for half in table.pending.values() if group in {None, half.group}]
+        oldest = heapq.nsmallest(limit, pending, key=lambda half: half.since_ms)
         return {
             "read": table is not None,
             "pending": len(pending),
@@ -97,7 +113,7 @@ class ResumeHandler:
             "halves": [self._row(half) for half in oldest],
             "discarded": self._store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0)
             - self._store.min_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0),
-            "discardedHalves": list(self._discarded(table)),
+            "discardedHalves": list(islice(self._discarded(table, limit, group), limit)),
         }
 
     def _row(self, half: Half) -> dict[str, object]:
@@ -111,10 +127,11 @@ class ResumeHandler:
             "immunityMs": half.immunity_ms,
         }
 
-    def _discarded(self, table: HalfTable | None) -> Iterator[dict[str, object]]:
+    def _discarded(self, table: HalfTable | None, limit: int, group: str | None) -> Iterator[dict[str, object]]:
         """Yield the newest that were discarded, newest first, but those that are asked about again or are over."""
         end = self._store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0)
-        start = max(self._store.min_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0), end - ROWS_MAX)
+        newest = limit if group is None else ASKED_MAX
+        start = max(self._store.min_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0), end - newest)
         shown = set[int]()
         for entry in reversed(self._store.queue_entries(TRANS_CHECK_MAX_TIME_TOPIC, 0, start, end - start)):
             try:
@@ -122,7 +139,7 @@ class ResumeHandler:
                 view = read_half(record, TRANS_CHECK_MAX_TIME_TOPIC) if record is not None else None
             except (RecordDamaged, RecordError):
                 continue
-            if view is None or view.root in shown:
+            if view is None or view.root in shown or group not in {None, view.group}:
                 continue
             shown.add(view.root if view.root >= 0 else -1 - view.position)
             if table is not None and (view.root in table.pending or table.outcome(view.root) is not None):

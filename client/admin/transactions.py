@@ -12,9 +12,13 @@ from remoting.headers.registry import ResumeCheckHalfMessageRequestHeader
 class TransactionAdmin(AdminBase):
     """Half messages of a broker."""
 
-    async def transactions(self, address: str) -> dict[str, Any]:
-        """Return what a broker that leads has undecided and given up, as its HTTP face shows at /v1/transactions."""
-        answer = await self._call(address, TransactionCode.STATUS)
+    async def transactions(self, address: str, *, limit: int | None = None, group: str | None = None) -> dict[str, Any]:
+        """Return what a broker that leads has undecided and given up, as its HTTP face shows at /v1/transactions.
+
+        `limit`: up to 500 of each, 100 without it; `group`: those of one producer group.
+        """
+        asked = {name: value for name, value in (("limit", limit), ("group", group)) if value is not None}
+        answer = await self._call(address, TransactionCode.STATUS, body=orjson.dumps(asked) if asked else b"")
         found: dict[str, Any] = orjson.loads(bytes(answer.body))
         return found
 

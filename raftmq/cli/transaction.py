@@ -19,12 +19,21 @@ DISCARDED = ("id", "transaction", "producers", "topic", "checks", "given up")
 Pages = Mapping[str, Mapping[str, Any]]
 
 
+Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="At most so many of each broker.")]
+Group = Annotated[str, typer.Option("--group", "-g", help="Of this producer group only.")]
+
+
 @app.command()
 def pending(
-    namesrv: Namesrv = DEFAULT_NAMESRV, cluster: Cluster = "", broker: Broker = "", as_json: Json = False
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    cluster: Cluster = "",
+    broker: Broker = "",
+    limit: Limit = 100,
+    group: Group = "",
+    as_json: Json = False,
 ) -> None:
-    """Show half messages that are neither committed nor rolled back, the oldest 100 of each broker."""
-    found = _pages(namesrv, cluster, broker)
+    """Show half messages that are neither committed nor rolled back, the oldest of each broker."""
+    found = _pages(namesrv, cluster, broker, limit, group)
     rows = [(*_common(half), half["ageMs"] // 1000) for page in found.values() for half in page["halves"]]
     emit(as_json, found, PENDING, rows, empty="no transaction is undecided")
     _more(as_json, found, "pending", "halves")
@@ -32,10 +41,18 @@ def pending(
 
 @app.command()
 def discarded(
-    namesrv: Namesrv = DEFAULT_NAMESRV, cluster: Cluster = "", broker: Broker = "", as_json: Json = False
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    cluster: Cluster = "",
+    broker: Broker = "",
+    limit: Limit = 100,
+    group: Group = "",
+    as_json: Json = False,
 ) -> None:
-    """Show half messages that were given up, the newest 100 of each broker: nobody ended them, in all their checks."""
-    found = _pages(namesrv, cluster, broker)
+    """Show half messages that were given up, the newest of each broker: nobody ended them, in all their checks.
+
+    With --group they are looked for among the newest 500.
+    """
+    found = _pages(namesrv, cluster, broker, limit, group)
     rows = [
         (*_common(half), time_of(half["discardedMs"])) for page in found.values() for half in page["discardedHalves"]
     ]
@@ -64,11 +81,13 @@ def check(
         typer.echo(f"{address} asks about it in its next round")
 
 
-def _pages(namesrv: str, cluster: str, broker: str) -> Pages:
+def _pages(namesrv: str, cluster: str, broker: str, limit: int, group: str) -> Pages:
     async def work() -> Pages:
         async with with_admin(namesrv) as admin:
             addresses = await admin.masters(cluster or None, broker or None)
-            return {address: await admin.transactions(address) for address in addresses}
+            return {
+                address: await admin.transactions(address, limit=limit, group=group or None) for address in addresses
+            }
 
     return run(work)
 

@@ -82,6 +82,8 @@ def test_pending_discarded_and_asked_again(broker: ServerProcess) -> None:
     [half] = typed("pending")[address]["halves"]
     assert (half["transactionId"], half["producerGroup"], half["topic"], half["checks"]) == ("K1", GROUP, "T", 0)
     assert "K1" in shown("pending")
+    assert len(typed("pending", "--group", GROUP, "--limit", "1")[address]["halves"]) == 1
+    assert "no transaction is undecided" in shown("pending", "--group", "others")
     assert asyncio.run(commit(address, stored)) == ResponseCode.SUCCESS
     assert typed("pending")[address]["pending"] == 0
     assert "over" in refused("check", half["id"])

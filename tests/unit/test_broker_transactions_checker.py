@@ -2,21 +2,17 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Command
-from remoting.headers.registry import ResumeCheckHalfMessageRequestHeader
+from remoting.codes import ResponseCode
 from remoting.record import decode_record
 from remoting.topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from store.errors import RecordDamaged
 from store.types import PutStatus
-from tests.parts.transaction_parts import COMMIT, GROUP, ROLLBACK, UNKNOWN, Client, TransactionSite, transaction_site
+from tests.parts.transaction_parts import COMMIT, ROLLBACK, UNKNOWN, Client, TransactionSite, transaction_site
 
 OK = ResponseCode.SUCCESS
-RESUME = RequestCode.RESUME_CHECK_HALF_MESSAGE
 
 
 @pytest.fixture
@@ -24,16 +20,6 @@ async def site(tmp_path: Path) -> AsyncIterator[TransactionSite]:
     async with transaction_site(tmp_path) as made:
         made.connect()
         yield made
-
-
-async def resume(site: TransactionSite, msg_id: str) -> Command:
-    answer = site.ask(RESUME, ResumeCheckHalfMessageRequestHeader(topic=None, msgId=msg_id))
-    if isinstance(answer, Command):
-        return answer
-    try:
-        return await answer  # type: ignore[misc, no-any-return] # what a handler may return
-    except Exception as error:
-        return Command.response(error.code, error.remark)  # type: ignore[attr-defined] # a CommandError
 
 
 async def test_a_producer_is_asked_once_its_time_is_over_and_ends_it_by_its_answer(site: TransactionSite) -> None:
@@ -213,53 +199,6 @@ async def test_settings_count_at_once(site: TransactionSite) -> None:
     assert len(await site.round()) == 1
 
 
-async def test_resuming_asks_about_a_discarded_one_again(tmp_path: Path) -> None:
-    async with transaction_site(tmp_path, transactionCheckMax=1) as site:
-        site.connect()
-        site.prepare("one")
-        await site.round()
-        await site.round()
-        [discarded] = cast(list[dict[str, str]], site.service.page()["discardedHalves"])
-        assert discarded["transactionId"] == "one"
-        for _ in range(2):
-            assert (await resume(site, discarded["id"])).code == OK
-        assert list(site.pending) == [0]
-        assert site.service.page()["discardedHalves"] == []
-        [question] = await site.round()
-        assert site.answered(question, COMMIT) == OK
-        assert site.delivered() == ["one"]
-        # What is over stays over, for the next leader too.
-        for _ in range(2):
-            assert (await resume(site, discarded["id"])).code == ResponseCode.SYSTEM_ERROR
-            await site.lead()
-        assert (site.pending, site.delivered()) == ({}, ["one"])
-
-
-async def test_resuming_begins_the_count_anew_and_refuses_what_is_over(site: TransactionSite) -> None:
-    one = site.prepare("one")
-    await site.round()
-    assert (await resume(site, one["msgId"])).code == OK
-    assert [half.checks for half in site.pending.values()] == [0]
-    assert site.end(one, ROLLBACK) == OK
-    assert (await resume(site, one["msgId"])).code == ResponseCode.SYSTEM_ERROR
-    for wrong in ("", "xyz", "0" * 31 + "1", "F" * 32):
-        answer = await resume(site, wrong)
-        assert answer.code in {ResponseCode.INVALID_PARAMETER, ResponseCode.SYSTEM_ERROR}
-
-
-async def test_the_page_tells_what_is_pending(site: TransactionSite) -> None:
-    for _ in range(3):
-        site.prepare()
-    await site.round()
-    page = site.service.page()
-    assert (page["pending"], page["oldestMs"], page["discarded"]) == (3, 30_000, 0)
-    rows = page["halves"]
-    assert isinstance(rows, list)
-    assert [(row["producerGroup"], row["topic"], row["checks"], row["ageMs"]) for row in rows] == [
-        (GROUP, "T", 1, 30_000)
-    ] * 3
-
-
 async def test_ends_are_counted_under_rocketmqs_names(site: TransactionSite) -> None:
     stored = [site.prepare() for _ in range(4)]
     site.end(stored[0], COMMIT)
@@ -272,38 +211,6 @@ async def test_ends_are_counted_under_rocketmqs_names(site: TransactionSite) -> 
     assert figures["rocketmq_commit_messages_total"] == [(("T", "false"), 1)]
     assert figures["rocketmq_rollback_messages_total"] == [(("T", "false"), 1)]
     assert figures["raftmq_transaction_checks_total"] == [((), 2)]
-
-
-async def test_a_resumed_one_is_known_to_the_next_leader_too(tmp_path: Path) -> None:
-    """The op message of its discard names it, and is still read: it is of the time before."""
-    async with transaction_site(tmp_path, transactionCheckMax=1) as site:
-        site.connect()
-        one = site.prepare("one")
-        await site.round()
-        await site.round()
-        [discarded] = site.records(TRANS_CHECK_MAX_TIME_TOPIC)
-        assert (await resume(site, discarded.offset_msg_id)).code == OK
-        await site.lead()
-        assert list(site.pending) == [0]
-        assert site.end(one, ROLLBACK) == OK
-        await site.lead()
-        assert site.pending == {}
-        assert (await resume(site, discarded.offset_msg_id)).code == ResponseCode.SYSTEM_ERROR
-
-
-async def test_a_late_rollback_of_a_discarded_one_is_not_forgotten(tmp_path: Path) -> None:
-    async with transaction_site(tmp_path, transactionCheckMax=1) as site:
-        site.connect()
-        one = site.prepare("one")
-        await site.round()
-        await site.round()
-        assert site.end(one, ROLLBACK) == OK
-        [discarded] = site.records(TRANS_CHECK_MAX_TIME_TOPIC)
-        for _ in range(2):
-            await site.lead()
-            assert (await resume(site, discarded.offset_msg_id)).code == ResponseCode.SYSTEM_ERROR
-            assert site.end(one, COMMIT) == ResponseCode.SYSTEM_ERROR
-        assert site.delivered() == []
 
 
 async def test_a_discarded_one_is_ended_once_by_two_at_a_time(tmp_path: Path) -> None:
