@@ -53,6 +53,7 @@ def test_every_example_is_run_here() -> None:
         "request_reply.py",
         "idempotent_payments.py",
         "timer_messages.py",
+        "unpaid_orders.py",
         "transactional_orders.py",
         "simple_consumer.py",
         "sql_filter.py",
@@ -126,14 +127,20 @@ def test_timer_messages(cluster: LocalCluster) -> None:
 def test_transactional_orders(cluster: LocalCluster) -> None:
     for _ in range(2):
         output = run(EXAMPLES / "transactional_orders.py", cluster)
-        assert "the broker asks for order of carla: COMMIT" in output
-        assert "committed order of anna" in output
-        assert "rolled back order of ben" in output
+        assert "the broker asks for the order of carla: COMMIT" in output
+        assert "committed the order of anna" in output
+        assert "rolled back the order of ben" in output
         # Two processes write there: a line of one may end in the middle of another's.
-        assert "delivered order of anna" in output
-        assert "delivered order of carla" in output
-        assert "delivered order of ben" not in output
-        assert output.endswith("what was paid was delivered, and nothing else\n")
+        assert "booked the payment of anna" in output
+        assert "booked the payment of carla" in output
+        assert "booked the payment of ben" not in output
+        assert output.endswith("what was ordered was paid, once each, and nothing else\n")
+
+
+@pytest.mark.timeout(100)
+def test_unpaid_orders(cluster: LocalCluster) -> None:
+    for _ in range(2):
+        assert run(EXAMPLES / "unpaid_orders.py", cluster) == "of 6 orders 3 were paid, 3 cancelled after 5 s\n"
 
 
 @pytest.mark.timeout(100)
