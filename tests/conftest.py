@@ -53,6 +53,8 @@ gc.set_threshold(50_000, 20, 50)
 os.environ["SSL_CERT_FILE"] = os.devnull
 # As in the command raftmq (raftmq/cli/main.py), for the servers that tests start in other ways.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# OpenTelemetry's API is here for its own tests: it is an application's, and puts spans around each send.
+os.environ.setdefault("OTEL_SDK_DISABLED", "true")
 
 # Servers of tests are forks of one process that has imported what they import.
 ServerProcess.begin = staticmethod(Nursery().begin)

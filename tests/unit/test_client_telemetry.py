@@ -42,6 +42,7 @@ class Span:
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
+    monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
 
     def start_span(name: str, context: Any = None, links: Any = (), **_more: Any) -> Span:
         span = Span(name, context if context is not None else CURRENT.get())

@@ -20,6 +20,11 @@ from tests.parts.pair_of_masters import Pair
 from tests.unit.test_client_listeners import message, options
 
 
+@pytest.fixture(autouse=True)
+def _enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
+
+
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     """Give what the spans are exported to; the provider is this test's only, as a process can set one only once."""
