@@ -3,7 +3,7 @@
 from functools import cache
 from random import Random
 
-from tests.fuzz import targets_broker, targets_http, targets_raft, targets_remoting
+from tests.fuzz import targets_auth, targets_broker, targets_http, targets_raft, targets_remoting
 from tests.fuzz.bounds import Target
 from tests.fuzz.mutate import mutated
 
@@ -11,7 +11,11 @@ from tests.fuzz.mutate import mutated
 @cache
 def targets() -> dict[str, Target]:
     """Return them all."""
-    found = [each for part in (targets_remoting, targets_broker, targets_raft, targets_http) for each in part.targets()]
+    found = [
+        each
+        for part in (targets_remoting, targets_auth, targets_broker, targets_raft, targets_http)
+        for each in part.targets()
+    ]
     by_name = {target.name: target for target in found}
     assert len(by_name) == len(found), "a name stands for one decoder"
     return by_name

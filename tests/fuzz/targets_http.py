@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from runtime.http import BODY_BYTES_MAX, HttpCall, HttpFace, Reply
+from runtime.http_guard import GuardedConnection, HttpConnections, HttpLimits
 from runtime.metrics import Metrics
 from tests.fuzz.bounds import KIB, MIB, Target
 
@@ -83,9 +84,26 @@ def _request(data: bytes) -> None:
     loop.run_until_complete(_exchange(runner, data))
 
 
-async def _exchange(runner: web.AppRunner, data: bytes) -> None:
+def _guarded(data: bytes) -> None:
+    """Do the same behind the guard of a face's connections, of which one has come and gone before."""
+    loop, runner = _served()
+    connections = HttpConnections(HttpLimits(), 1, loop.time)
+
+    def guard(behind: asyncio.Protocol) -> asyncio.Protocol:
+        return GuardedConnection(connections, behind)
+
+    loop.run_until_complete(_exchange(runner, b"GET /healthz HTTP/1.1\r\n", guard))
+    loop.run_until_complete(_exchange(runner, data, guard))
+    connections.close_overdue()
+    if len(connections):
+        raise NoClearAnswer("a connection that has ended is counted still")
+
+
+async def _exchange(
+    runner: web.AppRunner, data: bytes, guard: Callable[[asyncio.Protocol], asyncio.Protocol] = lambda behind: behind
+) -> None:
     assert runner.server is not None
-    protocol, wire = runner.server(), _Wire()
+    protocol, wire = guard(runner.server()), _Wire()
     protocol.connection_made(wire)
     for at in range(0, len(data), 64 * KIB):
         protocol.data_received(data[at : at + 64 * KIB])
@@ -139,4 +157,7 @@ def targets() -> list[Target]:
         b"HTTP/1.1", b"Expect: 100-continue\r\n", b"Upgrade: websocket\r\n", b"Content-Encoding: deflate\r\n",
         b"?", b"&", b"POST ",
     )  # fmt: skip
-    return [Target("http", _request, (), seeds, heavy, bytes_max=300 * KIB, weight=8, tokens=words)]
+    return [
+        Target("http", _request, (), seeds, heavy, bytes_max=300 * KIB, weight=8, tokens=words),
+        Target("http.guarded", _guarded, (), seeds, heavy, bytes_max=64 * KIB, weight=2, tokens=words),
+    ]

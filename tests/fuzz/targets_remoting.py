@@ -72,9 +72,9 @@ def _read_frame(frame: bytes) -> None:
     _look_at(decode(frame[4:]))
 
 
-def _read_stream(data: bytes) -> None:
+def read_stream(data: bytes, made: Callable[[], FrameReader] = FrameReader) -> None:
     """Read a connection's bytes as the loop does, some commands a turn, and look at each as a handler would."""
-    reader = FrameReader()
+    reader = made()
     for at in range(0, len(data), READ_BYTES):
         commands = reader.feed(data[at : at + READ_BYTES], TURN_COMMANDS)
         while commands:
@@ -86,7 +86,7 @@ def _read_stream(data: bytes) -> None:
             raise reader.error
 
 
-def _with_lengths(frame: bytes) -> bytes:
+def with_lengths(frame: bytes) -> bytes:
     """Put a frame's length right, and its header's when the header is JSON."""
     kind = frame[4] if len(frame) > 4 else JSON
     inner = frame[8:]
@@ -94,12 +94,12 @@ def _with_lengths(frame: bytes) -> bytes:
     return struct.pack(">II", len(inner) + 4, kind << 24 | min(stop, len(inner))) + inner
 
 
-def _frame_of(header: bytes, kind: int = JSON, body: bytes = b"") -> bytes:
+def frame_of(header: bytes, kind: int = JSON, body: bytes = b"") -> bytes:
     return struct.pack(">II", 4 + len(header) + len(body), kind << 24 | len(header)) + header + body
 
 
 def _many_fields(count: int) -> Callable[[], bytes]:
-    return lambda: _frame_of(
+    return lambda: frame_of(
         b'{"code":14,"extFields":{' + b",".join(b'"%x":"1"' % number for number in range(count)) + b"}}"
     )
 
@@ -112,26 +112,26 @@ def _long_headers() -> tuple[Callable[[], bytes], ...]:
         b"[" + b"{}," * (size // 3 - 40) + b"0]",
     )
     return (
-        *(lambda value=value, name=name: _frame_of(b'{"code":10,"%b":%b}' % (name, value))
+        *(lambda value=value, name=name: frame_of(b'{"code":10,"%b":%b}' % (name, value))
           for value in values for name in (b"remark", b"language", b"flag")),
-        *(lambda value=value: _frame_of(b'{"code":10,"extFields":{"a":%b}}' % value) for value in values),
-        lambda: _frame_of(b'{"code":10,"extFields":{"a":"' + b"1" * size + b'","d":"' + b"9" * 99 + b'"}}'),
-        lambda: _frame_of(b'{"code":' + b"9" * size + b"}"),
+        *(lambda value=value: frame_of(b'{"code":10,"extFields":{"a":%b}}' % value) for value in values),
+        lambda: frame_of(b'{"code":10,"extFields":{"a":"' + b"1" * size + b'","d":"' + b"9" * 99 + b'"}}'),
+        lambda: frame_of(b'{"code":' + b"9" * size + b"}"),
         _many_fields(128), _many_fields(5000),
-        lambda: _frame_of(b'{"code":1,"remark":"' + b"\\u0041" * (size // 6 - 10) + b'"}'),
+        lambda: frame_of(b'{"code":1,"remark":"' + b"\\u0041" * (size // 6 - 10) + b'"}'),
     )  # fmt: skip
 
 
 def _binary_header(fields: bytes, remark: bytes = b"") -> bytes:
     fixed = struct.pack(">hBhiii", 14, 0, 0, 1, 0, len(remark)) + remark
-    return _frame_of(fixed + len(fields).to_bytes(4, "big") + fields, ROCKETMQ)
+    return frame_of(fixed + len(fields).to_bytes(4, "big") + fields, ROCKETMQ)
 
 
 def _streams() -> tuple[Callable[[], bytes], ...]:
-    little = _frame_of(b'{"code":0,"opaque":0}')
+    little = frame_of(b'{"code":0,"opaque":0}')
     return (
         lambda: struct.pack(">II", FRAME_BYTES_MAX, 20) + b'{"code":10,"flag":0}' + bytes(FRAME_BYTES_MAX - 24),
-        lambda: _frame_of(b'{"code":34,"flag":0}', body=b"[" + b"0," * (2 * MIB) + b"0]"),
+        lambda: frame_of(b'{"code":34,"flag":0}', body=b"[" + b"0," * (2 * MIB) + b"0]"),
         lambda: little * (256 * KIB // len(little)),
         lambda: _binary_header(b"") * 8000,
         lambda: struct.pack(">I", FRAME_BYTES_MAX) + bytes(MIB),
@@ -145,14 +145,14 @@ def _frames() -> list[Target]:
     fields = b"".join(struct.pack(">H", 1) + name + struct.pack(">I", 1) + b"1" for name in (b"a", b"b", b"c"))
     wrong = (FrameError, HeaderError)
     return [
-        Target("frames.stream", _read_stream, wrong, (*_recorded(), *_asked(JSON)[:9]), _streams(),
-               _with_lengths, bytes_max=512 * KIB, weight=6),
-        Target("header.json", _read_frame, wrong, (*_asked(JSON), *map(_frame_of, bare)), _long_headers(),
-               _with_lengths, weight=8, bytes_max=HEADER_BYTES_MAX + 100),
+        Target("frames.stream", read_stream, wrong, (*_recorded(), *_asked(JSON)[:9]), _streams(),
+               with_lengths, bytes_max=512 * KIB, weight=6),
+        Target("header.json", _read_frame, wrong, (*_asked(JSON), *map(frame_of, bare)), _long_headers(),
+               with_lengths, weight=8, bytes_max=HEADER_BYTES_MAX + 100),
         Target("header.binary", _read_frame, wrong, (*_asked(ROCKETMQ), _binary_header(fields, b"why")),
                (lambda: _binary_header(bytes(6) * 10_000), lambda: _binary_header(fields * 2500, b"x" * 5000),
                 lambda: _binary_header(b"", b"\xc3\xa9" * 32_000)),
-               _with_lengths, weight=6, bytes_max=HEADER_BYTES_MAX + 100),
+               with_lengths, weight=6, bytes_max=HEADER_BYTES_MAX + 100),
     ]  # fmt: skip
 
 
