@@ -45,8 +45,10 @@ class JournalContent(NamedTuple):
 class Journal:
     """One journal's file. All methods may be called in any thread, by one at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mode: int = 0o644) -> None:
+        """`mode` is who may read it."""
         self.path = path
+        self._mode = mode
         self.generation = 0
         """Of the file that it continues; 0: there is none, and nothing can be appended."""
         self.size = 0
@@ -97,7 +99,7 @@ class Journal:
 
     def _write(self, record: bytes, at: int, flags: int) -> None:
         self.usable = False
-        fd = os.open(self.path, flags, 0o644)
+        fd = os.open(self.path, flags, self._mode)
         try:
             if os.fstat(fd).st_size != at:
                 raise OSError(f"{self.path} has changed under this process's hands")

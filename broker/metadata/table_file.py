@@ -92,7 +92,7 @@ class ConfigFile:
         self._keeper: asyncio.Task[None] | None = None
         self._folding: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
-        self._journal = TableJournal(path)
+        self._journal = TableJournal(path, mode)
         self._journaled = False
         self._found: tuple[bytes, Path] | None = None
         # Changes that the journal is to be told; and that there are some which no operation says.

@@ -53,12 +53,18 @@ def generation_of(content: bytes) -> int:
         return 0
 
 
+def journal_of(table: Path) -> Path:
+    """Return where the journal of a table's file stands."""
+    return table.with_suffix(".journal")
+
+
 class TableJournal:
     """The journal beside one table's file; `replay` first, once."""
 
-    def __init__(self, table: Path) -> None:
+    def __init__(self, table: Path, mode: int = 0o644) -> None:
+        """`mode` is who may read it, as the table's file."""
         self._table = table
-        self._journal = Journal(table.with_suffix(".journal"))
+        self._journal = Journal(journal_of(table), mode)
         self._generation = 0
 
     @property

@@ -10,7 +10,8 @@ Every change is an operation (broker/metadata/operations.py). The administrator 
 about requests when it is applied. A group whose members have no users proposes nothing, so that members of a version
 that knows no users go on.
 
-The file is ours, RocketMQ keeps these in RocksDB: {"dataVersion": ..., "users": [...], "policies": {name: [...]}}.
+The file is ours, RocketMQ keeps these in RocksDB: {"dataVersion": ..., "users": [...], "policies": {name: [...]}}. A
+change of a large one goes into a journal beside it (broker/metadata/table_journal.py), which is its owner's alone, too.
 """
 
 import logging
@@ -25,6 +26,7 @@ from auth.model import NAME_LENGTH_MAX, Policies, User
 from auth.wire import read_policies, read_user, stored_policies, stored_user
 from broker.metadata.operations import LocalMeta, MetaLog, Operation, Table, Verb
 from broker.metadata.table_file import Chunks, ConfigFile, MetadataError, Stamp, stamped
+from broker.metadata.table_journal import journal_of
 from broker.metadata.versions import next_version, packed, unpacked
 from remoting.bodies.registry import DataVersion
 from remoting.codes import ResponseCode
@@ -35,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 FILE_NAME = "auth.json"
 FILE_MODE = 0o600
-# Users, and policies of all of them together: the file is written whole with each change, and a slave copies it whole.
+# Users, and policies of all of them together: a slave copies them whole.
 USERS_MAX = 10_000
 POLICIES_MAX = 50_000
 
@@ -117,8 +119,9 @@ class UserTable:
         loaded = self.file.load(decode)
         if loaded is not None:
             self._read(loaded)
-        for each in (path, path.with_name(path.name + ".bak")):
+        for each in (path, path.with_name(path.name + ".bak"), journal_of(path)):
             _close(each)
+        self.file.replay(self._applied.apply)
         self._view = self._applied
         if self._meta.shared:
             self._view = _State(self._applied.version)
@@ -215,7 +218,7 @@ class UserTable:
         if not own and self._view is not self._applied:
             self._view.apply(operation)
         self._applied.apply(operation)
-        self.file.mark()
+        self.file.mark(operation)
         self._decides()
 
     def drop(self) -> None:
@@ -250,8 +253,10 @@ class UserTable:
             raise MetadataError(f"{self.file.path}: {error}; put a good copy in its place") from None
 
     def _snapshot(self, stamp: Stamp | None) -> Callable[[], Chunks]:
-        content = _content(self._applied)
-        return lambda: (stamped(msgspec.json.encode(content), stamp),)
+        state = _State(self._applied.version)
+        # Users and policies are never changed, so this is all that is done in the loop.
+        state.users, state.policies = dict(self._applied.users), dict(self._applied.policies)
+        return lambda: (stamped(msgspec.json.encode(_content(state)), stamp),)
 
 
 def decode(content: bytes) -> UsersContent:
