@@ -17,6 +17,7 @@ In a Raft group the table holds what is applied. The leader decides the rules wh
 applied or proposed already (offset_batches.py); whoever asks for an offset of which a newer value is on its way waits
 for that. So no offset that anybody was told goes back when the lead changes.
 A slave's table is its master's, and what was committed here: remembered, in the file too, until the master has it.
+What a request changes goes into a journal beside a large file; commits are in the file when it is written next.
 """
 
 import asyncio
@@ -29,8 +30,9 @@ from broker.metadata.lmq_offsets import with_lmq
 from broker.metadata.offset_batches import OffsetCycle, Place
 from broker.metadata.offset_cuts import cut_to_ends, keep_greater
 from broker.metadata.offset_file import OffsetFile, OurOffsets, decode_offsets, encode_offsets
-from broker.metadata.offset_keys import SEPARATOR, is_of, parts_of
+from broker.metadata.offset_keys import SEPARATOR, parts_of
 from broker.metadata.offset_lowered import Lowerings
+from broker.metadata.offset_map import OffsetMap, encoded
 from broker.metadata.operations import LOST, Done, LocalMeta, MetaLog, Operation, Table, Verb
 from broker.metadata.table_file import Chunks, ConfigFile, MetadataError, Stamp
 from broker.metadata.versions import next_version, packed, unpacked
@@ -51,7 +53,7 @@ class OffsetTable:
     def __init__(self, path: Path, clock: Clock, meta: MetaLog | None = None) -> None:
         self._clock = clock
         self._meta: MetaLog = LocalMeta() if meta is None else meta
-        self._table: dict[str, dict[int, int]] = {}
+        self._table = OffsetMap()
         # Who committed last: decides whether a lower commit is a seek.
         self.committers = Committers()
         # Resets that pulls must be told of; and, in a Raft group, of which they were: the reset ends with the commit.
@@ -78,6 +80,7 @@ class OffsetTable:
         if content is not None:
             table._adopt(content)
             table._dirty = content is not stored and not table._meta.shared
+        table._file.replay(table._do)
         return table
 
     @property
@@ -107,7 +110,7 @@ class OffsetTable:
         if offset < 0:
             return True
         offset = min(offset, end)
-        offsets = self._table.setdefault(key, {})
+        offsets = self._table.of(key)
         known = offsets.get(queue_id, -1)
         if self._is_late(place, offset, known, client, came):
             return True
@@ -166,13 +169,11 @@ class OffsetTable:
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have an offset in a topic."""
-        prefix = topic + SEPARATOR
-        return sorted(key[len(prefix) :] for key in self._table if key.startswith(prefix))
+        return sorted(parts_of(key)[1] for key in self._table.keys_of(topic, ""))
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics that a group has an offset in."""
-        suffix = SEPARATOR + group
-        return sorted(key[: -len(suffix)] for key in self._table if key.endswith(suffix))
+        return sorted(parts_of(key)[0] for key in self._table.keys_of("", group))
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return the (topic, group) pairs that have offsets."""
@@ -180,12 +181,12 @@ class OffsetTable:
 
     def remove_topic(self, topic: str) -> None:
         """Forget all offsets in a topic: one that is created again under the name starts anew."""
-        if self._cycle is not None or self.groups_of(topic):
+        if self._cycle is not None or self._table.keys_of(topic, ""):
             self._change(Verb.DELETE, topic, "")
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
-        if self._cycle is not None or self.topics_of(group):
+        if self._cycle is not None or self._table.keys_of("", group):
             self._change(Verb.DELETE, "", group)
 
     def clone(self, source: str, target: str, topic: str) -> None:
@@ -221,14 +222,15 @@ class OffsetTable:
         now = (version, table, kept, mark or "")
         if now == (self.data_version, self._table, self._own, self.mark):
             return
-        self.data_version, self._table, self._own, self.mark = now
+        self.data_version, _, self._own, self.mark = now
+        self._table = OffsetMap(table.items())
         self._file.disown()
         self.committers.keep(table)
         self._dirty = True
 
     def encode(self) -> bytes:
         """Return the table in RocketMQ's JSON form, as the file and code 43 carry it."""
-        return ConsumerOffsetTable(dataVersion=self.data_version, offsetTable=self._table).encode()
+        return b"".join(encoded(self._table, self.data_version))
 
     async def persist(self) -> bool:
         """Replace the file when something changed; tells whether it did. OSError leaves the old file in place."""
@@ -241,12 +243,12 @@ class OffsetTable:
         return True
 
     async def save(self) -> None:
-        """Return when every change made so far is safe: on disk, or applied in the Raft group.
+        """Return when every change by request is safe: on disk, or applied in the Raft group; a commit may not be.
 
         Raises OSError, and CommandError when the lead was lost meanwhile.
         """
         if self._cycle is None:
-            await self.persist()
+            await self._file.flush()
             return
         told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._cycle.wait(None, lambda code: None if told.done() else told.set_result(code))
@@ -255,38 +257,40 @@ class OffsetTable:
 
     def apply(self, operation: Operation, *, own: bool) -> None:  # noqa: ARG002 # nothing is shown before it is applied
         """Do what an operation says; see MetaTable."""
-        verb, _, version, *what = operation
+        self._file.note(self._do(operation))
+
+    def _do(self, operation: Operation) -> Operation:
+        """Do it, and return what says the same to whoever has older offsets, and has pulls told of no reset."""
+        verb, table, version, *what = operation
         if verb == Verb.COMMIT:
             for key, queue_id, offset, back in what[0]:
-                offsets = self._table.setdefault(key, {})
+                offsets = self._table.of(key)
                 if back or offset > offsets.get(queue_id, -1):
                     offsets[queue_id] = offset
                 self._end_reset((key, queue_id))
         elif verb == Verb.RESET:
             for key, queue_id, offset, tell in what[0]:
-                self._table.setdefault(key, {})[queue_id] = offset
+                self._table.of(key)[queue_id] = offset
                 self._lowered(key)
                 self.committers.reset((key, queue_id))
                 self._end_reset((key, queue_id))
                 if tell:
                     self._resets[key, queue_id] = offset
+            what = [[[*place, False] for *place, _ in what[0]]]
         elif verb == Verb.CLONE:
             source, target, topic = what
-            copied = dict(self._table.get(topic + SEPARATOR + source, {}))
+            key, copied = topic + SEPARATOR + target, dict(self._table.get(topic + SEPARATOR + source, {}))
             if copied:
-                self._remove_queues(topic + SEPARATOR + target, copied)
-                self._table.setdefault(topic + SEPARATOR + target, {}).update(copied)
-                self._lowered(topic + SEPARATOR + target)
-        elif verb == Verb.DELETE:
-            topic, group = what
-            self._remove([key for key in self._table if is_of(key, topic, group)])
-        elif verb == Verb.CLEAR:
-            self._remove(list(self._table))
+                self._remove_queues(key, copied)
+                self._table.of(key).update(copied)
+                self._lowered(key)
+            verb, what = int(Verb.RESET), [[[key, queue_id, offset, False] for queue_id, offset in copied.items()]]
+        elif verb in {Verb.DELETE, Verb.CLEAR}:
+            self._remove(self._table.keys_of(*(what or ("", ""))))
         else:
             raise MetadataError(f"operation {verb!r} on offsets is unknown: upgrade this member")
         self.data_version = unpacked(version, self.data_version)
-        self._dirty = False
-        self._file.touch()
+        return [verb, table, version, *what]
 
     def drop(self) -> None:
         """Forget what is not applied; see MetaTable."""
@@ -371,21 +375,21 @@ class OffsetTable:
     def _remove(self, keys: Iterable[str]) -> None:
         for key in keys:
             self._lowered(key)
-            self._remove_queues(key, self._table.pop(key))
+            self._remove_queues(key, self._table.drop(key))
 
     def _snapshot(self, stamp: Stamp | None) -> Callable[[], Chunks]:
         lowerings = {} if self.lowerings is None else self.lowerings.stored()
-        resets = {} if self._cycle is None else self._resets
-        ours = OurOffsets(resets, self._own or {}, lowerings, self.mark, self._lmq_seen)
-        content = encode_offsets(self.encode(), stamp, ours)
-        return lambda: (content,)
+        resets = {} if self._cycle is None else dict(self._resets)
+        ours = OurOffsets(resets, dict(self._own or {}), lowerings, self.mark, self._lmq_seen)
+        content = encode_offsets(self._table.snapshot(self.data_version), stamp, ours)
+        return lambda: content
 
     def _adopt(self, stored: OffsetFile) -> None:
         self.data_version, self._lmq_seen = stored.table.dataVersion, stored.lmq_seen
         now = self._clock.now_ms()
         for key, queues in stored.table.offsetTable.items():
             # -1 and the like are left behind by RocketMQ where a client knew no offset.
-            self._table[key] = {queue: offset for queue, offset in queues.items() if offset >= 0}
+            self._table.of(key).update({queue: offset for queue, offset in queues.items() if offset >= 0})
         self._resets.update(stored.resets)
         if self._own is not None:
             self._own.update(stored.own)

@@ -9,7 +9,7 @@
 The first two are topic@group -> queue -> offset; RocketMQ ignores all of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -67,10 +67,10 @@ def decode_offsets(content: bytes) -> OffsetFile:
     return OffsetFile(stored, *places, ours.lowerings, ours.copyMark, ours.lmqSeen)
 
 
-def encode_offsets(table: bytes, stamp: Stamp | None, ours: OurOffsets) -> bytes:
-    """Return the file's content, given RocketMQ's part of it."""
-    return stamped(
-        table,
+def encode_offsets(table: Iterator[bytes], stamp: Stamp | None, ours: OurOffsets) -> Iterator[bytes]:
+    """Yield the file's content, given RocketMQ's part of it."""
+    yield stamped(
+        next(table),
         stamp,
         raftResets=_by_key(ours.resets),
         slaveCommits=_by_key(ours.own),
@@ -78,6 +78,7 @@ def encode_offsets(table: bytes, stamp: Stamp | None, ours: OurOffsets) -> bytes
         copyMark=ours.mark,
         lmqSeen=ours.lmq_seen,
     )
+    yield from table
 
 
 def check_keys(table: ConsumerOffsetTable) -> None:

@@ -125,7 +125,7 @@ class ConfigFile:
         self._size, self._found = len(content), (content, path)
         return value
 
-    def replay(self, apply: Callable[[Any], None]) -> None:
+    def replay(self, apply: Callable[[Any], object]) -> None:
         """Have every operation applied that the loaded file lacks, and write it whole then; to be called after load().
 
         Raises MetadataError, OSError.
