@@ -16,7 +16,7 @@ from runtime.figures import Figure, by, gauge, histogram
 from runtime.listening import stop_accepting
 from runtime.timings import Timings
 from runtime.tls import ServerTls
-from runtime.tls_door import TlsDoor, listen
+from runtime.tls_door import DOOR_KINDS, TlsDoor, listen, refused_at
 
 __all__ = ["Connection", "Handler", "RemotingServer", "Reply", "ServerLimits", "port_figures"]
 
@@ -82,8 +82,8 @@ class RemotingServer:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """How often something of a client's was refused unheard, by reason: one of REFUSALS."""
-        return self._side.refused
+        """How often something of a client's was refused unheard, by reason: one of REFUSALS or DOOR_KINDS."""
+        return {**self._side.refused, **refused_at(self._server)}
 
     @property
     def turns(self) -> Turns[Connection]:
@@ -142,7 +142,7 @@ def _refuse_plain(connection: Connection, request: Command) -> None:
 def port_figures(servers: Iterable[RemotingServer]) -> list[Figure]:
     """Return what is told of a process's ports, all together."""
     connections = waiting = unserved = 0
-    refused, waited = Counter(dict.fromkeys(REFUSALS, 0)), Timings()
+    refused, waited = Counter(dict.fromkeys((*REFUSALS, *DOOR_KINDS), 0)), Timings()
     for server in servers:
         turns = server.turns
         connections += len(server.connections)

@@ -19,6 +19,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from runtime.figures import Figure, by
 from runtime.http_guard import LOOK_S, GuardedConnection, HttpConnections, HttpLimits
 from runtime.listening import stop_accepting
 from runtime.metrics import CONTENT_TYPE, Metrics
@@ -26,7 +27,7 @@ from runtime.quiet import QuietLog
 from runtime.refusals import DoorRefusals
 from runtime.tasks import Tasks
 from runtime.tls import ServerTls
-from runtime.tls_door import PlainRefused, TlsDoor, listen
+from runtime.tls_door import PlainRefused, TlsDoor, listen, refused_at
 
 BODY_BYTES_MAX = 64 * 1024
 
@@ -105,6 +106,7 @@ class HttpFace:
         self._ready = ready
         self._judge = judge
         self._refusals = DoorRefusals("HTTP")
+        metrics.show(self._figures)
         application = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._around])
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
@@ -176,6 +178,13 @@ class HttpFace:
             return await handler(request)
         finally:
             connection.ends()
+
+    def _figures(self) -> Iterable[Figure]:
+        told = self._refusals.counts
+        closed = {"connections": 0, "late": 0} if self._connections is None else self._connections.refused
+        values = {"address": told["403"], "name": told["421"], **closed, **refused_at(self._server)}
+        text = "Connections and requests that the HTTP port refused, by reason"
+        yield by("reason", "counter", "raftmq_http_refused_total", text, values.items())
 
     def _refused(self, request: web.Request, status: int, why: str) -> web.Response:
         asked = f"{request.method} {request.path}"

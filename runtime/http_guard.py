@@ -122,6 +122,8 @@ class HttpConnections:
         self._max = connections_max
         self._open: dict[asyncio.BaseTransport, GuardedConnection] = {}
         self._of_address: Counter[str] = Counter()
+        self.refused = {"connections": 0, "late": 0}
+        """How many were closed: at the limit, and for a head that was not whole in its time."""
 
     def __len__(self) -> int:
         """Return how many are open."""
@@ -133,8 +135,10 @@ class HttpConnections:
 
     def admit(self, connection: GuardedConnection) -> bool:
         """Count a new one in, at the limit in the place of another; False when none can go."""
-        if len(self._open) >= self._max and not self._make_room():
-            return False
+        if len(self._open) >= self._max:
+            self.refused["connections"] += 1
+            if not self._make_room():
+                return False
         self._open[_transport_of(connection)] = connection
         self._of_address[connection.address] += 1
         return True
@@ -156,6 +160,7 @@ class HttpConnections:
             head = connection.head_since
             if head is not None and now - head >= self.limits.head_seconds:
                 _log.debug("http: %s closed: its request's head is not whole", connection.address)
+                self.refused["late"] += 1
                 connection.abort()
             elif now - connection.since >= self.limits.idle_seconds:
                 connection.abort()

@@ -6,6 +6,7 @@ and reason, so many of an address and in all; the others are counted, and told w
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from runtime.quiet import LineShares
@@ -26,12 +27,15 @@ class DoorRefusals:
         self._door = door
         self._clock = clock
         self._shares = LineShares(LINES_MAX, OF_ONE_MAX)
+        self.counts: Counter[str] = Counter()
+        """All that were refused, by kind, whether a line tells of them or not."""
 
     def tell(self, host: str, kind: str, why: str, *, asked: str = "connection", code: int | None = None) -> None:
         """Write a line about one who came from an address and was refused, or count it.
 
         `kind`: one of a few words, of which each has a line of its own; `code`: what he was answered with.
         """
+        self.counts[kind] += 1
         count, whose = self._shares.left_out(self._clock())
         if count:
             _log.info("%d more were refused at %s since the last such lines: %s", count, self._door, whose)

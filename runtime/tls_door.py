@@ -10,7 +10,7 @@ import logging
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from runtime.listening import origin
@@ -22,6 +22,8 @@ from runtime.tls import HANDSHAKE_SECONDS, ServerTls, tls_words
 _log = logging.getLogger(__name__)
 
 Made = Callable[[], asyncio.BaseProtocol]
+# What a door refuses.
+DOOR_KINDS = ("plain", "tls")
 HANDSHAKE = 0x16
 # Connections that wait for their first byte or for a handshake; beyond it the one that came first is closed.
 WAITING_MAX = 2048
@@ -54,6 +56,11 @@ class TlsDoor:
         self._tasks.every(EVERY_S, self._quiet.tell, "warnings left out")
         for each in listening:
             self._loop.add_reader(each, self._accept, each)
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """How many were refused: `plain` ones where TLS is enforced, and handshakes that failed (`tls`)."""
+        return {kind: self._refusals.counts[kind] for kind in DOOR_KINDS}
 
     def close(self) -> None:
         """Accept no more; what waits is closed."""
@@ -232,3 +239,8 @@ async def _addresses(host: str, port: int) -> list[Any]:
     )
     # With port 0 each address would take another one.
     return list(dict.fromkeys(found))[: 1 if port == 0 else None]
+
+
+def refused_at(server: "asyncio.Server | TlsDoor | None") -> Mapping[str, int]:
+    """Return how many a port's door has refused, by kind; a port without TLS has none."""
+    return server.refused if isinstance(server, TlsDoor) else dict.fromkeys(DOOR_KINDS, 0)

@@ -6,7 +6,7 @@ true ends it without moving anything, and there are limits on how many there may
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any
 
@@ -17,7 +17,7 @@ from remoting.bodies.registry import HAConnectionInfo
 from runtime.listening import stop_accepting
 from runtime.refusals import DoorRefusals
 from runtime.tls import ServerTls
-from runtime.tls_door import TlsDoor, listen
+from runtime.tls_door import TlsDoor, listen, refused_at
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +37,17 @@ CLOSE_SECONDS = 1.0
 # hosts all are forgotten, and may complain anew.
 COMPLAINT_SECONDS = 10.0
 _COMPLAINTS_MAX = 256
+# What is said of a connection that is closed, and what that counts as; anything else is what it reported.
+_REASONS = {
+    "had not reported": "unreported",
+    "is one too many": "connections",
+    "does not": "proof",
+    "wants proof": "proof",
+    "was silent": "silent",
+    "needs the log": "gone",
+    "cannot be sent": "unread",
+    "is not sent what stands damaged": "damaged",
+}
 # Seconds that a deposed master gives its slaves for the last that it took, and between two looks at them. Less than the
 # one who told it waits for its answer.
 SETTLE_SECONDS = 1.0
@@ -68,8 +79,8 @@ class HaServer:
         # Connections that ended before damaged bytes, and where those of the last one stand.
         self.stopped = 0
         self.stopped_at: int | None = None
-        # Connections that were closed for what they sent.
-        self.refused = 0
+        # Connections that were closed, by reason.
+        self._closed_for = dict.fromkeys([*_REASONS.values(), "report"], 0)
         self._on_ack = on_ack
         self._secrets: tuple[bytes, ...] = ()
         # In the order in which they came: all connections, and those of them that have reported.
@@ -147,6 +158,11 @@ class HaServer:
         """Return how many slaves are connected and at most haMaxGapNotInSync behind."""
         least = self._in_sync_from()
         return sum([link.acked >= least and not link.closed for link in self._slaves])
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """How many connections were closed, by reason."""
+        return {**self._closed_for, **refused_at(self._server)}
 
     def hosts(self) -> set[str]:
         """Return where the slaves are that the log is pushed to."""
@@ -255,7 +271,7 @@ class HaServer:
 
     def complain(self, link: HaLink, what: str) -> None:
         """Log why a connection is closed, at most once in a while per host."""
-        self.refused += 1
+        self._closed_for[next((reason for said, reason in _REASONS.items() if what.startswith(said)), "report")] += 1
         if not link.in_use:
             self._refusals.tell(link.host, "link", f"it {what}")
         now = self.loop.time()

@@ -1,10 +1,10 @@
 """The metrics of a master and of a slave: who is how far behind whom."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from runtime.figures import Figure, by, counter, gauge
+from runtime.figures import Figure, by, gauge
 
 
 def pair_figures(known: dict[str, Any]) -> Iterator[Figure]:
@@ -27,10 +27,10 @@ def slave_figures(master: dict[str, Any] | None) -> Iterator[Figure]:
     yield Figure("raftmq_ha_behind_bytes", text, "gauge", [] if behind is None else [((), behind)])
 
 
-def port_figure(refused: int) -> Figure:
+def port_figure(refused: Mapping[str, int]) -> Figure:
     """Return how many were sent away from the HA port."""
-    text = "Connections to the HA port that were closed for what they sent"
-    return counter("raftmq_ha_links_refused_total", text, refused)
+    text = "Connections to the HA port that were closed, by reason"
+    return by("reason", "counter", "raftmq_ha_links_refused_total", text, refused.items())
 
 
 def _names(addresses: Iterable[str]) -> list[str]:

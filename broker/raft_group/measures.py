@@ -79,8 +79,8 @@ class GroupMeasures:
         yield histogram("raftmq_commit_seconds", text, self._sends.commit)
         text = "From an append that left to the answer that its entries are on the other's disk"
         yield histogram("raftmq_replicate_seconds", text, self._appends)
-        text = "Connections to the Raft port that ended before they had proved whose they are"
-        yield counter("raftmq_raft_links_refused_total", text, known["links_refused"])
+        text = "Connections to the Raft port that ended before they had proved whose they are, by reason"
+        yield by("reason", "counter", "raftmq_raft_links_refused_total", text, known["links_refused_by"].items())
 
     @staticmethod
     def _indexes(known: dict[str, Any]) -> Iterator[Figure]:

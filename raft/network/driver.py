@@ -190,7 +190,9 @@ class RaftDriver:
     def status(self) -> dict[str, Any]:
         """Return the node's state, and the members that messages can be sent to."""
         transport = self.transport
-        return self.node.status() | {"linked": sorted(transport.connected), "links_refused": transport.refused}
+        by_reason = dict(transport.refused)
+        told = {"links_refused": sum(by_reason.values()), "links_refused_by": by_reason}
+        return self.node.status() | {"linked": sorted(transport.connected), **told}
 
     # ---- NodeEvents
 

@@ -36,6 +36,21 @@ PURPOSES: Final = ("messages", "copy")
 
 _DIAL, _PROVE, _HELLO, _WELCOME, _REFUSE = 1, 2, 3, 4, 0
 _ACCEPTOR_PROVES, _DIALLER_HELLO, _ACCEPTOR_HELLO = "acceptor proves", "dialler hello", "acceptor hello"
+# Why a connection to the port was none: the other side ended it; they share no secret; it had no time left; there were
+# too many; what it said was no handshake; it is another group's, another member, or of another version.
+REFUSALS = ("ended", "secret", "late", "connections", "handshake", "member")
+# By what the reason says; anything else is about who the member is.
+_SAID = {
+    "do not have the same secret": "secret",
+    "no handshake within": "late",
+    "connections are accepted at once": "connections",
+    "no handshake of ours": "handshake",
+    "step ": "handshake",
+    "the handshake's field": "handshake",
+    "a nonce has": "handshake",
+    "a link is for one of": "handshake",
+    "bytes": "handshake",
+}
 
 
 class HandshakeRefused(Exception):
@@ -213,3 +228,10 @@ def _text(fields: dict[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= TEXT_CHARS_MAX:
         raise HandshakeRefused(f"the handshake's field {name} is missing or no text")
     return value
+
+
+def refusal_kind(reason: str, *, given_up: bool) -> str:
+    """Return which of REFUSALS a connection ended for; `given_up`: by this side."""
+    if not given_up:
+        return "ended"
+    return next((kind for said, kind in _SAID.items() if said in reason), "member")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from secrets import token_bytes
 from typing import NamedTuple, Protocol
 
-from raft.network.handshake import NONCE_BYTES, Acceptor, Dialler, Identity, Purpose
+from raft.network.handshake import NONCE_BYTES, REFUSALS, Acceptor, Dialler, Identity, Purpose, refusal_kind
 from raft.network.link import Link, LinkLimits, LinkOwner
 from raft.protocol.hello import Hello, HelloError
 from raft.protocol.messages import RaftMessage
@@ -24,7 +24,7 @@ from runtime.quiet import FewLines
 from runtime.refusals import DoorRefusals
 from runtime.tasks import Tasks
 from runtime.tls import Contexts, ServerTls, names_host
-from runtime.tls_door import TlsDoor, listen
+from runtime.tls_door import TlsDoor, listen, refused_at
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class PeerTransport:
         self._refusals = DoorRefusals("Raft")
         self._closing = False
         # Links of others that ended before they had proved whose they are.
-        self.refused = 0
+        self._refused = dict.fromkeys(REFUSALS, 0)
         self.port = 0
 
     @property
@@ -158,6 +158,11 @@ class PeerTransport:
         """Send a message after those before it; False when there is no link or too much waits for it already."""
         link = self._out.get(peer)
         return link is not None and link.send(message)
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """How many connections ended before they had proved whose they are, by reason; see REFUSALS."""
+        return {**self._refused, **refused_at(self._server)}
 
     async def close(self) -> None:
         """Dial and accept no more, send what waits for at most half a second, end all links."""
@@ -315,7 +320,8 @@ class PeerTransport:
             assert self._copies is not None, "judged"
             self._copies.gone(link)
             return
-        self.refused += not link.opened
+        if not link.opened:
+            self._refused[refusal_kind(reason, given_up=link.given_up)] += 1
         if link.given_up and not link.opened and not self._closing:
             self._refusals.tell(host, "handshake", reason)
         key, text = f"from {peer or host}", f"the link from {peer or 'somebody'} at {host} is closed: {reason}"

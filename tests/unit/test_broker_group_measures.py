@@ -44,7 +44,7 @@ def status(**matches: int) -> dict[str, Any]:
         "term": 3, "role": "LEADER", "leader": "n0", "leads": True, "has_quorum": True, "lease_s": 0.5, "base": BASE,
         "last": LAST, "end": LAST * ENTRY_BYTES, "durable": LAST, "commit": 18, "applied": 17, "open_proposals": 2,
         "members": [{"id": f"n{number}", "linked": number < 2} for number in range(3)],
-        "elections": counts() | {"elected": 2}, "links_refused": 4,
+        "elections": counts() | {"elected": 2}, "links_refused_by": {"secret": 4, "late": 0},
         "peers": {name: {"match": match, "lag": LAST - match, "last_ack_ms": 1500} for name, match in matches.items()},
     }  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_a_member_tells_how_often_it_stood(clock: ManualClock) -> None:
     found = figures(clock, Log(clock))
     assert found["raftmq_raft_elections_total"].values == [(("nobody_led",), 0), (("handed_over",), 0)]
     assert found["raftmq_raft_elected_total"].values == [((), 2)]
-    assert found["raftmq_raft_links_refused_total"].values == [((), 4)]
+    assert found["raftmq_raft_links_refused_total"].values == [(("secret",), 4), (("late",), 0)]
     assert found["raftmq_raft_linked"].values == [(("n0",), 1), (("n1",), 1), (("n2",), 0)]
 
 

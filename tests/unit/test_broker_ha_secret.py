@@ -122,6 +122,8 @@ async def test_without_the_same_secret_nobody_follows_and_nothing_counts(
         assert all(f"127.0.0.1 asked for HA connection: refused (it {masters_words}" in line for line in told)
         assert slave.client.state is not State.FOLLOWING
         assert (master.ha.in_sync(), master.ha.status(), slave.written) == (0, [], 0)
+        counted = {reason for reason, count in master.ha.refused.items() if count}
+        assert counted == ({"proof"} if masters_words else set())
 
 
 async def test_a_master_that_proves_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,9 @@ async def test_another_secret_gets_one_line_and_no_link(caplog: pytest.LogCaptur
             await asyncio.sleep(0.2)
             assert a.transport.connected == set()
             assert b.messages.empty()
+            # It is the side that dials which finds out, says so, and is told so.
+            assert a.transport.refused["secret"] + b.transport.refused["secret"] >= 1
+            assert not a.transport.refused["late"] + b.transport.refused["late"] + b.transport.refused["ended"]
     lines = [record.message for record in caplog.records if "n0" in record.message or "n1 at" in record.message]
     ours = [line for line in lines if "link to n1" in line]
     assert len(ours) == 1, "said once, not at each attempt"

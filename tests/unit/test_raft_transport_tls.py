@@ -53,6 +53,7 @@ async def test_tls_carries_the_same_messages_and_keeps_plain_links_out(
         _, got = await b.messages.get()
         assert bytes(got.payload[0]) == data
         await until(lambda: "asked for Raft connection: refused (it speaks no TLS" in caplog.text)
+        assert b.transport.refused["plain"] >= 1
         assert plain.transport.connected == set()
 
 

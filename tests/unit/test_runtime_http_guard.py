@@ -147,6 +147,7 @@ async def test_a_foreign_name_is_told_so() -> None:
         refused = await answer_to(face, b"GET /healthz HTTP/1.1\r\nHost: evil.example\r\n\r\n")
         assert refused.startswith(b"HTTP/1.1 421 ")
         assert b"httpHostNames" in refused
+        assert b'raftmq_http_refused_total{reason="name"} 1.0' in face._metrics.render()
         for own in (b"Host: mq.example:8080\r\n", b"Host: localhost\r\n", b""):
             version = b"1.1" if own else b"1.0"
             got = await answer_to(face, b"GET /healthz HTTP/" + version + b"\r\n" + own + b"\r\n")
