@@ -13,6 +13,7 @@ from broker.settings import decision as override
 from broker.settings.config import BrokerConfig, LiveConfig
 from broker.settings.pair_keys import RAFT
 from broker.settings.pair_memory import load_memory, save_memory
+from broker.settings.pair_proof import PairProof
 from broker.settings.restart import RestartAction
 from raft.protocol.config import GroupConfig, Member
 from raft.protocol.types import EntryType
@@ -161,3 +162,25 @@ async def test_a_member_says_that_it_is_no_master_and_takes_an_order_to_be_one_t
     assert orjson.loads(bytes(again.body)) == {"self": "n1", "done": False, "group_id": GROUP_ID, "leads": False}
     with pytest.raises(CommandError, match="already, not n2"):
         former.conversion.to_raft(NOBODY, Command.request(ClassicCode.TO_RAFT, body=body.replace(b'"n1"', b'"n2"')))
+
+
+async def test_R15_a_member_proves_to_a_master_of_before_that_the_group_took_over(
+    former: Former, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asker = PairProof((b"a secret of the pair",))
+
+    async def believed() -> bool:
+        await former.conversion.start()
+        body, nonce = asker.question()
+        answer = former.conversion.status(NOBODY, Command.request(ClassicCode.STATUS, body=body))
+        return asker.proves(nonce, orjson.loads(bytes(answer.body)))
+
+    assert not await believed()
+    path = tmp_path / "secret"
+    former.live.broker = replace(former.live.broker, haSecretFile=str(path))
+    # The group itself goes on without it.
+    assert not await believed()
+    assert f"haSecretFile={path}: No such file or directory" in caplog.text
+    path.write_text("a secret of the pair\n")
+    path.chmod(0o600)
+    assert await believed()
