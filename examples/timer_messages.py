@@ -52,8 +52,8 @@ async def main() -> None:
             await asyncio.sleep(max(0.0, began + 7 - time.time()))
             assert "never" not in arrived, "what was recalled is not delivered"
     for body, due in (("in 2 seconds", began + 2), ("at a moment", moment.timestamp())):
-        # Brokers deliver to the second, and never before it.
-        assert arrived[body] >= due - 1, (body, due, arrived[body])
+        # Brokers deliver up to a second late, and never early; what they are told is in whole milliseconds.
+        assert arrived[body] >= due - 0.001, (body, due, arrived[body])
         print(f"received {body!r}, {arrived[body] - began:.1f} s after it was sent")
 
 
