@@ -46,7 +46,7 @@ test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client in
 	exit $$tests
 
 test-spark: $(READY) $(TOOLS) ## slow: every check in Spark against its plain twin, over many histories and damaged clusters; longer runs
-	@$(PYTEST) -q -n 2 --no-loadscope-reorder -m long tests/spark tests/chaos tests/docs tests/cluster/test_raftmq_absurd.py tests/cluster/test_raftmq_bench_rebalance.py
+	@$(PYTEST) -q -n 2 --no-loadscope-reorder -m long tests/spark tests/chaos tests/docs tests/cluster/test_broker_transactions_crash.py tests/cluster/test_raftmq_absurd.py tests/cluster/test_raftmq_bench_rebalance.py
 
 # In this order: what fails soonest comes first.
 ALL := test test-spark kill-test fuzz soak soak-delay soak-pending chaos-self simulate app-torture pop-torture torture interop-java
