@@ -85,6 +85,18 @@ class ConsumerGroup(msgspec.Struct, eq=False):
         return self.message_model == "BROADCASTING"
 
 
+class OnReach(Protocol):
+    """Takes note of a producer's client: it has a connection, or its last one ended by itself."""
+
+    def __call__(self, client_id: str, *, here: bool) -> None:
+        """Do so."""
+        ...
+
+
+def nothing_noted(client_id: str, *, here: bool) -> None:
+    """Take no note."""
+
+
 class ClientTable:
     """Producers and consumers by group, and by connection what must be forgotten when it closes."""
 
@@ -95,15 +107,18 @@ class ClientTable:
         later: Callable[[float, Callable[[], None]], object],
         notifies: Callable[[str], bool],
         on_leave: Callable[[str, str], None],
+        on_reach: OnReach = nothing_noted,
     ) -> None:
         """`later` runs a call in so many seconds; `notifies` tells whether a group's members want code 40.
 
         `on_leave` is called with (group, client id) when a client's last connection in a group is gone.
+        `on_reach`: with a producer's client that has a connection, and one whose last connection ended by itself.
         """
         self._clock = clock
         self._later = later
         self._notifies = notifies
         self._on_leave = on_leave
+        self._on_reach = on_reach
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Any, GroupClient]] = {}
         # Groups by connection: (consumer groups, producer groups).
@@ -153,10 +168,13 @@ class ClientTable:
     def on_close(self, connection: Channel) -> None:
         """Forget a connection that has closed."""
         consumers, producers = self._joined.get(connection, ((), ()))
+        client_id = self._reached_as.get(connection)
         for group in tuple(consumers):
             self._leave(connection, group)
         for group in tuple(producers):
             self._leave_producers(connection, group)
+        if client_id is not None and client_id not in self._reached:
+            self._on_reach(client_id, here=False)
 
     def expire(self, silent_seconds: float) -> list[Channel]:
         """Forget clients that have been silent for longer; returns their connections, which should be closed."""
@@ -252,6 +270,7 @@ class ClientTable:
         if client_id is not None:
             self._reached.setdefault(client_id, {})[connection] = None
             self._reached_as[connection] = client_id
+            self._on_reach(client_id, here=True)
 
     def _groups_of(self, connection: Channel) -> tuple[set[str], set[str]]:
         joined = self._joined.get(connection)

@@ -41,6 +41,7 @@ from broker.messages.commit_origins import Origins
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.delay_queue import DelayLoop, aside_in
 from broker.messages.idempotent import IdempotentSends
+from broker.messages.lost_clients import LostClients
 from broker.messages.offset_handlers import OffsetHandlers
 from broker.messages.pull import PullHandlers
 from broker.messages.pull_checks import PullChecks
@@ -114,9 +115,7 @@ class Parts:
         self.quotas = self._quota_guard()
         self._read_tables(folder, exits)
         self.stats = BrokerStats(clock, config.brokerClusterName, config.name(), sends=replication.times.send)
-        self.clients = ClientTable(
-            clock, later=loop.call_later, notifies=self._wants_notice, on_leave=self.locks.release
-        )
+        self._know_clients(loop)
         self._client = self._outgoing(exits)
         self.registration = Registration(live, role, self.topics, self._client, context.address, mode.heard)
         self._routes = TopicRoutes(live, self.topics, self._client)
@@ -133,7 +132,7 @@ class Parts:
             late(lambda: self.transactions.prepare), self.idempotent,
         )  # fmt: skip
         self._replies = ReplyHandlers(
-            live, checks, replication, store_host, self.clients, clock, mode.elsewhere, mode.relay
+            live, checks, replication, store_host, self._lost_clients, clock, mode.elsewhere, mode.relay
         )
         self._tables = Tables(self.topics, self.groups, self.offsets, self.clients, self.stats)
         self.transactions = Transactions(context, self._tables, replication, mode.elsewhere, mends=meta.shared)
@@ -165,6 +164,14 @@ class Parts:
         self._guard: AccessGuard | None = None
         self._unlimited, self._limited = self._limited_or_not(mode.gate(self._table(store)))
         self.handlers = self.handlers_without(frozenset())
+
+    def _know_clients(self, loop: asyncio.AbstractEventLoop) -> None:
+        clock = self._around.context.clock
+        self.clients: ClientTable = ClientTable(
+            clock, later=loop.call_later, notifies=self._wants_notice, on_leave=self.locks.release,
+            on_reach=late(lambda: self._lost_clients.noted),
+        )  # fmt: skip
+        self._lost_clients: LostClients = LostClients(self.clients, clock, loop.call_later)
 
     def _outgoing(self, exits: AsyncExitStack) -> RemotingClient:
         """Return what asks others in the brokers' own name."""

@@ -3,7 +3,7 @@
 Whom it is for says its property REPLY_TO_CLIENT: the client id of a producer that is connected here. It is pushed and
 stored at the same time, and answered when both have ended: with code 1 when it could not be pushed, whatever became of
 the record, and with success when it was, for what was asked for is done then. With storeReplyMessageEnable=false it is
-only pushed.
+only pushed. A broker on its own keeps one, for a moment, whose client lost its connection, until that is back.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from broker.settings.config import LiveConfig
 from remoting.address import format_address
 from remoting.codes import MessageSysFlag, RequestCode, ResponseCode
 from remoting.command import Command
-from remoting.errors import CommandError, InvokeError, RemotingError
+from remoting.errors import CommandError, ConnectionLost, InvokeError, RemotingError
 from remoting.headers.registry import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
@@ -49,6 +49,8 @@ PUSHING_BYTES_MAX = 64 * 1024 * 1024
 # And of those for one client, so that one that hangs costs the others nothing. Beyond it: it was not pushed (1).
 PUSHING_BYTES_PER_CLIENT_MAX = 12 * 1024 * 1024
 OVERHEAD_BYTES = 1024
+# Seconds for which one is kept whose client lost its connection: less than its sender waits for an answer (3).
+KEPT_SECONDS = 2.0
 
 
 # Asks other brokers to push a reply; gives their client's answer, None when the client is nowhere.
@@ -62,13 +64,37 @@ class ReplyClients(Protocol):
         """Return the newest connection of a producer's client."""
         ...
 
+    def lost(self, client_id: str) -> bool:
+        """Whether it lost its connection a moment ago."""
+        ...
+
+    def when_back(self, client_id: str, call: Callable[[], None]) -> Callable[[], None]:
+        """Call when it is back; returns what forgets that."""
+        ...
+
 
 class _Reply:
     """A reply on its way: to its client, and into the log."""
 
-    __slots__ = ("absent", "client_id", "connection", "failed", "pushed", "queue_id", "request", "size", "stored")
+    __slots__ = (
+        "absent", "client_id", "connection", "failed", "header", "kept_until", "properties", "pushed", "queue_id",
+        "request", "size", "stored", "to",
+    )  # fmt: skip
 
-    def __init__(self, connection: Connection, request: Command, queue_id: int, client_id: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        request: Command,
+        queue_id: int,
+        header: SendMessageRequestHeader,
+        properties: dict[str, str],
+    ) -> None:
+        self.header, self.properties = header, properties
+        client_id = properties.get(PROPERTY_REPLY_TO_CLIENT, "")
+        # Until when it is kept for a client that may come back, by the loop; 0: it was not lost.
+        self.kept_until = 0.0
+        # The connection that it was pushed to.
+        self.to: object | None = None
         self.connection = connection
         self.request = request
         self.queue_id = queue_id
@@ -131,7 +157,7 @@ class ReplyHandlers:
         try:
             record, waits = self._record(connection, request, header)
             properties = decode_properties(record.properties)
-            reply = _Reply(connection, request, record.queue_id, properties.get(PROPERTY_REPLY_TO_CLIENT, ""))
+            reply = _Reply(connection, request, record.queue_id, header, properties)
             if self._bytes + reply.size > PUSHING_BYTES_MAX:
                 raise CommandError(
                     ResponseCode.SYSTEM_BUSY,
@@ -141,7 +167,7 @@ class ReplyHandlers:
             error.ext = self._ext()
             raise
         self._bytes += reply.size
-        self._push(reply, header, properties)
+        self._push(reply)
         if not self._live.broker.storeReplyMessageEnable:
             self._stored(reply, PutResult(PutStatus.SERVICE_NOT_AVAILABLE), ResponseCode.SERVICE_NOT_AVAILABLE)
             return
@@ -183,26 +209,53 @@ class ReplyHandlers:
 
     # ---- to the client
 
-    def _push(self, reply: _Reply, header: SendMessageRequestHeader, properties: dict[str, str]) -> None:
+    def _push(self, reply: _Reply) -> None:
         client_id = reply.client_id
         if not client_id:
             self._pushed(reply, f"reply message properties[{PROPERTY_REPLY_TO_CLIENT}] is null")
             return
         client = self._clients.reach(client_id)
         if client is None and self._relay is None:
-            self._absent(reply)
+            if not self._keep(reply):
+                self._absent(reply)
             return
+        reply.to = client
         waits = self._bytes_of.get(client_id, 0) + reply.size
         if waits > PUSHING_BYTES_PER_CLIENT_MAX:
             self._pushed(reply, f"push reply message to {client_id}fail. It has {waits} bytes of replies to answer.")
             return
         try:
-            answer = self._submit(client, self._request(reply, header, properties))
+            answer = self._submit(client, self._request(reply))
         except RemotingError as error:
             self._not_taken(reply, error)
             return
         self._bytes_of[client_id] = waits
         answer.add_done_callback(partial(self._answered, reply))
+
+    def _keep(self, reply: _Reply) -> bool:
+        """Keep a reply for a client that may be back in a moment, and push it then; False when it is not lost."""
+        client_id, loop = reply.client_id, asyncio.get_running_loop()
+        waits = self._bytes_of.get(client_id, 0) + reply.size
+        if waits > PUSHING_BYTES_PER_CLIENT_MAX or not self._clients.lost(client_id):
+            return False
+        reply.kept_until = reply.kept_until or loop.time() + KEPT_SECONDS
+        if loop.time() >= reply.kept_until:
+            return False
+        self._bytes_of[client_id] = waits
+
+        def back() -> None:
+            timer.cancel()
+            self._release(reply)
+            self._push(reply)
+
+        def gone() -> None:
+            forget()
+            self._release(reply)
+            self._absent(reply)
+
+        timer = loop.call_at(reply.kept_until, gone)
+        forget = self._clients.when_back(client_id, back)
+        return True
 
     def _submit(self, client: object | None, request: Command) -> "asyncio.Future[Command | None]":
         """Send a reply to its client, or to where that may be; gives its answer, None when it is nowhere."""
@@ -214,8 +267,8 @@ class ReplyHandlers:
         reply.absent = True
         self._pushed(reply, f"push reply message fail, channel of <{reply.client_id}> not found.")
 
-    def _request(self, reply: _Reply, header: SendMessageRequestHeader, properties: dict[str, str]) -> Command:
-        now_ms = self._clock.now_ms()
+    def _request(self, reply: _Reply) -> Command:
+        header, properties, now_ms = reply.header, reply.properties, self._clock.now_ms()
         pushed = ReplyMessageRequestHeader(
             producerGroup=header.producerGroup,
             topic=header.topic,
@@ -235,21 +288,39 @@ class ReplyHandlers:
         return Command.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, reply.request.body)
 
     def _answered(self, reply: _Reply, answer: "asyncio.Future[Command | None]") -> None:
-        left = self._bytes_of[reply.client_id] - reply.size
-        if left:
-            self._bytes_of[reply.client_id] = left
-        else:
-            del self._bytes_of[reply.client_id]
+        self._release(reply)
         if answer.cancelled():
             self._not_taken(reply, InvokeError("this broker stops"))
         elif (error := answer.exception()) is not None:
-            self._not_taken(reply, error)
+            if isinstance(error, ConnectionLost) and self._relay is None:
+                # It may have it: who asked takes one reply, however often it comes. Whether it is lost, all know soon.
+                asyncio.get_running_loop().call_soon(self._again, reply, error)
+            else:
+                self._not_taken(reply, error)
         elif (told := answer.result()) is None:
             self._absent(reply)
         elif told.code != ResponseCode.SUCCESS:
             self._not_taken(reply, InvokeError(f"it answered {told.code}: {told.remark}"))
         else:
             self._pushed(reply, "")
+
+    def _again(self, reply: _Reply, error: BaseException) -> None:
+        """Push once more to a client whose connection ended under it, now or when it is back."""
+        here = self._clients.reach(reply.client_id)
+        if here is not None and here is not reply.to and not reply.kept_until:
+            # Once is enough.
+            reply.kept_until = asyncio.get_running_loop().time()
+            self._push(reply)
+        elif here is not None or not self._keep(reply):
+            self._not_taken(reply, error)
+
+    def _release(self, reply: _Reply) -> None:
+        """Count a reply no more among those that its client has to answer."""
+        left = self._bytes_of[reply.client_id] - reply.size
+        if left:
+            self._bytes_of[reply.client_id] = left
+        else:
+            del self._bytes_of[reply.client_id]
 
     def _not_taken(self, reply: _Reply, error: BaseException) -> None:
         _log.info("a reply was not pushed to %s: %s", reply.client_id, error)

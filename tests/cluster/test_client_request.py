@@ -28,6 +28,7 @@ from client.produce.producer import Producer
 from client.replies import Answer, answering, reply_to
 from raftmq.cli.main import app
 from remoting.message import MessageExt
+from remoting.server import Connection
 from tests.cluster.conftest import Cluster
 from tests.cluster.test_client_producer import everything
 
@@ -211,6 +212,26 @@ async def test_who_reconnected_is_found(cluster: Cluster) -> None:
         await cluster.stop_broker()
         await cluster.start_broker()
         assert bytes((await producer.request(Message("T", b"x"), timeout=20)).body) == b"X"
+
+
+async def test_who_loses_its_connection_while_it_waits_gets_the_reply_when_it_is_back(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Longer than all attempts of who replies take.
+    monkeypatch.setattr("client.instance.REJOIN_PAUSES_S", (0.5, 0.1, 0.1, 0.1))
+
+    async def cut(request: MessageExt) -> bytes:
+        assert cluster.broker is not None
+        asker = cluster.broker._parts.clients.reach(request.properties["REPLY_TO_CLIENT"])
+        assert isinstance(asker, Connection)
+        asker.abort()
+        return bytes(request.body).upper()
+
+    async with replier(cluster.namesrv, cut), Producer("askers", cluster.namesrv) as producer:
+        for _ in range(3):
+            assert bytes((await producer.request(Message("T", b"x"), timeout=20)).body) == b"X"
+    assert cluster.broker is not None
+    assert cluster.broker._parts._replies.outcomes == {"pushed": 3, "absent": 0, "failed": 0}
 
 
 @pytest.mark.parametrize("timeout", [0.3, 1.0])

@@ -1,6 +1,7 @@
 """broker/messages/replies.py: pushed and stored at the same time, answered once, bounded."""
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -53,6 +54,8 @@ class Setting:
         self.log, self.topics, self.peer, self.clock = Log(), Topics(), Peer(), ManualClock()
         self.asker = Asker()
         self.connected: dict[str, Asker] = {FOR: self.asker}
+        self.gone: set[str] = set()
+        self.awaited: list[Callable[[], None]] = []
         self.elsewhere: list[Command] = []
         group = SubscriptionGroupConfig(groupName="G")
         checks = MessageChecks(self.live, self.topics, lambda _name, _: group, self.clock, lambda below: below - 1)
@@ -69,6 +72,28 @@ class Setting:
 
     def reach(self, client_id: str) -> Asker | None:
         return self.connected.get(client_id)
+
+    def lost(self, client_id: str) -> bool:
+        return client_id in self.gone
+
+    def when_back(self, client_id: str, call: Callable[[], None]) -> Callable[[], None]:
+        assert client_id in self.gone
+        self.awaited.append(call)
+        return lambda: self.awaited.remove(call)
+
+    def lose(self) -> None:
+        """Have the asker's connection end by itself."""
+        self.connected.clear()
+        self.gone.add(FOR)
+
+    def come_back(self) -> Asker:
+        """Have it come with another one."""
+        self.gone.clear()
+        made = self.connected[FOR] = Asker()
+        calls, self.awaited = self.awaited, []
+        for call in calls:
+            call()
+        return made
 
     def do(
         self,
@@ -161,6 +186,54 @@ async def test_a_reply_that_is_not_stored_and_not_pushed_goes_on_to_the_leader()
     assert setting.replies.pending_bytes == 0
 
 
+async def test_a_reply_to_who_lost_its_connection_is_pushed_when_it_is_back() -> None:
+    setting = Setting()
+    setting.lose()
+    setting.do()
+    setting.log.answers[0](ResponseCode.SUCCESS)
+    assert not setting.peer.answers
+    assert setting.replies.pending_bytes > 0
+    asker = setting.come_back()
+    assert len(asker.pushed) == 1
+    await asker.answer()
+    assert setting.answered()[:2] == (ResponseCode.SUCCESS, None)
+    assert setting.replies.outcomes == {"pushed": 1, "absent": 0, "failed": 0}
+    assert setting.replies.pending_bytes == 0
+
+
+async def test_a_connection_that_ends_under_a_reply_has_it_pushed_to_the_next_one_for_a_moment_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker.messages.replies, "KEPT_SECONDS", 0.05)
+    setting = Setting()
+    setting.do()
+    setting.log.answers[0](ResponseCode.SUCCESS)
+    setting.lose()
+    setting.asker.answers[-1].set_exception(ConnectionLost("gone"))
+    while not setting.awaited:
+        await asyncio.sleep(0)
+    asker = setting.come_back()
+    assert decode_properties(asker.pushed[0].ext["properties"].encode())["REPLY_TO_CLIENT"] == FOR
+    setting.lose()
+    asker.answers[-1].set_exception(ConnectionLost("gone"))
+    async with asyncio.timeout(5):
+        while not setting.peer.answers:
+            await asyncio.sleep(0.01)
+    assert setting.answered()[0] == ResponseCode.SYSTEM_ERROR
+    assert not setting.awaited
+    assert setting.replies.pending_bytes == 0
+
+
+async def test_replies_kept_for_one_client_are_bounded() -> None:
+    setting = Setting()
+    setting.lose()
+    for _ in range(PUSHING_BYTES_PER_CLIENT_MAX // (1 << 20)):
+        setting.do(body=bytes(1 << 20))
+        setting.log.answers[-1](ResponseCode.SUCCESS)
+    assert len(setting.peer.answers) == 1, "one more than there is room for is told that nobody is there"
+    setting.come_back()
+
+
 async def test_without_storeReplyMessageEnable_it_is_only_pushed() -> None:
     setting = Setting(storeReplyMessageEnable="false")
     setting.do()
@@ -190,6 +263,7 @@ async def test_who_is_not_there_or_does_not_take_it_is_told() -> None:
     setting.do()
     setting.log.answers[-1](ResponseCode.SUCCESS)
     setting.asker.answers[-1].set_exception(ConnectionLost("gone"))
+    await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert setting.answered()[:2] == (ResponseCode.SYSTEM_ERROR, remark)
 
