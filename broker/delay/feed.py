@@ -9,8 +9,9 @@ from typing import NamedTuple, Protocol
 from broker.delay.index import IndexStamp, TimerIndex
 from broker.delay.marks import MARK_QUEUE, MarkKind, TimerMark, read_mark
 from broker.messages.timed_record import Timed, read_timed
-from remoting.record import RecordError
+from remoting.record import RecordError, decode_record
 from remoting.topics import TIMER_TOPIC
+from runtime.timings import Timings
 from store.errors import RecordDamaged
 from store.timerruns import DELETES, OFFSET_MAX, ROLLS, TOPIC_SHIFT, TimerEntry
 from store.types import QueueEntry
@@ -22,6 +23,8 @@ _log = logging.getLogger(__name__)
 VERDICTS_MAX = 65_536
 # ms by which RocketMQ may have stored a message anew later than its record says: twice is better than never.
 FOREIGN_ROLL_MS = 5000
+# RocketMQ's: a minute, ten, an hour, twelve, a day and three.
+AHEAD_BOUNDS_S = (60.0, 600.0, 3600.0, 43_200.0, 86_400.0, 259_200.0)
 
 
 class TimerStore(Protocol):
@@ -89,6 +92,8 @@ class TimerFeed:
         self.last_mark: TimerMark | None = None
         """The newest mark that moved the cursor."""
         self.enqueued = 0
+        self.ahead = Timings(AHEAD_BOUNDS_S)
+        """How long messages are to wait, from when they were stored."""
         self.begun = False
         # By offset: who wants to know whether a recall came in time, and of the latest ones whether they did.
         self._waiting: dict[int, Callable[[bool], None]] = {}
@@ -148,6 +153,15 @@ class TimerFeed:
     def behind(self) -> int:
         """How many messages were not read yet."""
         return max(0, self._store.max_offset(TIMER_TOPIC, 0) - self.index.stamp.taken)
+
+    def behind_ms(self, now_ms: int) -> int:
+        """Return for how long the first message waits that was not read yet."""
+        position = self.next_position()
+        try:
+            view = self._store.record_at(position) if position >= 0 else None
+            return 0 if view is None else max(0, now_ms - decode_record(view).store_timestamp)
+        except (RecordDamaged, RecordError):
+            return 0
 
     def next_position(self) -> int:
         """Return where the next message stands that was not read yet, -1 when all were."""
@@ -234,6 +248,7 @@ class TimerFeed:
         flags = (DELETES if found.deletes else 0) | (ROLLS if found.roll_ms else 0)
         flags |= self.index.topics.number(found.topic) << TOPIC_SHIFT
         self.enqueued += 1
+        self.ahead.add(max(0, found.out_ms - found.store_ms) / 1000)
         self.index.add(
             TimerEntry(
                 max(slot, closed + 1), offset, entry.physical_offset, entry.size, flags,

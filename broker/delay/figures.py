@@ -15,14 +15,16 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
 from remoting.server import Connection, Handler
-from remoting.topics import TIMER_TOPIC
 from runtime.clock import Clock
-from runtime.figures import Figure, by, counter, gauge
+from runtime.figures import Figure, by, counter, gauge, histogram
 
 # RocketMQ's timercheck: last time read, flushed position of the timer log, queue offset, the master's, data version.
 _CHECK = struct.Struct(">7q")
 # Slaves ask every three seconds, each; what waits may take half a second of a thread to count.
 COUNTED_MS = 3000
+# Topics that have series of their own, those of which most waits; the others are counted as this one.
+TOPICS_SHOWN_MAX = 500
+OTHER = "other"
 
 
 class TimerFigures:
@@ -35,6 +37,8 @@ class TimerFigures:
         # The counts by topic that were made last, or are being made; and when.
         self._counts: asyncio.Future[dict[str, int]] | None = None
         self._counted_ms = 0
+        # Those that metrics show while others are being made.
+        self._shown: dict[str, int] = {}
 
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -92,9 +96,13 @@ class TimerFigures:
         """Return the metrics."""
         timers = self._timers
         yield gauge("rocketmq_timer_enqueue_lag", "Timer messages not yet in the index", timers.feed.behind)
-        yield gauge("rocketmq_timer_dequeue_lag", "For how long the first one is overdue, in ms", timers.lag_ms())
-        rows = [(TIMER_TOPIC, timers.index.count)]
-        yield by("topic", "gauge", "rocketmq_timing_messages", "Timer messages that wait", rows)
+        behind = timers.feed.behind_ms(self._clock.now_ms())
+        yield gauge("rocketmq_timer_enqueue_latency", "For how long the first one of them is behind, in ms", behind)
+        yield gauge("rocketmq_timer_dequeue_lag", "Timer messages that are overdue", timers.overdue())
+        yield gauge("rocketmq_timer_dequeue_latency", "For how long the first one is overdue, in ms", timers.lag_ms())
+        yield by("topic", "gauge", "rocketmq_timing_messages", "Timer messages that wait", self._rows())
+        text = "How far ahead timer messages are due when they are sent"
+        yield histogram("rocketmq_delay_message_latency", text, timers.feed.ahead)
         topic = "Timer messages taken into the index since the start"
         yield counter("rocketmq_timer_enqueue_total", topic, timers.feed.enqueued)
         yield counter("rocketmq_timer_dequeue_total", "Timer messages delivered since the start", timers.delivered)
@@ -104,8 +112,28 @@ class TimerFigures:
         yield counter("raftmq_timer_rolled_total", "Timer messages stored anew to go on waiting", timers.rolled)
         yield gauge("raftmq_timer_runs", "Files of the index", len(timers.index.runs))
 
+    def _rows(self) -> list[tuple[str, int]]:
+        """Return what waits by topic: now where it is in memory, else as it was counted last, which is done anew."""
+        if not self._timers.index.runs:
+            counts = self._timers.index.pending_topics().count()
+        else:
+            counting = self._by_topic()
+            if counting.done() and counting.exception() is None:
+                self._shown = counting.result()
+            counting.add_done_callback(_heard)
+            counts = self._shown
+        rows = sorted(counts.items(), key=lambda row: -row[1])
+        rest = sum([count for _, count in rows[TOPICS_SHOWN_MAX:]])
+        return [*rows[:TOPICS_SHOWN_MAX], *([(OTHER, rest)] if rest else [])]
+
     def _limits(self) -> TimerLimits:
         return self._timers.limits()
+
+
+def _heard(counts: "asyncio.Future[dict[str, int]]") -> None:
+    """Take note of an error: whoever scrapes sees what was counted before."""
+    if not counts.cancelled():
+        counts.exception()
 
 
 def _counted(counts: "asyncio.Future[dict[str, int]]", found: object) -> None:

@@ -8,6 +8,7 @@ entry is on the disk.
 All in one thread but the work() of a Job.
 """
 
+import contextlib
 import logging
 from bisect import bisect_right, insort
 from collections.abc import Iterator
@@ -185,6 +186,16 @@ class TimerIndex:
         return sum([run.info.entries - run.at for run in self.runs]) + sum(
             [len(part) - bisect_right(part, (*cursor, OFFSET_MAX)) for part in (self._buffer, self._frozen)]
         )
+
+    def due(self, slot: int) -> int:
+        """Return how many entries up to a slot are pending; those of a run that cannot be read now do not count."""
+        key, cursor = (slot, OFFSET_MAX), (*self.cursor, OFFSET_MAX)
+        parts = [part[bisect_right(part, cursor) : bisect_right(part, key)] for part in (self._buffer, self._frozen)]
+        found = sum(map(len, parts))
+        for run in self.runs:
+            with contextlib.suppress(OSError):
+                found += max(0, run.find(key) - run.at)
+        return found
 
     @property
     def low(self) -> int:

@@ -157,6 +157,10 @@ class TimerService:
         due = self._clock.now_ms() - self._context.limits().precision_ms
         return 0 if first is None else max(0, due - first.slot)
 
+    def overdue(self) -> int:
+        """Return how many messages are due and not delivered."""
+        return self.index.due(self._clock.now_ms() - self._context.limits().precision_ms) if self._begun else 0
+
     # -- one step at a time
 
     def _wake(self, seconds: float = 0.0) -> None:

@@ -197,7 +197,8 @@ def test_counts_and_times_grow_with_what_is_sent_and_read(site: Site) -> None:
 
 def test_a_histogram_adds_up(site: Site) -> None:
     for family in families(site.leader).values():
-        if family.type != "histogram":
+        # One by topic has no series before there was anything.
+        if family.type != "histogram" or not family.samples:
             continue
         within = [sample.value for sample in family.samples if sample.name.endswith("_bucket")]
         assert within == sorted(within), family.name

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from broker.context import BrokerContext
+from broker.delay import figures, index
 from broker.delay.figures import TimerFigures
 from broker.delay.recall import RecallHandlers
 from broker.messages.timed_record import read_handle, recall_handle
@@ -24,6 +25,7 @@ from remoting.msgid import pack_host
 from remoting.properties import decode_properties
 from remoting.server import Connection
 from runtime.clock import ManualClock
+from runtime.timings import Timings
 from store.types import PendingRecord, PutResult, PutStatus
 from tests.parts.send_parts import Setting as SendSetting
 from tests.parts.timer_parts import TimerSetting
@@ -200,7 +202,54 @@ async def test_what_is_told_of_timer_messages(tmp_path: Path) -> None:
     setting.service.start()
     setting.pass_time(1)
     assert check_point()[0] == setting.clock.now_ms() // 1000 * 1000
-    values = {figure.name: figure.values[0][1] for figure in told.measures()}
-    assert (values["rocketmq_timing_messages"], values["rocketmq_timer_dequeue_total"]) == (1, 1)
-    assert values["rocketmq_timer_dequeue_lag"] == 0
+    shown = {figure.name: figure.values for figure in told.measures()}
+    assert shown["rocketmq_timing_messages"] == [(("T",), 1)]
+    assert shown["rocketmq_timer_dequeue_total"] == [((), 1)]
+    assert shown["rocketmq_timer_dequeue_lag"] == shown["rocketmq_timer_dequeue_latency"] == [((), 0)]
+    [(_, ahead)] = shown["rocketmq_delay_message_latency"]
+    assert isinstance(ahead, Timings)
+    assert (ahead.counts[:2], ahead.total) == ([2, 0], 2)
+    setting.close()
+
+
+async def test_metrics_count_by_topic_as_61_does_and_what_is_overdue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "BUFFER_MAX", 4)
+    monkeypatch.setattr(figures, "TOPICS_SHOWN_MAX", 2)
+    setting = TimerSetting(tmp_path / "store")
+    held: list[Callable[[], None]] = []
+    told = TimerFigures(setting.service, setting.clock, lambda work, then: held.append(lambda: at_once(work, then)))
+    slot = 0
+    for topic, count in (("T", 5), ("U", 3), ("V", 2), ("W", 1)):
+        for number in range(count):
+            slot = setting.send(f"{topic}{number}", topic, TIMER_DELAY_SEC=3)
+    setting.recall("T0", slot)
+    setting.pass_time(1)
+    assert setting.service.index.runs
+
+    def rows() -> dict[str, Any]:
+        shown = {figure.name: figure.values for figure in told.measures()}
+        assert "rmq_sys_wheel_timer" not in str(shown["rocketmq_timing_messages"])
+        return {labels[0]: count for labels, count in shown["rocketmq_timing_messages"]}
+
+    assert rows() == {}, "what stands in files is counted aside, for the next scrape"
+    held.pop()()
+    assert rows() == {"T": 4, "U": 3, "other": 3}
+    setting.pass_time(8)
+    values = {figure.name: figure.values[0][1] for figure in told.measures() if not figure.labels}
+    assert values["rocketmq_timer_dequeue_lag"] == 12, "all that is due, recalls too; nobody delivers"
+    assert values["rocketmq_timer_dequeue_latency"] == setting.clock.now_ms() - 1000 - slot
+    assert values["rocketmq_timer_enqueue_latency"] == 0
+    setting.close()
+
+
+async def test_what_is_not_read_yet_has_an_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = TimerSetting(tmp_path / "store")
+    told = TimerFigures(setting.service, setting.clock, at_once)
+    monkeypatch.setattr(setting.feed, "step", lambda _count: False)
+    setting.send("A", TIMER_DELAY_SEC=60)
+    setting.pass_time(5)
+    values = {figure.name: figure.values[0][1] for figure in told.measures() if not figure.labels}
+    assert (values["rocketmq_timer_enqueue_lag"], values["rocketmq_timer_enqueue_latency"]) == (1, 5000)
     setting.close()

@@ -8,6 +8,7 @@ import pytest
 from remoting.codes import ResponseCode
 from remoting.record import decode_record
 from remoting.topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from runtime.timings import Timings
 from store.errors import RecordDamaged
 from store.types import PutStatus
 from tests.parts.transaction_parts import COMMIT, ROLLBACK, UNKNOWN, Client, TransactionSite, transaction_site
@@ -211,6 +212,7 @@ async def test_ends_are_counted_under_rocketmqs_names(site: TransactionSite) -> 
     assert figures["rocketmq_commit_messages_total"] == [(("T", "false"), 1)]
     assert figures["rocketmq_rollback_messages_total"] == [(("T", "false"), 1)]
     assert figures["raftmq_transaction_checks_total"] == [((), 2)]
+    assert cast(Timings, figures["rocketmq_finish_message_latency"][0][1]).counts[0] == 1
 
 
 async def test_a_discarded_one_is_ended_once_by_two_at_a_time(tmp_path: Path) -> None:
