@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 # ms by which the clocks of two brokers may differ: what one of them delivered, by its clock, before it was due.
 SKEW_MS = 5000
+# Queue entries that are looked at together.
+AT_A_TIME = 1024
 _LONG = struct.Struct(">q")
 _SYSFLAG = struct.Struct(">i")
 _COMMITTED = int(MessageSysFlag.TRANSACTION_COMMIT)
@@ -96,15 +98,18 @@ class DeliveredTail:
 
         `past_max`: so many of a level may have been on their way in front of one that was delivered.
         """
-        heads = [self._store.queue_entries(SCHEDULE_TOPIC, level.queue_id, level.next, 1) for level in levels]
-        due = [entries[0].tags_code for entries in heads if entries and entries[0].tags_code <= now_ms]
+        horizon = now_ms + SKEW_MS
+        heads = [(level, self._entries(level, level.next, 1)) for level in levels]
+        due = [(level, found[0].tags_code) for level, found in heads if found and found[0].tags_code <= horizon]
         if not due:
             return False
-        store, since_ms, end = self._store, min(due) - SKEW_MS, self._store.written
+        store, since_ms, end = self._store, min([moment for _, moment in due]) - SKEW_MS, self._store.written
 
         def told(found: Any) -> None:
             if isinstance(found, Delivered):
-                self._tell(levels, found, past_max)
+                count = sum([self._tell(level, found, past_max, horizon) for level, _ in due])
+                if count:
+                    _log.info("delay levels: %d messages past the progress that is known were delivered already", count)
             else:
                 _log.error("delay levels: what was delivered last is not known, it may come again: %s", found)
             then()
@@ -112,18 +117,20 @@ class DeliveredTail:
         self._aside(lambda: delivered_since(store, since_ms, end), told)
         return True
 
-    def _tell(self, levels: Sequence[DelayLevel], found: Delivered, past_max: int) -> None:
-        count, known = 0, len(found.origins) + len(found.halves)
-        for level in levels:
-            left = known + past_max if known else 0
-            at = level.next
-            while left > 0 and (entries := self._store.queue_entries(SCHEDULE_TOPIC, level.queue_id, at, left)):
-                level.delivered.update([at + number for number, entry in enumerate(entries) if self._was(entry, found)])
-                at += len(entries)
-                left -= len(entries)
-            count += len(level.delivered)
-        if count:
-            _log.info("delay levels: %d messages behind the progress that is known were delivered already", count)
+    def _tell(self, level: DelayLevel, found: Delivered, past_max: int, horizon: int) -> int:
+        """Tell a level what was delivered of it, of which nothing is due after `horizon`; return how much."""
+        known, at = len(found.origins) + len(found.halves), level.next
+        left = known + past_max if known else 0
+        while left > 0 and (entries := self._entries(level, at, min(left, AT_A_TIME))):
+            level.delivered.update([at + number for number, entry in enumerate(entries) if self._was(entry, found)])
+            at += len(entries)
+            left -= len(entries)
+            if entries[-1].tags_code > horizon:
+                break
+        return len(level.delivered)
+
+    def _entries(self, level: DelayLevel, at: int, count: int) -> list[QueueEntry]:
+        return self._store.queue_entries(SCHEDULE_TOPIC, level.queue_id, at, count)
 
     def _was(self, entry: QueueEntry, found: Delivered) -> bool:
         if entry.physical_offset in found.origins:

@@ -311,6 +311,17 @@ async def test_what_the_crash_took_from_the_log_is_delivered_and_nothing_else(se
     assert setting.bodies() == [b"0", b"2", b"1", b"3"]
 
 
+async def test_who_delivers_next_may_have_a_clock_that_is_a_little_behind(setting: Setting) -> None:
+    for number in range(3):
+        setting.send(1, b"%d" % number)
+    setting.pass_time(1)
+    setting.service.stop()
+    setting.parts.clock.set_wall(setting.parts.clock.now_ms() - 4000)
+    setting.make().start()
+    setting.pass_time(6)
+    assert setting.bodies() == [b"0", b"1", b"2"]
+
+
 async def test_a_committed_message_with_a_delay_is_known_by_its_half(setting: Setting) -> None:
     for half in (4711, 4712):
         record = PendingRecord("T", 2, 0, 0x8, 99, HOST, 0, half, b"%d" % half, b"UNIQ_KEY\x01U\x02")
