@@ -1,13 +1,16 @@
 """Idempotent batches: repeated, torn, and of which a part is stored or on its way."""
 
+import random
+
 import pytest
 
 from broker.messages.idempotent import FirstResult
 from broker.messages.recent_records import IDEMPOTENT_FLAG
 from remoting.codes import ResponseCode
 from remoting.msgid import offset_msg_id
+from store.log.dispatch import dispatched_from_record
 from store.types import PendingRecord
-from tests.parts.idempotent_log import HOST, REFUSED, SERVICE_NOT_AVAILABLE, Setting, first
+from tests.parts.idempotent_log import HOST, NOT_LEADER, REFUSED, SERVICE_NOT_AVAILABLE, Setting, first
 
 
 def test_a_batch_is_repeated_as_a_whole() -> None:
@@ -133,3 +136,34 @@ def test_a_batch_without_keys_is_stored_as_ever() -> None:
     for _ in range(2):
         setting.sends.append_batch("T", 0, records, setting._done(), wait=True, until=5.0)
     assert len(setting.log.flights) == 2
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_no_key_is_stored_twice_whatever_is_sent_together(seed: int) -> None:
+    """Singles and batches of few keys, stored, refused, torn and sent again in any order; each has one answer."""
+    chance = random.Random(seed)
+    setting = Setting()
+    for _ in range(120):
+        action = chance.random()
+        flights = setting.log.flights
+        if action < 0.3:
+            setting.send(chance.choice("ABCDEFGH"), queue_id=chance.randrange(2))
+        elif action < 0.65:
+            setting.send_batch(chance.sample("ABCDEFGH", chance.randrange(1, 5)), queue_id=chance.randrange(2))
+        elif action < 0.9 and flights:
+            setting.log.store(chance.randrange(len(flights)))
+        elif action < 0.95 and flights:
+            setting.log.refuse(chance.randrange(len(flights)), code=chance.choice([14, NOT_LEADER]))
+        elif action > 0.97:
+            # Torn, perhaps; who waited for it is gone with it.
+            setting.log.cut(chance.randrange(3))
+            await setting.restart()
+            setting.answers = dict.fromkeys(range(1, setting.number + 1), (None, 0))
+        stored = [dispatched_from_record(view).uniq_key for view in setting.log.records.values()]
+        assert len(stored) == len(set(stored))
+    while setting.log.flights:
+        setting.log.store()
+    assert setting.answers.keys() == set(range(1, setting.number + 1))
+    assert not setting.sends._flying
+    stored = [dispatched_from_record(view).uniq_key for view in setting.log.records.values()]
+    assert len(stored) == len(set(stored))
