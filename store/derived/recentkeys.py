@@ -1,8 +1,11 @@
 """Recent keys: where in the log the records of the last sends stand, found by a hash of their unique key.
 
-Compact arrays, some 28 bytes a key. Keys come in the order of the log, into the newest of a few segments; each segment
+Compact arrays, some 40 bytes a key. Keys come in the order of the log, into the newest of a few segments; each segment
 is a hash table with chains, whose entries never move. The oldest segment is forgotten as a whole, so nothing is ever
 deleted from a chain. Segments are as large as all before them together, so that a table of many keys has few.
+
+Most look-ups are of keys that are not here, and segments are several: so one byte for each of many remainders of hashes
+says whether any key has that one. Bytes are never taken back, but all of them made anew now and then.
 
 A hash proves nothing: whoever finds positions here compares the records that stand there. That makes cuts harmless,
 too: what was cut from the log is not there any more, or is another record.
@@ -12,10 +15,15 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 # The smallest segment: so many keys are kept for nothing by a broker that had one idempotent send.
 SEGMENT_KEYS_MIN = 4096
 # At the bound so many segments hold all keys: by the last part of this the table forgets at once.
 SEGMENTS = 4
+# Bytes of those for each key, at least, when they are made anew; they serve for as many keys more. So at most one
+# look-up of four finds a byte that is another key's.
+BYTES_PER_KEY = 8
 _NONE: tuple[int, ...] = ()
 
 
@@ -60,6 +68,9 @@ class RecentKeys:
         self._hash = hash_of
         self._segments: deque[_Segment] = deque()
         self._count = 0
+        self._seen, self._seen_mask = bytearray(1), 0
+        # How many keys more those bytes take.
+        self._seen_left = 0
 
     def __len__(self) -> int:
         """Return how many keys are remembered."""
@@ -69,7 +80,7 @@ class RecentKeys:
     def memory_bytes(self) -> int:
         """Memory that the keys take."""
         arrays = (array for one in self._segments for array in (one.heads, one.links, one.hashes, one.positions))
-        return sum([array.buffer_info()[1] * array.itemsize for array in arrays])
+        return len(self._seen) + sum([array.buffer_info()[1] * array.itemsize for array in arrays])
 
     def add(self, key: bytes, position: int, timestamp_ms: int) -> None:
         """Remember that a record with this key stands at a position, behind all that are known."""
@@ -87,6 +98,11 @@ class RecentKeys:
         segment.heads[bucket] = number
         segment.newest_ms = timestamp_ms
         self._count += 1
+        self._seen_left -= 1
+        if self._seen_left < 0:
+            self._see_all()
+        else:
+            self._seen[hashed & self._seen_mask] = 1
         if number == 1 or self._count > self._keys_max:
             self._forget(timestamp_ms)
 
@@ -113,12 +129,21 @@ class RecentKeys:
             segment.count = number
             segment.newest_ms = timestamps_ms[until - 1]
             self._count += until - at
+            self._seen_left -= until - at
+            if self._seen_left < 0:
+                self._see_all()
+            else:
+                seen, mask = self._seen, self._seen_mask
+                for hashed in hashes:
+                    seen[hashed & mask] = 1
             at = until
 
     def find(self, key: bytes) -> tuple[int, ...]:
         """Return where records with this key may stand, the oldest first."""
         hashed = self._hash(key)
         found = _NONE
+        if not self._seen[hashed & self._seen_mask]:
+            return found
         for segment in self._segments:
             number = segment.heads[hashed & segment.mask]
             while number:
@@ -129,16 +154,18 @@ class RecentKeys:
 
     def find_many(self, keys: Sequence[bytes]) -> list[tuple[int, tuple[int, ...]]]:
         """Return the numbers of those keys of which find() finds something, each with that."""
-        hashes = list(map(self._hash, keys))
-        hits: set[int] = set()
+        seen, mask = self._seen, self._seen_mask
+        maybe = [at for at, hashed in enumerate(map(self._hash, keys)) if seen[hashed & mask]]
+        return [(at, found) for at in maybe if (found := self.find(keys[at]))]
+
+    def _see_all(self) -> None:
+        """Make the bytes anew: of the keys that are known now, with room for as many more."""
+        size = BYTES_PER_KEY << (max(self._count, 1) - 1).bit_length()
+        self._seen, self._seen_mask = bytearray(size), size - 1
+        self._seen_left = size // BYTES_PER_KEY
+        seen = np.frombuffer(self._seen, np.uint8)
         for segment in self._segments:
-            heads, links, known, mask = segment.heads, segment.links, segment.hashes, segment.mask
-            for at, number in enumerate([heads[hashed & mask] for hashed in hashes]):
-                while number and known[number] != hashes[at]:
-                    number = links[number]  # noqa: PLW2901 # along the chain
-                if number:
-                    hits.add(at)
-        return [(at, self.find(keys[at])) for at in sorted(hits)]
+            seen[np.frombuffer(segment.hashes, np.int64)[1:] & self._seen_mask] = 1
 
     def _forget(self, now_ms: int) -> None:
         """Forget segments that are too old, or too many keys; the newest one stays."""

