@@ -71,12 +71,17 @@ class Promises:
     """How long sends may go unacknowledged while there is no fault (A25)."""
     survives: tuple[str, ...] = ()
     """Names of faults under which sends must go on within rto_bound_s, although the fault lasts (A25)."""
-    group_bound_s: float = 25.0
+    group_bound_s: float = 10.0
     """How long nothing that is new may come of a queue to a consumer group while something is due and the group has a
-    consumer (A26): clients share queues anew every 20 s at the latest, and then there may be a hiccup."""
+    consumer (A26): clients share queues anew every 20 s at the latest, of which a fault and what follows it excuse
+    rto_bound_s, and then there may be a hiccup."""
     orderly_bound_s: float = 40.0
     """The same of groups that lock their queues, also counted from a new leader on: a lock whose holder is gone is
     another's 30 s after one has begun, and there may be a hiccup before it and one after."""
+    lock_left_s: float = 35.0
+    """For how long after a new leader, or a fault's end, such a lock may be what they wait for, hiccup included."""
+    orderly_calm_s: float = 10.0
+    """How long nothing that is new may come to groups that lock their queues when no such lock can be in the way."""
 
     acknowledged_min: int = 1
     """Fewer acknowledged sends make the run's verdict unknown (V1)."""

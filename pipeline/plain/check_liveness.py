@@ -64,7 +64,8 @@ def check_a26(history: History) -> Finding:
     time in which something is due in one queue, and nothing comes of that queue that the group has not had.
     Violated, in groups that promise to consume everything, by a silence of which more than group_bound_s
     (orderly_bound_s for groups that lock) in one piece lie where a consumer of the group lived, and where A25
-    excuses no outage. Groups that lock have their time anew with each new leader, who lets be whom it finds.
+    excuses no outage. Groups that lock have their time anew with each new leader, who lets be whom it finds; and when
+    no such lock can be left (lock_left_s after each new leader and each fault) they have orderly_calm_s.
 
     Consumers live as noted (Act.CONSUME); in a history without, while they ask. Under load only: what is asked
     behind the first final scan is the harness's own. Times in which its loop stood still are cut out.
@@ -113,7 +114,7 @@ def judge_moving(
     *,
     judged: bool = True,
 ) -> Finding:
-    """Return the finding of A26; those silences may be left out that are no longer than their group's bound.
+    """Return the finding of A26; silences that are no longer than any bound of their group may be left out.
 
     `terms`: when somebody was first seen to lead, in order.
     """
@@ -122,15 +123,22 @@ def judge_moving(
     lives = {key: [(time.of(start), time.of(end)) for start, end in watch.lives] for key, watch in watched.items()}
     seen = {key: [part for life in some for part in beyond(life, windows)] for key, some in lives.items()}
     changes = [time.of(moment) for moment in terms]
+    calm: dict[GroupTopic, list[Span]] = {}
     for key, parts in seen.items():
-        if key[0] in promises.orderly_groups:
+        if key[0] in promises.orderly_groups and lives[key]:
+            # Who led before anybody consumed has found no lock.
+            later = [moment for moment in changes if moment > lives[key][0][0]]
+            left = _locks_left([time.of_fault(fault) for fault in faults], later, promises)
+            calm[key] = [piece for part in parts for piece in beyond(part, left)]
             seen[key] = [piece for part in parts for piece in divided(part, changes)]
     found: list[Witness] = []
+    calm_ns = int(promises.orderly_calm_s * 1e9)
     for silence in sorted(silences):
         key = (silence.group, silence.queue[1])
-        began, ended = time.of(silence.began), time.of(silence.ended)
-        lengths = (min(end, ended) - max(start, began) for start, end in seen.get(key, ()))
-        length = next((one for one in lengths if one > bound_ns(silence.group, promises)), None)
+        span = time.of(silence.began), time.of(silence.ended)
+        length = _too_long(span, seen.get(key, ()), bound_ns(silence.group, promises))
+        if length is None:
+            length = _too_long(span, calm.get(key, ()), calm_ns)
         if length is not None:
             last = min(silence.ended, watched[key].lives[-1][1])
             found.append(_witness(silence._replace(ended=last), promises, length))
@@ -152,6 +160,20 @@ def bound_ns(group: str, promises: Promises) -> int:
     """Return how long a queue may be silent to a group, ns."""
     orderly = group in promises.orderly_groups
     return int((promises.orderly_bound_s if orderly else promises.group_bound_s) * 1e9)
+
+
+def _locks_left(faults: Sequence[Fault], changes: Sequence[int], promises: Promises) -> list[Span]:
+    """Return when a lock of somebody who is gone may be left: from a fault, or a new leader, on."""
+    left = int(promises.lock_left_s * 1e9)
+    of_faults = [(fault.began, NEVER if fault.ended == UNKNOWN else fault.ended + left) for fault in faults]
+    return joined([*of_faults, *((moment, moment + left) for moment in changes)])
+
+
+def _too_long(silence: Span, watched: Iterable[Span], bound: int) -> int | None:
+    """Return how much of a silence lies in one of the times that were watched, when that is more than a bound."""
+    began, ended = silence
+    lengths = (min(end, ended) - max(start, began) for start, end in watched)
+    return next((one for one in lengths if one > bound), None)
 
 
 def silences_of(group: str, queue: Queue, due: Iterable[Due], moves: Sequence[int]) -> list[Silence]:

@@ -231,3 +231,38 @@ def test_where_messages_may_be_lost_it_is_counted() -> None:
     little.faults = [fault(0.2, 0.4)]
     found = judged(little, (0, 20))
     assert (found.verdict, found.count) == (Verdict.INFO, 1)
+
+
+CALM: dict[str, Any] = {"orderly": True, "orderly_bound_s": 40.0, "orderly_calm_s": 5.0, "lock_left_s": 10.0}
+
+
+def led(at: float, term: int) -> Look:
+    return Look(int(at * S), "n0", "leader", term, "n0", 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("looks", "back", "wanted"),
+    [
+        ((), 6, Verdict.VALID),
+        ((), 7, Verdict.INVALID),
+        # Who led before anybody consumed has found no lock.
+        ((led(-1, 1),), 7, Verdict.INVALID),
+        # Of who came to lead at 2 s the locks that were found have run out at 12 s.
+        ((led(-1, 1), led(2, 2)), 16.5, Verdict.VALID),
+        ((led(-1, 1), led(2, 2)), 17.5, Verdict.INVALID),
+    ],
+)
+def test_whoever_locks_moves_on_soon_when_no_lock_can_be_in_the_way(
+    looks: tuple[Look, ...], back: float, wanted: Verdict
+) -> None:
+    little = consumed(0, 1, back, **CALM)
+    little.looks = list(looks)
+    assert judged(little, (0, 30)).verdict is wanted
+
+
+@pytest.mark.parametrize(("back", "wanted"), [(17.5, Verdict.VALID), (19, Verdict.INVALID)])
+def test_a_fault_may_leave_a_lock_where_nobody_is_seen_to_lead_anew(back: float, wanted: Verdict) -> None:
+    """A broker without a group that was killed and comes back: it finds the locks in its file."""
+    little = consumed(0, 1, back, **CALM)
+    little.faults = [fault(1.2, 3)]
+    assert judged(little, (0, 30)).verdict is wanted
