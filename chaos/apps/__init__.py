@@ -11,7 +11,8 @@
 * judge, judge_…: what a history proves, in plain Python; nothing of it is known to who makes the run
 
 What is promised: whatever a producer was told is acknowledged comes to every group and to every broadcasting consumer
-whose offsets are kept, at least once; no queue skips an offset; of one key first deliveries never go back; no two
-handlers have one ordered queue; a polling consumer resumes where it has committed; no call outlives its deadline; a
-closed client leaves no task and no connection. What comes twice is counted by what happened last before it.
+whose offsets are kept, at least once, and in time where somebody lives to take it; no queue skips an offset; of one key
+first deliveries never go back; no two handlers have one ordered queue; a polling consumer resumes where it has
+committed; no call outlives its deadline; a closed client leaves no task and no connection. What comes twice is counted
+by what happened last before it.
 """

@@ -115,6 +115,8 @@ FAULTS: Mapping[str, Fault] = {
     "restart-all": restart_all,
     "crash-all": crash_all,
 }
+# Those that leave the brokers alone.
+NAMESRV_FAULTS = frozenset({"kill-namesrv", "kill-namesrvs", "freeze-namesrv", "freeze-namesrvs"})
 # What a fault is called in the run's history.
 KINDS: Mapping[str, str] = dict(
     zip(

@@ -1,7 +1,8 @@
 """What a run has left, as values: read from the files of its processes, or made by a test."""
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import orjson
@@ -33,6 +34,17 @@ class Send:
     topic: str
     ids: tuple[str, ...]
     fate: str
+    at: float = 0.0
+    """When it was told, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppFault:
+    """A fault of the plan, from before it was inflicted until it was made good again; seconds."""
+
+    name: str
+    began: float
+    ended: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,7 @@ class AppHistory:
     complaints: list[tuple[str, str]] = field(default_factory=list)
     """(process, what its loop complained of)."""
     events: list[AppEvent] = field(default_factory=list)
+    faults: list[AppFault] = field(default_factory=list)
 
 
 def read_history(folder: Path) -> AppHistory:
@@ -124,7 +137,11 @@ def take_event(history: AppHistory, line: Line) -> None:
             history.over = True
         case "fault":
             history.events.append(AppEvent(line["at"], line["kind"]))
-        case "planned" | "healed" | "drain" | "drained":
+        case "planned":
+            history.faults.append(AppFault(line["fault"], line["at"], math.inf))
+        case "healed":
+            history.faults.append(replace(history.faults.pop(), ended=line["at"]))
+        case "drain" | "drained":
             pass
         case kind:
             fields = {name: line[name] for name in ("app", "reader", "gone", "code", "ordered") if name in line}
@@ -164,7 +181,7 @@ class ProcessFile:
             case "call":
                 history.calls.append(self._call(line, line["what"]))
             case "sent":
-                history.sends.append(Send(app, line["topic"], tuple(line["ids"]), line["fate"]))
+                history.sends.append(Send(app, line["topic"], tuple(line["ids"]), line["fate"], line["at"]))
                 history.calls.append(self._call(line, "send"))
             case "got":
                 self._got[line["n"]] = line

@@ -11,6 +11,7 @@ from chaos.apps.findings import counted, missing
 from chaos.apps.history import AppHistory, read_history
 from chaos.apps.judge_delivery import ghosts, inversions, lost, readers, resumed, skipped, together
 from chaos.apps.judge_duplicates import duplicates
+from chaos.apps.judge_moving import longest_stalls, moving
 from chaos.apps.judge_processes import ends, late, leftovers, longest
 from chaos.apps.plan import CANCELLED, CLOSED
 from chaos.apps.producing import ACKED, ONE_WAY
@@ -36,6 +37,7 @@ def judge(history: AppHistory) -> Results:
         inversions(history),
         together(history),
         resumed(history),
+        moving(history),
         late(history),
         leftovers(history),
         ends(history),
@@ -50,6 +52,7 @@ def judge(history: AppHistory) -> Results:
         "processes": sum(event.kind == "started" for event in history.events),
         "duplicates": repeated,
         "calls": longest(history),
+        "silences": longest_stalls(history),
     }
     return Results(findings, figures)
 

@@ -46,7 +46,7 @@ def good() -> AppHistory:
         for topic, app, stream in ((PLAIN, "send-1", "send-1"), (ORDERED, "order-1", f"order-1.{number % QUEUES}")):
             count = number // QUEUES + 1 if topic == ORDERED else number
             one, offset = message_id(stream, count), number // QUEUES
-            history.sends.append(Send(app, topic, (one,), ACKED))
+            history.sends.append(Send(app, topic, (one,), ACKED, 10 + (number - 1) * 0.1))
             history.calls.append(AppCall(app, "send", number * 0.1, 0.01, 3.0))
             for slot in SLOTS:
                 if slot.group and GROUPS[slot.group] == topic and slot.name != "push1":

@@ -1,18 +1,20 @@
 """The judge of application runs over forged histories: each anomaly is found, and missing evidence is no verdict."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from chaos.apps.history import AppCall, AppHistory, Commit, Ending, Send
+from chaos.apps.faults import LEADER_KILLED
+from chaos.apps.history import AppCall, AppFault, AppHistory, Commit, Ending, Send, take_event
 from chaos.apps.judge import EXIT_CODES, judge
 from chaos.apps.judge_duplicates import NOTHING, REFUSED, STORED_TWICE
 from chaos.apps.names import LITE, ORDERED, ORDERLY, PLAIN, WORKERS
 from chaos.apps.plan import CANCELLED, CLOSED, KILLED
 from chaos.apps.producing import FAILED, UNKNOWN
 from pipeline.history.results import Verdict
-from tests.parts.chaos_apps_histories import delivery, drop, event, good, of, queue_of
+from tests.parts.chaos_apps_histories import PLAN, delivery, drop, event, good, of, queue_of
 
 CAST = "apps_broadcast/cast0"
 
@@ -95,6 +97,19 @@ def a_poll_resumes_too_late(history: AppHistory) -> None:
     ]
 
 
+def one_queue_stands_still(history: AppHistory) -> None:
+    """All of its rest comes in the end, 30 s later."""
+    for one in of(history, WORKERS)[20:]:
+        if one.queue == queue_of(PLAIN, 1):
+            history.deliveries[history.deliveries.index(one)] = replace(one, at=one.at + 30, until=one.at + 30)
+
+
+def one_queue_in_order_stands_still(history: AppHistory) -> None:
+    for one in of(history, ORDERLY)[20:]:
+        if one.queue == queue_of(ORDERED, 1):
+            history.deliveries[history.deliveries.index(one)] = replace(one, at=one.at + 12, until=one.at + 12)
+
+
 def a_send_is_late(history: AppHistory) -> None:
     history.calls.append(AppCall("send-1", "send", 0.0, 4.0, 3.0))
 
@@ -151,6 +166,8 @@ def a_loop_complains(history: AppHistory) -> None:
         (one_is_busy_until_it_is_killed, "O-together"),
         (a_poll_resumes_too_early, "P-resumed"),
         (a_poll_resumes_too_late, "P-resumed"),
+        (one_queue_stands_still, "M-moves"),
+        (one_queue_in_order_stands_still, "M-moves"),
         (a_send_is_late, "C-late"),
         (a_close_is_late, "C-late"),
         (a_task_is_left, "E-left"),
@@ -170,6 +187,34 @@ def test_each_anomaly_is_found_by_its_check_alone(spoil: Callable[[AppHistory], 
     results = judge(history)
     assert [one.check for one in results.findings if one.verdict is Verdict.INVALID] == [check]
     assert EXIT_CODES[results.verdict] == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "ended", "wanted"),
+    [
+        # It stands still from 12 s on, and goes on at 24 s.
+        ("kill-leader", 12.0, Verdict.VALID),
+        ("kill-leader", math.inf, Verdict.VALID),
+        ("kill-namesrv", 12.0, Verdict.VALID),
+        ("kill-namesrv", 8.0, Verdict.INVALID),
+    ],
+)
+def test_a_fault_excuses_a_silence_and_who_holds_locks_for_longer(fault: str, ended: float, wanted: Verdict) -> None:
+    history = good()
+    one_queue_in_order_stands_still(history)
+    history.deliveries.sort(key=lambda one: one.at)
+    history.faults.append(AppFault(fault, min(ended - 0.1, 11.9), ended))
+    assert judge(history).verdict is wanted
+
+
+def test_faults_are_read_from_before_they_come_until_they_are_over() -> None:
+    history = AppHistory(PLAN)
+    take_event(history, {"e": "planned", "at": 1.0, "fault": "kill-leader"})
+    assert history.faults == [AppFault("kill-leader", 1.0, math.inf)]
+    take_event(history, {"e": "fault", "at": 1.2, "kind": LEADER_KILLED})
+    take_event(history, {"e": "healed", "at": 4.0, "fault": "kill-leader", "kind": LEADER_KILLED})
+    assert history.faults == [AppFault("kill-leader", 1.0, 4.0)]
+    assert [one.kind for one in history.events] == [LEADER_KILLED]
 
 
 def it_was_ended(history: AppHistory) -> None:
