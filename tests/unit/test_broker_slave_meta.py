@@ -355,6 +355,16 @@ async def test_a_bad_answer_is_refused_and_the_others_are_copied(
     assert [record for record in caplog.records if record.levelname == "ERROR" and why in record.getMessage()]
 
 
+async def test_more_request_modes_than_a_slave_keeps_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slave_copy, "MODES_MAX", 2)
+    modes = {"T": {"g1": {"mode": "POP"}, "g2": {"mode": "POP"}}, "U": {"g1": {"mode": "POP"}}}
+    async with AsyncExitStack() as exits:
+        _master, slave = await pair(exits, tmp_path, {402: answer(MessageRequestModeTable(modes).encode())})
+        await slave.until(lambda: "it has 3 request modes, the limit is 2" in str(slave.copies.status()))
+
+
 async def test_endless_pages_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slave_copy, "PAGES_MAX", 7)
     async with AsyncExitStack() as exits:
