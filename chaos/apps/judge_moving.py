@@ -10,6 +10,7 @@ from chaos.apps.findings import judged
 from chaos.apps.history import AppHistory
 from chaos.apps.judge_delivery import readers
 from chaos.apps.names import ORDERLY
+from chaos.apps.plan import ACTS
 from chaos.apps.producing import ACKED
 from pipeline.history.results import Finding
 from pipeline.plain.check_liveness import Due, silences_of
@@ -23,7 +24,7 @@ from pipeline.plain.finalscan import Span, joined
 SILENT_S = 20.0
 SILENT_ORDERED_S = 10.0
 # Seconds that a fault counts longer than it lasts: who leads is to be found, and clients learn of it. And for who reads
-# in order: a lock whose holder is gone is another's 30 s after a new leader has begun.
+# in order, when one of them went meanwhile: a lock whose holder is gone is another's 30 s after a new leader has begun.
 RECOVERS_S = 5.0
 LOCK_LEFT_S = 35.0
 _NS = 1_000_000_000
@@ -73,7 +74,7 @@ def stalls(history: AppHistory) -> Iterator[Stall]:
                 if at > send.at:
                     due[reader, queue].append((_ns(send.at), _ns(at)))
     for (reader, queue), some in sorted(due.items()):
-        excused = _excused(history, ordered=reader == ORDERLY)
+        excused = excused_of(history, ordered=reader == ORDERLY)
         for silence in silences_of(reader, ("", queue, 0), some, sorted(moves[reader, queue])):
             for start, end in beyond((silence.began, silence.ended), excused):
                 yield Stall((end - start) / _NS, reader, queue, start / _NS)
@@ -83,13 +84,34 @@ def _bound(reader: str) -> float:
     return SILENT_ORDERED_S if reader == ORDERLY else SILENT_S
 
 
-def _excused(history: AppHistory, *, ordered: bool) -> list[Span]:
+def excused_of(history: AppHistory, *, ordered: bool) -> list[Span]:
     """Return when a silence counts for nothing, in order and apart."""
     spans = []
+    left_until = -math.inf
+    gone = _goings(history) if ordered else []
     for fault in history.faults:
-        longer = LOCK_LEFT_S if ordered and fault.name not in NAMESRV_FAULTS else RECOVERS_S
-        spans.append((_ns(fault.began), NEVER if math.isinf(fault.ended) else _ns(fault.ended + longer)))
+        ended = fault.ended + RECOVERS_S
+        if ordered and fault.name not in NAMESRV_FAULTS:
+            # Who goes while nobody leads gives nothing back; whoever leads next counts anew what is left.
+            in_vain = any(began < ended and until > fault.began for began, until in gone)
+            if in_vain or fault.began < left_until:
+                ended = left_until = fault.ended + LOCK_LEFT_S
+        spans.append((_ns(fault.began), NEVER if math.isinf(ended) else _ns(ended)))
     return joined(spans)
+
+
+def _goings(history: AppHistory) -> list[tuple[float, float]]:
+    """Return when consumers in order were ending: from the order, or the kill, until they had."""
+    ends: list[tuple[float, float]] = []
+    began: dict[str, float] = {}
+    for event in sorted(history.events, key=lambda event: event.at):
+        if event.reader != ORDERLY:
+            continue
+        if event.kind in ACTS:
+            began.setdefault(event.app, event.at)
+        elif event.kind == "ended":
+            ends.append((began.pop(event.app, event.at), event.at))
+    return [*ends, *((at, math.inf) for at in began.values())]
 
 
 def _ns(seconds: float) -> int:

@@ -10,6 +10,7 @@ from chaos.apps.faults import LEADER_KILLED
 from chaos.apps.history import AppCall, AppFault, AppHistory, Commit, Ending, Send, take_event
 from chaos.apps.judge import EXIT_CODES, judge
 from chaos.apps.judge_duplicates import NOTHING, REFUSED, STORED_TWICE
+from chaos.apps.judge_moving import LOCK_LEFT_S, RECOVERS_S, excused_of
 from chaos.apps.names import LITE, ORDERED, ORDERLY, PLAIN, WORKERS
 from chaos.apps.plan import CANCELLED, CLOSED, KILLED
 from chaos.apps.producing import FAILED, UNKNOWN
@@ -190,21 +191,40 @@ def test_each_anomaly_is_found_by_its_check_alone(spoil: Callable[[AppHistory], 
 
 
 @pytest.mark.parametrize(
-    ("fault", "ended", "wanted"),
+    ("fault", "ended", "gone", "wanted"),
     [
         # It stands still from 12 s on, and goes on at 24 s.
-        ("kill-leader", 12.0, Verdict.VALID),
-        ("kill-leader", math.inf, Verdict.VALID),
-        ("kill-namesrv", 12.0, Verdict.VALID),
-        ("kill-namesrv", 8.0, Verdict.INVALID),
+        ("kill-leader", 12.0, None, Verdict.VALID),
+        ("kill-leader", math.inf, None, Verdict.VALID),
+        ("kill-namesrv", 12.0, None, Verdict.VALID),
+        ("kill-namesrv", 8.0, 7.95, Verdict.INVALID),
+        ("kill-leader", 8.0, None, Verdict.INVALID),
+        # Who held the queue may be one who was killed when nobody heard of it; and not one who was killed before.
+        ("kill-leader", 8.0, 7.95, Verdict.VALID),
+        ("kill-leader", 8.0, 5.0, Verdict.INVALID),
     ],
 )
-def test_a_fault_excuses_a_silence_and_who_holds_locks_for_longer(fault: str, ended: float, wanted: Verdict) -> None:
+def test_a_fault_excuses_a_silence_and_longer_where_a_lock_may_be_left(
+    fault: str, ended: float, gone: float | None, wanted: Verdict
+) -> None:
     history = good()
     one_queue_in_order_stands_still(history)
     history.deliveries.sort(key=lambda one: one.at)
     history.faults.append(AppFault(fault, min(ended - 0.1, 11.9), ended))
+    if gone is not None:
+        history.events.append(event(gone, KILLED, "orderly0-7", gone=gone + 0.01))
+        history.events.append(event(gone + 0.02, "ended", "orderly0-7", code=-9, ordered=KILLED))
     assert judge(history).verdict is wanted
+
+
+def test_what_a_leader_finds_the_next_one_counts_anew() -> None:
+    history = good()
+    history.events.append(event(10.0, KILLED, "orderly0-7", gone=10.01))
+    history.events.append(event(10.1, "ended", "orderly0-7", code=-9, ordered=KILLED))
+    for at in (10.0, 40.0, 60.0, 100.0):
+        history.faults.append(AppFault("kill-leader", at, at + 1))
+    until = [(end - at) / 1e9 for at, end in excused_of(history, ordered=True)]
+    assert until == [60 + 1 + LOCK_LEFT_S - 10, 1 + RECOVERS_S]
 
 
 def test_faults_are_read_from_before_they_come_until_they_are_over() -> None:
