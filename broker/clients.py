@@ -22,13 +22,6 @@ from remoting.errors import CommandError, InvokeError
 from remoting.headers.registry import NotifyConsumerIdsChangedRequestHeader
 from runtime.clock import Clock
 
-# Producer and consumer groups of one client; a heartbeat that names more is refused with INVALID_PARAMETER.
-GROUPS_PER_CLIENT_MAX = 4096
-# Topics that one group subscribes to; beyond it likewise.
-SUBSCRIPTIONS_PER_GROUP_MAX = 10_000
-# Of all groups of one client together; likewise.
-SUBSCRIPTIONS_PER_CLIENT_MAX = 20_000
-CLIENT_ID_CHARS_MAX = 1024  # RocketMQ's are address, instance and unit; likewise
 # Heartbeats of all clients, bytes as they came (kept they take ten times that); beyond it SYSTEM_BUSY.
 HEARTBEAT_BYTES_MAX = 256 * 1024 * 1024
 # Seconds between two notices of one group, for each of its members: to tell one and to answer its question takes some
@@ -136,7 +129,6 @@ class ClientTable:
 
         Raises CommandError at a limit.
         """
-        _check_size(data)
         before = self._bytes.get(connection, 0)
         kept = max(before, size) if data.withoutSub else size
         if self._bytes_all - before + kept > HEARTBEAT_BYTES_MAX:
@@ -369,22 +361,6 @@ class ClientTable:
             # A connection that is closing or does not read learns of it by its own rebalance timer.
             with contextlib.suppress(InvokeError):
                 connection.send_oneway(request)
-
-
-def _check_size(data: HeartbeatData) -> None:
-    """Refuse a client that is in more groups, or subscribes to more, than a client may."""
-    why = ""
-    subscriptions = [len(wanted.subscriptionDataSet) for wanted in data.consumerDataSet]
-    if len(data.clientID) > CLIENT_ID_CHARS_MAX:
-        why = f"a clientID has at most {CLIENT_ID_CHARS_MAX} characters"
-    elif len(data.consumerDataSet) + len(data.producerDataSet) > GROUPS_PER_CLIENT_MAX:
-        why = f"a client takes part in at most {GROUPS_PER_CLIENT_MAX} groups"
-    elif max(subscriptions, default=0) > SUBSCRIPTIONS_PER_GROUP_MAX:
-        why = f"a group subscribes to at most {SUBSCRIPTIONS_PER_GROUP_MAX} topics"
-    elif sum(subscriptions) > SUBSCRIPTIONS_PER_CLIENT_MAX:
-        why = f"the groups of a client subscribe to at most {SUBSCRIPTIONS_PER_CLIENT_MAX} topics together"
-    if why:
-        raise CommandError(ResponseCode.INVALID_PARAMETER, why)
 
 
 def _count(group: ConsumerGroup, client_id: str, by: int) -> None:

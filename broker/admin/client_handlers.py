@@ -20,6 +20,14 @@ from remoting.errors import CommandError
 from remoting.headers.registry import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
 from remoting.server import Connection, Handler
 
+# Producer and consumer groups of one client; a heartbeat that names more is refused with INVALID_PARAMETER.
+GROUPS_PER_CLIENT_MAX = 4096
+# Topics that one group subscribes to; beyond it likewise.
+SUBSCRIPTIONS_PER_GROUP_MAX = 10_000
+# Of all groups of one client together; likewise.
+SUBSCRIPTIONS_PER_CLIENT_MAX = 20_000
+CLIENT_ID_CHARS_MAX = 1024  # RocketMQ's are address, instance and unit; likewise
+
 
 class ClientHandlers:
     """Handlers of what clients say about themselves."""
@@ -53,6 +61,7 @@ class ClientHandlers:
         data = HeartbeatData.decode(request.body)
         if not data.clientID:
             raise CommandError(ResponseCode.INVALID_PARAMETER, "the heartbeat names no clientID")
+        check_size(data)
         _check_expressions(data)
         data.consumerDataSet = [consumer for consumer in data.consumerDataSet if self._admit(consumer, connection)]
         data.producerDataSet = [producer for producer in data.producerDataSet if producer.groupName]
@@ -114,3 +123,19 @@ def _check_expressions(data: HeartbeatData) -> None:
                     f"group {consumer.groupName[:128]}, topic {subscription.topic[:128]}: an expression has at most "
                     f"{EXPRESSION_CHARS_MAX} characters, not {len(subscription.subString)}",
                 )
+
+
+def check_size(data: HeartbeatData) -> None:
+    """Refuse a client that is in more groups, or subscribes to more, than a client may."""
+    why = ""
+    subscriptions = [len(wanted.subscriptionDataSet) for wanted in data.consumerDataSet]
+    if len(data.clientID) > CLIENT_ID_CHARS_MAX:
+        why = f"a clientID has at most {CLIENT_ID_CHARS_MAX} characters"
+    elif len(data.consumerDataSet) + len(data.producerDataSet) > GROUPS_PER_CLIENT_MAX:
+        why = f"a client takes part in at most {GROUPS_PER_CLIENT_MAX} groups"
+    elif max(subscriptions, default=0) > SUBSCRIPTIONS_PER_GROUP_MAX:
+        why = f"a group subscribes to at most {SUBSCRIPTIONS_PER_GROUP_MAX} topics"
+    elif sum(subscriptions) > SUBSCRIPTIONS_PER_CLIENT_MAX:
+        why = f"the groups of a client subscribe to at most {SUBSCRIPTIONS_PER_CLIENT_MAX} topics together"
+    if why:
+        raise CommandError(ResponseCode.INVALID_PARAMETER, why)

@@ -12,6 +12,7 @@ from client.consume.litepull import LitePullConsumer
 from client.consume.push import PushConsumer
 from client.message import ConsumeFrom, ConsumeResult, Message, SendStatus
 from client.produce.producer import Producer
+from raftmq.bench.group import until_done
 from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
 from tests.cluster.consuming import Seen
@@ -190,6 +191,8 @@ async def test_all_is_there_after_a_restart_of_everybody_and_all_logs_are_equal(
     async with Producer("producers", group.namesrv) as producer:
         await send_numbers(producer, "Kept", range(40))
     async with LitePullConsumer("kept", group.namesrv, auto_commit=False) as consumer:
+        # A topic that a send makes is told to the NameServers a little later.
+        await until_done(lambda: consumer.queues("Kept"))
         queues = await consumer.queues("Kept")
         await consumer.assign(queues)
         for queue in queues:
