@@ -11,11 +11,11 @@ import inspect
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from types import TracebackType
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 from client.admin.client import AdminClient as AsyncAdminClient
 from client.consume.litepull import LitePullConsumer as AsyncLitePullConsumer
@@ -34,6 +34,10 @@ from remoting.message import MessageExt
 from runtime.loop import run
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+# Behind the last of some items.
+_END: Any = object()
 
 
 class _Startable(Protocol):
@@ -194,12 +198,39 @@ class _Blocking:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if not self._started:
-                if inspect.iscoroutinefunction(member):
+                if inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member):
                     raise ClientClosed(f"{type(self).__name__} is not started, or was closed")
                 return member(*args, **kwargs)
-            return self._loop().submit(lambda: member(*args, **kwargs)).result()
+            answer = self._loop().submit(lambda: member(*args, **kwargs)).result()
+            if inspect.isasyncgen(answer):
+                return _Items(cast(AsyncGenerator[Any], answer), lambda ask: self._loop().submit(ask).result())
+            return answer
 
         return call
+
+
+class _Items(Generic[T]):
+    """What an asynchronous generator yields, one after the other; other calls of its object may take it as it is."""
+
+    def __init__(self, items: AsyncGenerator[T], call: Callable[[Callable[[], Any]], Any]) -> None:
+        self._items = items
+        self._call = call
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        item: T = self._call(lambda: anext(self._items, _END))
+        if item is _END:
+            raise StopIteration
+        return item
+
+    def __aiter__(self) -> AsyncGenerator[T]:
+        return self._items
+
+    def close(self) -> None:
+        """Yield nothing more."""
+        self._call(self._items.aclose)
 
 
 class Producer(_Blocking):

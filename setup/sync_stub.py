@@ -7,6 +7,7 @@ see nothing of it: here stands for each method what its asynchronous twin takes,
 import ast
 import builtins
 import inspect
+import re
 import subprocess
 import sys
 import textwrap
@@ -138,6 +139,8 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, module: str, names: Na
     told = (
         ast.unparse(returns).replace("asyncio.Future", "concurrent.futures.Future").replace("AsyncContext", "Context")
     )
+    # What yields there, and is awaited, is an iterator here.
+    told = re.sub(r"^AsyncGenerator\[(.+), None\]$", r"Iterator[\1]", told)
     marks = [
         f"    @{mark}" for each in node.decorator_list if (mark := ast.unparse(each)) in {"property", "staticmethod"}
     ]
