@@ -293,14 +293,14 @@ class ClientInstance:
         """Tell a broker that is there, and was too busy or hung, before the next heartbeat is due."""
 
         async def taken() -> bool:
-            return not self._connected(address) or await self._be_known(address)
+            return not self._connected(address) or await self._beat_unless_known(address)
 
         try:
             await until_true(taken, BEAT_AGAIN_PAUSES_S)
         finally:
             self._telling.discard(address)
 
-    async def _be_known(self, address: str) -> bool:
+    async def _beat_unless_known(self, address: str) -> bool:
         """Tell a broker, unless it knows or need not know; False when it did not take it."""
         if address in self._known_at or address not in self._brokers():
             return True
@@ -359,7 +359,7 @@ class ClientInstance:
         async def known() -> bool:
             with contextlib.suppress(RouteError):
                 await self.routes.refresh_using(address)
-            return await self._be_known(address)
+            return await self._beat_unless_known(address)
 
         await until_true(known, REJOIN_PAUSES_S)
 
