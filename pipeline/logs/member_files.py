@@ -30,6 +30,8 @@ from store.recovery.inspect import StoreFolder
 CHUNK_BYTES = 1024 * 1024
 # The key of a config file's stamp: up to which entry of the group's log it holds all.
 STAMP_KEY = "raftStamp"
+# Why a log that may be torn ends where it does.
+NEVER_SYNCED = "torn, and never synced"
 # What is told of an index file that cannot be understood.
 NO_ENTRIES = "where its entries begin cannot be told"
 _OFFSETS = "consumerOffset.json"
@@ -118,6 +120,8 @@ class Artefact:
     """The position up to which the checkpoint knows the log as synced."""
     damage: dict[str, str] = field(default_factory=dict)
     """Name of the file → what is wrong with it."""
+    stopped: bool = True
+    """Whether it was stopped in good order, and not killed."""
 
     @property
     def is_raft(self) -> bool:
@@ -134,6 +138,15 @@ class Artefact:
         """The position up to which the member knew its log as on disk when it was ended."""
         return max(self.floor.end if self.floor is not None else 0, self.flushed, self.dispatched, 0)
 
+    @property
+    def may_be_torn(self) -> bool:
+        """Whether its log may end in what was never synced, above `vouched`: of a group's member that was killed.
+
+        A power cut leaves any part of that, and the member's next start cuts it at the first damage (rule R4). The
+        checkpoints of a single broker and of a pair are seconds old, and excuse nothing.
+        """
+        return not self.stopped and self.floor is not None
+
 
 def read_artefact(folder: Path, member: str = "") -> Artefact:
     """Read a store folder; `member` is what it is called, by default its name.
@@ -148,7 +161,25 @@ def read_artefact(folder: Path, member: str = "") -> Artefact:
     index = compare_index(folder, rows.keyed)
     found.unindexed, found.misindexed = index.lacking, index.wrong
     found.damage.update({f"index/{name}": NO_ENTRIES for name in index.unreadable})
+    _leave_out_torn(found)
     return found
+
+
+def _leave_out_torn(found: Artefact) -> None:
+    """End a log that may be torn where its intact part ends, if all is intact that the member vouched for.
+
+    One gap stands there, to the end of the files.
+    """
+    ends = [gap.start for gap in found.gaps] + [entry.position for entry in found.entries if not entry.follows]
+    torn = min(ends, default=UNKNOWN)
+    if not found.may_be_torn or torn < found.vouched:
+        return
+    found.entries = [entry for entry in found.entries if entry.position < torn]
+    found.messages = [row for row in found.messages if row.position < torn]
+    found.configs = [config for config in found.configs if config.index <= found.last]
+    found.gaps = [gap for gap in found.gaps if gap.start < torn]
+    found.gaps.append(GapRow(torn, max(torn, found.log.end), NEVER_SYNCED))
+    found.end = max((row.end for rows in (found.entries[-1:], found.messages[-1:]) for row in rows), default=0)
 
 
 def read_beside(folder: Path, member: str = "") -> Artefact:
@@ -157,6 +188,7 @@ def read_beside(folder: Path, member: str = "") -> Artefact:
     log = MemberLogBytes.of(folder)
     found = Artefact(member or folder.name, log, begin=log.begin)
     found.dispatched, found.flushed = store.checkpoint().dispatched, store.checkpoint().flushed
+    found.stopped = not store.unclean
     _read_config(found, folder / "config")
     _read_promises(found, folder)
     return found

@@ -128,7 +128,8 @@ def check_b4(replicas: Replicas) -> Finding:
 
     A gap in a log (wrong magic, length, body CRC, CRC of an entry's records, a control record with a changed byte) that
     begins below what floor or checkpoint tell as synced, or below records that are whole. Torn bytes behind both are
-    what any crash leaves. And a floor file of which no sector is whole.
+    what any crash leaves: the log of a group's member that was killed ends there (Artefact.may_be_torn). And a floor
+    file of which no sector is whole.
     """
     return whole_groups("B4", replicas, _damages)
 

@@ -148,7 +148,8 @@ FORGERIES: dict[str, Callable[[Path], dict[str, Any]]] = {
 @by_both
 def test_a_run_with_a_leader_kill_and_a_power_loss_is_valid(made: Path, engine: str) -> None:
     code, found = verify(made, engine)
-    assert code == 0, [one for one in found.values() if one["verdict"] in {"invalid", "unknown"}]
+    wrong = [json.dumps(one) for one in found.values() if one["verdict"] in {"invalid", "unknown"}]
+    assert code == 0, "\n".join(wrong)
 
 
 @pytest.mark.timeout(500)

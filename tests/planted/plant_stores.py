@@ -20,12 +20,15 @@ from pipeline.history.rows import UNKNOWN, Act, Kind, Look, Op
 from pipeline.logs.member_files import STAMP_KEY, Artefact, Vote, encode_vote, read_artefact
 from pipeline.plain.evidence import History
 from pipeline.plain.replicas import Replicas
-from raft.protocol.types import Entry, EntryType
+from raft.protocol.types import Entry, EntryType, Mark
 from remoting.msgid import pack_host
 from remoting.properties import encode_properties
 from runtime.clock import ManualClock
 from store.config import StoreConfig
-from store.files.floorfile import VOTE_NAME
+from store.files.checkpoint import load_checkpoint, save_checkpoint
+from store.files.disk import Disk
+from store.files.floorfile import VOTE_NAME, FloorFile
+from store.files.lockfile import ABORT_NAME
 from store.messagestore import MessageStore
 from store.raftlog.entrylog import EntryLog
 from store.types import PendingRecord, PutResult
@@ -248,6 +251,17 @@ def copied(cluster: Cluster, root: Path) -> Cluster:
     """Copy all folders of a cluster, as they are now."""
     shutil.copytree(cluster.root, root)
     return replace(cluster, root=root, earlier=[])
+
+
+def kill_before_sync(folder: Path, synced: int) -> None:
+    """Have a group's member have been killed when it had synced up to an entry, and nothing behind it."""
+    entry = next(entry for entry in read_artefact(folder).entries if entry.index == synced)
+    disk = Disk()
+    floor = FloorFile(folder, disk)
+    floor.lower(Mark(entry.index, entry.term, entry.end, entry.chain))
+    floor.close()
+    save_checkpoint(folder, disk, replace(load_checkpoint(folder), dispatched=entry.end, flushed=entry.end))
+    (folder / ABORT_NAME).touch()
 
 
 def write_offsets(folder: Path, queues: dict[int, int], applied: int, *, name: str = "consumerOffset.json") -> None:

@@ -13,13 +13,16 @@ from pipeline.history.folder import DATA, EARLIER, INFO, RunFolder
 from pipeline.history.parquet import write_rows
 from pipeline.history.results import Results, Verdict
 from pipeline.history.rows import Fault, Kind, Look, Op, Read
+from pipeline.judge import judge_stores
+from pipeline.logs.member_files import read_artefact
 from pipeline.plain import checker as twin
 from pipeline.plain.checker import judge
 from pipeline.spark.checker import checker
 from pipeline.spark.checker.checker import check_run, check_stores
 from raftmq.cli.main import app
+from store.files.lockfile import ABORT_NAME
 from tests.planted.plant_log import plant
-from tests.planted.plant_stores import RAFT, Cluster
+from tests.planted.plant_stores import ENTRIES, LOG_FILE_BYTES, MEMBERS, RAFT, Cluster, build, kill_before_sync
 from tests.spark.compare import plain
 
 
@@ -128,6 +131,30 @@ def test_stores_alone_and_one_that_is_none(spark: SparkSession, folder: Path, tm
     by_name = {one.check: one for one in found.findings}
     assert by_name["B7"].verdict == Verdict.INVALID
     assert (by_name["B1"].verdict, by_name["B1"].text) == (Verdict.UNKNOWN, "no store folder of n2")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_a_killed_member_never_synced_ends_its_log_by_both_engines(
+    spark: SparkSession, tmp_path: Path, killed: bool
+) -> None:
+    cluster = build(tmp_path / "built", 7, RAFT)
+    folders = [cluster.folder(name) for name in MEMBERS[RAFT]]
+    lost = read_artefact(folders[0]).entries[ENTRIES - 2]
+    path = folders[0] / "commitlog" / f"{lost.position - lost.position % LOG_FILE_BYTES:020d}"
+    kill_before_sync(folders[0], ENTRIES - 2)
+    if not killed:
+        (folders[0] / ABORT_NAME).unlink()
+    with path.open("r+b") as file:
+        file.seek(lost.position % LOG_FILE_BYTES)
+        file.write(bytes(lost.size))
+    by_both = [
+        {one.check: (one.verdict, one.count) for one in judge_stores(folders, "raft", engine).findings}
+        for engine in ("plain", "spark")
+    ]
+    assert by_both[0] == by_both[1]
+    assert (by_both[0]["B3"][0], by_both[0]["B13"][0]) == ((Verdict.VALID if killed else Verdict.INVALID),) * 2
 
 
 @pytest.mark.long

@@ -9,11 +9,24 @@ from pipeline.history.results import Verdict
 from pipeline.history.rows import UNKNOWN
 from pipeline.logs.member_files import Vote, encode_vote, read_artefact, read_vote
 from pipeline.plain.check_log_derived import check_b11
+from pipeline.plain.log_checks import LOG_CHECKS
 from raft.core.votefile import VoteFile
 from remoting.topics import RAFT_TOPIC
 from store.errors import StoreError
 from store.files.floorfile import FLOOR_NAME, VOTE_NAME
-from tests.planted.plant_stores import BASE_MESSAGES, ENTRIES, GROUP, LOG_FILE_BYTES, PAIR, RAFT, TOPIC, Cluster, build
+from store.files.lockfile import ABORT_NAME
+from tests.planted.plant_stores import (
+    BASE_MESSAGES,
+    ENTRIES,
+    GROUP,
+    LOG_FILE_BYTES,
+    PAIR,
+    RAFT,
+    TOPIC,
+    Cluster,
+    build,
+    kill_before_sync,
+)
 
 SEED = 11
 
@@ -123,6 +136,47 @@ def test_zeros_in_the_log_are_told_as_empty(pair: Cluster) -> None:
     patch(folder, row.position, bytes(row.size))
     (gap,) = read_artefact(folder).gaps
     assert (gap.start, gap.end, gap.empty) == (row.position, row.end, True)
+
+
+SYNCED = ENTRIES - 3
+
+
+@pytest.mark.parametrize("restored", ["zeros", "what stood there before"])
+def test_a_killed_member_s_log_ends_where_what_was_never_synced_is_torn(group: Cluster, restored: str) -> None:
+    folder = group.folder("n0")
+    whole = read_artefact(folder)
+    lost, kept = whole.entries[SYNCED], whole.entries[SYNCED + 1 :]
+    before = bytes(lost.size)
+    if restored != "zeros":
+        # An entry of an earlier term, as long as the one that took its place: its chain is another.
+        before = whole.log.read(lost.position, lost.end)
+        body = before.index(lost.chain.to_bytes(4, "big"))
+        changed = bytearray(before)
+        changed[body : body + 4] = (lost.chain ^ 1).to_bytes(4, "big")
+        before = bytes(changed)
+    kill_before_sync(folder, SYNCED)
+    patch(folder, lost.position, before)
+    found = read_artefact(folder)
+    assert found.may_be_torn
+    assert kept, "something whole stands behind what is torn"
+    assert [entry.index for entry in found.entries] == [entry.index for entry in whole.entries[:SYNCED]]
+    assert found.messages == [row for row in whole.messages if row.position < lost.position]
+    assert [(gap.start, gap.end, gap.empty) for gap in found.gaps] == [(lost.position, found.log.end, False)]
+    assert (found.end, found.last) == (whole.entries[SYNCED - 1].end, SYNCED)
+    judged = {check(group.replicas()).check: check(group.replicas()).verdict for check in LOG_CHECKS}
+    assert Verdict.INVALID not in judged.values(), judged
+
+
+@pytest.mark.parametrize("excuse", ["stopped in good order", "below the floor"])
+def test_nothing_excuses_a_hole_in_what_was_synced(group: Cluster, excuse: str) -> None:
+    folder = group.folder("n0")
+    lost = read_artefact(folder).entries[SYNCED if excuse == "stopped in good order" else SYNCED - 1]
+    kill_before_sync(folder, SYNCED)
+    if excuse == "stopped in good order":
+        (folder / ABORT_NAME).unlink()
+    patch(folder, lost.position, bytes(lost.size))
+    judged = {check(group.replicas()).check: check(group.replicas()).verdict for check in LOG_CHECKS}
+    assert (judged["B3"], judged["B13"]) == (Verdict.INVALID, Verdict.INVALID)
 
 
 def test_a_key_that_the_index_lost_is_named(pair: Cluster) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from pipeline.history.folder import named_folders
 from pipeline.history.promises import Promises
-from pipeline.logs.member_files import NO_ENTRIES, Artefact, read_beside
+from pipeline.logs.member_files import NEVER_SYNCED, NO_ENTRIES, Artefact, read_beside
 from pipeline.logs.rows import Config
 from pipeline.spark.checker.logs import (
     END,
@@ -64,7 +64,9 @@ def logs_of_folders(
     messages = tables.read("records", MESSAGE_FIELDS)
     gaps = tables.read("gaps", GAP_FIELDS)
     unindexed, misindexed, unreadable = tables.compare_index(messages)
-    facts = _facts(moments, entries, messages, tables.configs())
+    torn = _torn(moments, entries, gaps)
+    entries, messages, gaps = _without_torn(spark, torn, entries, messages, gaps)
+    facts = _facts(moments, torn, entries, messages, tables.configs())
     for (copy, member), name in unreadable:
         # Of the same value that the facts hold.
         moment = next(one for one in moments if one.copy == copy)
@@ -157,8 +159,47 @@ class _Tables:
         return self._spark.read.schema(frame.schema).parquet(path)
 
 
+_Torn = Mapping[tuple[int, str], tuple[int, int]]
+"""(copy, member) → where its log ends, since what stands there is torn and was never synced, and where its files do."""
+
+
+def _torn(moments: Sequence[_Moment], entries: DataFrame, gaps: DataFrame) -> _Torn:
+    """Tell which logs end in what was never synced, and where: as the plain reader."""
+    may_be = {
+        (moment.copy, member): one for moment in moments for member, one in moment.beside.items() if one.may_be_torn
+    }
+    if not may_be:
+        return {}
+    broken = entries.where(~F.col("follows")).select(*_OF_MEMBER, F.col("position").alias("start"))
+    starts = gaps.select(*_OF_MEMBER, "start").unionByName(broken)
+    first = starts.groupBy(*_OF_MEMBER).agg(F.min("start").alias("start")).collect()
+    rows = [((row.copy, row.member), row.start) for row in first]
+    return {key: (start, may_be[key].log.end) for key, start in rows if key in may_be and start >= may_be[key].vouched}
+
+
+def _without_torn(
+    spark: SparkSession, torn: _Torn, entries: DataFrame, messages: DataFrame, gaps: DataFrame
+) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """End logs where they are torn; one gap of each stands there."""
+    if not torn:
+        return entries, messages, gaps
+    rows = [(*key, start, max(start, end)) for key, (start, end) in torn.items()]
+    table = F.broadcast(spark.createDataFrame(rows, "copy int, member string, torn bigint, stop bigint"))
+
+    def kept(frame: DataFrame, name: str) -> DataFrame:
+        both = frame.join(table, list(_OF_MEMBER), "left")
+        return both.where(F.col("torn").isNull() | (F.col(name) < F.col("torn"))).select(*frame.columns)
+
+    owners = entries.select(*OWNER).unionByName(gaps.select(*OWNER)).distinct()
+    ends = owners.join(table, list(_OF_MEMBER)).select(
+        *OWNER, F.col("torn").alias("start"), F.col("stop").alias("end"),
+        F.lit(NEVER_SYNCED).alias("reason"), F.expr("false AS empty"),
+    )  # fmt: skip
+    return kept(entries, "position"), kept(messages, "position"), kept(gaps, "start").unionByName(ends)
+
+
 def _facts(
-    moments: Sequence[_Moment], entries: DataFrame, messages: DataFrame, configs: Sequence[Row]
+    moments: Sequence[_Moment], torn: _Torn, entries: DataFrame, messages: DataFrame, configs: Sequence[Row]
 ) -> list[MemberFacts]:
     stop = F.col("position") + F.col("size")
     last = F.max_by(F.struct("index", "term", "classic"), "position").alias("last")
@@ -171,13 +212,15 @@ def _facts(
         for member, one in moment.beside.items():
             key = (moment.copy, member)
             row = counted.get(key)
+            # Behind where a log is torn stands nothing; that is where its entries end.
+            last_index = row["last"]["index"] if row else 0
             own = [Config(item["index"], tuple(item.members), tuple(item.voters)) for item in configs
-                   if (item.copy, item.member) == key]  # fmt: skip
+                   if (item.copy, item.member) == key and (item["index"] <= last_index or key not in torn)]  # fmt: skip
             is_raft = row is not None and not row["last"].classic
             found.append(
                 MemberFacts(
                     0, moment.copy, moment.brokers[member], member, begin=one.begin,
-                    end=max(end_of.get(key, 0), row.end if row else 0), last=row["last"]["index"] if row else 0,
+                    end=max(end_of.get(key, 0), row.end if row else 0), last=last_index,
                     last_term=row["last"]["term"] if row else 0, entries=row.rows if row else 0, is_raft=is_raft,
                     file_bytes=one.log.file_bytes, dispatched=one.dispatched, flushed=one.flushed, floor=one.floor,
                     vote=one.vote, stamps=one.stamps, offsets=one.offsets, offsets_before=one.offsets_before,
