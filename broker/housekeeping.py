@@ -106,7 +106,8 @@ class Upkeep:
     def dispatched(self, batch: Sequence[Dispatched], topics: AbstractSet[str]) -> None:
         """Count what has come into the queues, all of these topics, and wake who waits for it."""
         if len(topics) == 1:
-            self._stats.put(batch[0].topic, len(batch), sum([message.size for message in batch]))
+            size = batch[0].size if len(batch) == 1 else sum([message.size for message in batch])
+            self._stats.put(batch[0].topic, len(batch), size)
         else:
             sums = {topic: [0, 0] for topic in topics}
             for message in batch:

@@ -299,7 +299,7 @@ class LocalReplication:
             return
         self._safe_end = self._put_end
         self._complete(turn, results)
-        self._answered(self._began, len(turn))
+        self.times.send.add(monotonic() - self._began, len(turn))
         if self._stopped:
             self._check_empty()
 

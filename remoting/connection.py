@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
         if turns is None:
             self._serve(self._reader.feed(data))
             return
-        commands = self._reader.feed(data, turns.share())
+        commands = self._reader.feed(data, turns.at_once)
         if self._left:
             self._left += commands
         else:

@@ -78,6 +78,8 @@ class Turns(Generic[C]):
         self._unserved: dict[C, int] = {}
         self._unserved_bytes = 0
         self._scheduled = False
+        self.at_once = ALONE_COMMANDS
+        """How many commands of a read are served at once. Each read looks: no call."""
         self.times = Timings()
         """What commands waited for their turn, counted slice by slice."""
 
@@ -88,12 +90,6 @@ class Turns(Generic[C]):
     def unserved_bytes(self) -> int:
         """Bytes that were read, and of which no command is served yet."""
         return self._unserved_bytes
-
-    def share(self) -> int:
-        """Return how many commands of a read are served at once."""
-        if not self._waiting:
-            return ALONE_COMMANDS
-        return BESIDE_COMMANDS if self._unserved_bytes < UNSERVED_BYTES_MAX else _NO_LIMIT
 
     def until(self) -> float:
         """Return by when a read that is being served leaves the rest for its turn, on the clock."""
@@ -106,9 +102,16 @@ class Turns(Generic[C]):
             return
         self._note(connection)
         self._waiting.append(connection)
+        self._share()
         if not self._scheduled:
             self._scheduled = True
             self._soon(self._run)
+
+    def _share(self) -> None:
+        if not self._waiting:
+            self.at_once = ALONE_COMMANDS
+        else:
+            self.at_once = BESIDE_COMMANDS if self._unserved_bytes < UNSERVED_BYTES_MAX else _NO_LIMIT
 
     def _note(self, connection: C) -> None:
         self._unserved_bytes += connection.unserved - self._unserved.get(connection, 0)
@@ -118,6 +121,7 @@ class Turns(Generic[C]):
         waiting, until = self._waiting, self._clock() + TURN_SECONDS
         while waiting:
             if self._congested():
+                self._share()
                 self._later(CONGESTED_SECONDS, self._run)
                 return
             connection = waiting.popleft()
@@ -128,6 +132,7 @@ class Turns(Generic[C]):
                 self._unserved_bytes -= self._unserved.pop(connection)
             if connection.spent > ANSWER_BYTES or self._clock() >= until:
                 break
+        self._share()
         self._scheduled = bool(waiting)
         if waiting:
             self._soon(self._run)

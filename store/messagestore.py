@@ -255,7 +255,8 @@ class MessageStore(StoreReads):
         if log.end == log.written:
             return log.written
         try:
-            self._health.regain()
+            if self._health.full is not None:
+                self._health.regain()
             log.write()
         except OSError as error:
             self._health.undo_write(error)

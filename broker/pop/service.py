@@ -87,7 +87,7 @@ class PopService:
         """Yield the metrics."""
         table = self._known()
         yield gauge("raftmq_pop_check_points", "Pops that are not acknowledged in full", len(table) if table else 0)
-        yield gauge("raftmq_pop_waiting", "Pops that wait for a message", len(self.taking.waiting))
+        yield gauge("raftmq_pop_waiting", "Pops that wait for a message", self.taking.waiting.size)
         yield counter("raftmq_pop_taken_total", "Messages that were taken by POP", self.taking.taken)
         yield counter("raftmq_pop_acknowledged_total", "Messages that were acknowledged", self._acks.acknowledged)
         text = "Messages that were not acknowledged in time and came again"
@@ -118,7 +118,7 @@ class PopService:
         """Take note that something has come into queues of these topics."""
         if self.topic in topics:
             self._stirred.set()
-        if len(self.taking.waiting):
+        if self.taking.waiting.size:
             self._loop.call_soon(self.taking.arrived, topics)
 
     def on_close(self, connection: Connection) -> None:

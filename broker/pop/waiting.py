@@ -25,20 +25,18 @@ class PopWaiting:
         self._limit = limit
         self._by_topic: dict[str, dict[str, dict[PopWaiter, None]]] = {}
         self._by_owner: dict[object, dict[PopWaiter, None]] = {}
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
+        self.size = 0
+        """How many wait."""
 
     def enter(self, owner: object, group: str, topics: tuple[str, ...]) -> PopWaiter | None:
         """Wait from now on, for messages of any of these topics; None when too many do."""
-        if self._size >= self._limit or self.count(topics[0], group) >= self._each:
+        if self.size >= self._limit or self.count(topics[0], group) >= self._each:
             return None
         waiter = PopWaiter(owner, group, topics, self._loop.create_future())
         for topic in topics:
             self._by_topic.setdefault(topic, {}).setdefault(group, {})[waiter] = None
         self._by_owner.setdefault(owner, {})[waiter] = None
-        self._size += 1
+        self.size += 1
         return waiter
 
     def leave(self, waiter: PopWaiter) -> None:
@@ -54,7 +52,7 @@ class PopWaiting:
         del owned[waiter]
         if not owned:
             del self._by_owner[waiter.owner]
-        self._size -= 1
+        self.size -= 1
         waiter.woken.cancel()
 
     def count(self, topic: str, group: str) -> int:

@@ -46,7 +46,8 @@ class ConsumeQueues:
         self._queues: dict[tuple[str, int], Queue] = {}
         # With a tail, oldest first.
         self._dirty: dict[Queue, None] = {}
-        self._buffered = 0
+        self.buffered = 0
+        """Entries that are not written yet, of all queues."""
         self._load()
 
     def __len__(self) -> int:
@@ -57,11 +58,6 @@ class ConsumeQueues:
     def dirty(self) -> int:
         """Queues with entries that are not written yet."""
         return len(self._dirty)
-
-    @property
-    def buffered(self) -> int:
-        """Entries that are not written yet, of all queues."""
-        return self._buffered
 
     # -- asking
 
@@ -143,7 +139,7 @@ class ConsumeQueues:
         """
         queues = self._queues
         dirty = self._dirty
-        buffered = self._buffered
+        buffered = self.buffered
         queue: Queue | None = None
         last_topic, last_id = "", -1
         for entry in batch:
@@ -153,9 +149,9 @@ class ConsumeQueues:
                 queue = queues.get((topic, queue_id))
                 last_topic, last_id = topic, queue_id
             if queue is None or offset != queue.end or physical < queue.newest_end:
-                self._buffered = buffered
+                self.buffered = buffered
                 queue = self._admit(entry, rebuilding=rebuilding)
-                buffered = self._buffered
+                buffered = self.buffered
                 if queue is None:
                     continue
             tail = queue.tail
@@ -165,7 +161,7 @@ class ConsumeQueues:
             queue.end = offset + 1
             queue.newest_end = physical + size
             buffered += 1
-        self._buffered = buffered
+        self.buffered = buffered
         if buffered > BUFFERED_ENTRIES_MAX:
             self._persist_if_room()
 
@@ -240,7 +236,7 @@ class ConsumeQueues:
             for queue in list(self._dirty) if queues is None else queues:
                 self._settle(queue)
         except OSError as error:
-            if not is_full(error) or self._buffered > 4 * BUFFERED_ENTRIES_MAX:
+            if not is_full(error) or self.buffered > 4 * BUFFERED_ENTRIES_MAX:
                 raise
 
     def close(self) -> None:
@@ -365,7 +361,7 @@ class ConsumeQueues:
             queue.unfilled = False
         if queue.tail:
             self._files.write(queue.folder, queue.persisted, pack_entries(queue.tail))
-            self._buffered -= len(queue.tail)
+            self.buffered -= len(queue.tail)
             queue.persisted = queue.end
             queue.tail.clear()
         self._dirty.pop(queue, None)
@@ -381,7 +377,7 @@ class ConsumeQueues:
     def _forget(self, topic: str, queue_id: int) -> None:
         queue = self._queues.pop((topic, queue_id))
         self._dirty.pop(queue, None)
-        self._buffered -= len(queue.tail)
+        self.buffered -= len(queue.tail)
         self._files.delete(queue.folder, queue.files_from, max(queue.end, queue.files_from + 1))
         with contextlib.suppress(OSError):
             Path(queue.folder).rmdir()

@@ -123,8 +123,10 @@ class Dispatcher:
         QueueOrderError.
         """
         visible = batch
-        if [True for entry in batch if entry[9] & _HIDDEN]:
-            visible = [entry for entry in batch if not entry[9] & _HIDDEN]
+        for each in batch:
+            if each[9] & _HIDDEN:
+                visible = [entry for entry in batch if not entry[9] & _HIDDEN]
+                break
         self._queues.append_many(visible, rebuilding=rebuilding)
         if self._index is not None:
             self._index.append_many(batch)

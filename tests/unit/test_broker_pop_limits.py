@@ -30,10 +30,10 @@ class Asking(PopRun):
 
     async def parked(self, count: int, **changes: Any) -> "list[asyncio.Task[Command]]":
         """Have so many pops wait for a message."""
-        waits = len(self.service.taking.waiting)
+        waits = self.service.taking.waiting.size
         tasks = [asyncio.create_task(self.take(pollTime=20_000, **changes)) for _ in range(count)]
         async with asyncio.timeout(5):
-            while len(self.service.taking.waiting) < waits + count:
+            while self.service.taking.waiting.size < waits + count:
                 await asyncio.sleep(0)
         return tasks
 

@@ -133,7 +133,7 @@ async def test_waiters_are_woken_one_at_a_time_of_each_group() -> None:
     assert waiting.enter("c1", "G", ("T", "R")) is None
     other = waiting.enter("c2", "H", ("T", "Q"))
     assert waiting.enter("c3", "I", ("T", "Q")) is None
-    assert (len(waiting), waiting.count("T", "G"), waiting.count("R", "G")) == (3, 2, 2)
+    assert (waiting.size, waiting.count("T", "G"), waiting.count("R", "G")) == (3, 2, 2)
     assert first is not None
     assert second is not None
     assert other is not None
@@ -143,7 +143,7 @@ async def test_waiters_are_woken_one_at_a_time_of_each_group() -> None:
     assert second.woken.done()
     for waiter in (first, second, other):
         waiting.leave(waiter)
-    assert (len(waiting), waiting.count("T", "G")) == (0, 0)
+    assert (waiting.size, waiting.count("T", "G")) == (0, 0)
     last = waiting.enter("c2", "H", ("T",))
     assert last is not None
     waiting.drop("c2")

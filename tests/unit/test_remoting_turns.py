@@ -104,13 +104,13 @@ def test_a_turn_is_over_after_its_time_and_goes_on_where_it_was() -> None:
 def test_a_read_is_served_at_once_as_far_as_its_share_goes() -> None:
     loop = Loop()
     turns = loop.turns()
-    assert turns.share() == ALONE_COMMANDS
+    assert turns.at_once == ALONE_COMMANDS
     turns.add(Flood(loop, 1))
-    assert turns.share() == BESIDE_COMMANDS
+    assert turns.at_once == BESIDE_COMMANDS
     turns.add(Flood(loop, UNSERVED_BYTES_MAX, TURN_SECONDS))
-    assert turns.share() > UNSERVED_BYTES_MAX, "time is lost then, not memory"
+    assert turns.at_once > UNSERVED_BYTES_MAX, "time is lost then, not memory"
     loop.turn()
-    assert turns.share() == BESIDE_COMMANDS, "what was served counts no more"
+    assert turns.at_once == BESIDE_COMMANDS, "what was served counts no more"
 
 
 def test_after_a_long_answer_the_turn_is_over() -> None:
