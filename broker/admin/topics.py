@@ -34,7 +34,7 @@ from remoting.headers.registry import (
     QueryTopicConsumeByWhoRequestHeader,
 )
 from remoting.server import Connection, Handler
-from remoting.topics import RETRY_PREFIX, check_topic
+from remoting.topics import check_topic, pop_retry_topic
 
 _log = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ class AdminTopics:
     def _pop_retry_topics(self, topic: str) -> list[str]:
         names = []
         for group in self._offsets.groups_of(topic):
-            names += [f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"]
+            names += [pop_retry_topic(topic, group), pop_retry_topic(topic, group, v2=True)]
         return [name for name in names if self._topics.get(name) is not None]
 
 
