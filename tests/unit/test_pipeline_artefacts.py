@@ -11,7 +11,9 @@ from pipeline.logs.member_files import Vote, encode_vote, read_artefact, read_vo
 from pipeline.plain.check_log_derived import check_b11
 from pipeline.plain.log_checks import LOG_CHECKS
 from raft.core.votefile import VoteFile
+from remoting.record import HEADS
 from remoting.topics import RAFT_TOPIC
+from runtime.crc import crc32
 from store.errors import StoreError
 from store.files.floorfile import FLOOR_NAME, VOTE_NAME
 from store.files.lockfile import ABORT_NAME
@@ -148,12 +150,17 @@ def test_a_killed_member_s_log_ends_where_what_was_never_synced_is_torn(group: C
     lost, kept = whole.entries[SYNCED], whole.entries[SYNCED + 1 :]
     before = bytes(lost.size)
     if restored != "zeros":
-        # An entry of an earlier term, as long as the one that took its place: its chain is another.
-        before = whole.log.read(lost.position, lost.end)
-        body = before.index(lost.chain.to_bytes(4, "big"))
-        changed = bytearray(before)
-        changed[body : body + 4] = (lost.chain ^ 1).to_bytes(4, "big")
+        # Another entry, as long as the one that took its place, and as whole: its chain alone is of another log.
+        changed = bytearray(whole.log.read(lost.position, lost.end))
+        end = changed.index(lost.chain.to_bytes(4, "big")) + 4
+        changed[end - 4 : end] = (lost.chain ^ 1).to_bytes(4, "big")
+        changed[8:12] = (crc32(changed[HEADS[0].size : end]) & 0x7FFFFFFF).to_bytes(4, "big")
         before = bytes(changed)
+    patch(folder, lost.position, before)
+    broken = read_artefact(folder)
+    assert bool(broken.gaps) == (restored == "zeros")
+    assert [entry.index for entry in broken.entries if not entry.follows][:1] == [SYNCED + (2 if broken.gaps else 1)]
+    patch(folder, lost.position, whole.log.read(lost.position, lost.end))
     kill_before_sync(folder, SYNCED)
     patch(folder, lost.position, before)
     found = read_artefact(folder)
