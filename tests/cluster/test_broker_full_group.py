@@ -89,21 +89,20 @@ class GroupSite(FullSite):
                 if after["writesRefused"] and after["durable"] == after["last"] == before["last"]:
                     return
 
-    async def until_equal(self) -> None:
-        """Wait until all members have come to the same end."""
+    async def until_equal(self) -> int:
+        """Wait until all members have come to the same end, and return it: an entry may follow at any moment."""
         async with asyncio.timeout(40):
             while True:
                 states = [await self.state(number) for number in range(len(self.members))]
-                ends = {(state["end"], state["applied"] == state["last"] == state["durable"]) for state in states}
-                if len(ends) == 1 and next(iter(ends))[1]:
-                    return
+                ends: set[int] = {state["end"] for state in states}
+                if len(ends) == 1 and all(state["applied"] == state["last"] == state["durable"] for state in states):
+                    return ends.pop()
                 await asyncio.sleep(0.05)
 
     async def end(self) -> None:
         """All is there, and after a stop in good order the logs are equal."""
-        await self.until_equal()
+        end = await self.until_equal()
         await self.check_full()
-        (end,) = {(await self.state(number))["end"] for number in range(len(self.members))}
         stop(self.members)
         assert len({log_of(disk.path, end) for disk in self.disks}) == 1
 
