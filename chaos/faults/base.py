@@ -116,7 +116,7 @@ class Device(Protocol):
         ...
 
     def fill(self) -> int:
-        """Take all the room that is left; return how many bytes that was."""
+        """Take all the room that is left; return how many bytes are taken so by now."""
         ...
 
     def drain(self) -> None:

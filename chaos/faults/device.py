@@ -16,6 +16,9 @@ from chaos.faults.targets import names, pick
 CAPABILITY = "ext4-power"
 # A disk with less room than this takes no block more of anybody's.
 FULL_BYTES = 64 * 1024
+# A member that was about to make a file fails half way, and gives back what it had of it: then that is taken too.
+FILLS_MAX = 5
+SETTLED_SECONDS = 0.05
 
 
 def _devices(members: Sequence[Node]) -> dict[str, Device]:
@@ -79,7 +82,7 @@ class DeviceFull:
         told = []
         for name, device in devices.items():
             self._full[name] = device
-            taken = await asyncio.to_thread(device.fill)
+            taken = await _filled(device)
             told.append(f"{name}: {taken} bytes taken, {device.free_bytes()} free")
         full = all(device.free_bytes() < FULL_BYTES for device in devices.values())
         return Effect(names(members), self.role, ", ".join(told) if full else "")
@@ -102,3 +105,14 @@ class DeviceFull:
         parts += [f"{name} ended with {codes[name]}" for name in ended]
         parts += [await revived(site, ended)]
         return "; ".join(part for part in parts if part)
+
+
+async def _filled(device: Device) -> int:
+    """Take a disk's room until nobody gives any back; return how many bytes that was."""
+    taken = 0
+    for _ in range(FILLS_MAX):
+        taken = await asyncio.to_thread(device.fill)
+        await asyncio.sleep(SETTLED_SECONDS)
+        if device.free_bytes() < FULL_BYTES:
+            break
+    return taken

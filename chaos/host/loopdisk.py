@@ -95,9 +95,9 @@ class LoopDisk:
         return f"ext4 shut down, {lost * BLOCK_BYTES} bytes and {gone} files lost" if dead else ""
 
     def fill(self) -> int:
-        """Take all the room that is left; return how many bytes that was."""
+        """Take all the room that is left; return how many bytes are taken so by now."""
         ballast = self.mount / BALLAST
-        with ballast.open("wb", buffering=0) as file:
+        with ballast.open("ab", buffering=0) as file:
             piece = self.free_bytes()
             # The file's own tables take room too: so piece by piece, smaller ones at last.
             while piece >= BLOCK_BYTES and self.free_bytes():

@@ -2,7 +2,7 @@
 
 The library has threads, logs and atexit habits of its own, so it never shares a process with pytest. The order names
 what to do: `send`, `push`, `pull` or `load`; the answer is a list of send results or of received messages, for `load`
-what was acknowledged and what failed.
+what was acknowledged and what failed. It is said before the library is shut down, whose own end may be an unhappy one.
 """
 
 import json
@@ -17,6 +17,8 @@ from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvM
 from rocketmq.exceptions import RocketMQException
 
 R = TypeVar("R")
+# What is answered, and how the library ends.
+Done = tuple[Any, Callable[[], None]]
 
 # Between a failed send and the next attempt.
 PAUSE_S = 0.1
@@ -42,7 +44,7 @@ def result_of(result: Any) -> dict[str, Any]:
     return {"status": int(result.status), "msg_id": result.msg_id, "offset": result.offset}
 
 
-def send(order: dict[str, Any]) -> list[dict[str, Any]]:
+def send(order: dict[str, Any]) -> Done:
     producer = Producer(order["group"], timeout=5000)
     producer.set_namesrv_addr(order["namesrv"])
     signed(producer, order)
@@ -64,8 +66,7 @@ def send(order: dict[str, Any]) -> list[dict[str, Any]]:
                 routed(producer.send_oneway, built)
             else:
                 raise ValueError(f"unknown way to send: {how}")
-    producer.shutdown()
-    return results
+    return results, producer.shutdown
 
 
 def signed(client: Producer | PushConsumer, order: dict[str, Any]) -> None:
@@ -130,7 +131,7 @@ def received(message: RecvMessage, names: list[str]) -> dict[str, Any]:
     }
 
 
-def push(order: dict[str, Any]) -> list[dict[str, Any]]:
+def push(order: dict[str, Any]) -> Done:
     """Consume until `count` messages came, then `linger_s` longer, so that surplus ones show."""
     messages: list[dict[str, Any]] = []
     enough = threading.Event()
@@ -150,21 +151,19 @@ def push(order: dict[str, Any]) -> list[dict[str, Any]]:
     enough.wait(order.get("timeout_s", 30))
     # The clock of a foreign library cannot be turned: what should not come is given this long to come.
     time.sleep(order.get("linger_s", 0))
-    consumer.shutdown()
-    return messages
+    return messages, consumer.shutdown
 
 
-def pull(order: dict[str, Any]) -> list[dict[str, Any]]:
+def pull(order: dict[str, Any]) -> Done:
     consumer = PullConsumer(order["group"])
     consumer.set_namesrv_addr(order["namesrv"])
     consumer.start()
     names = order.get("names", [])
     messages = [received(message, names) for message in consumer.pull(order["topic"], order.get("expression", "*"))]
-    consumer.shutdown()
-    return messages
+    return messages, consumer.shutdown
 
 
-def load(order: dict[str, Any]) -> dict[str, list[str]]:
+def load(order: dict[str, Any]) -> Done:
     """Send until standard input says stop; each acknowledgement is said at once. It counts from the first one on.
 
     Until then the library looks for its first route, and gives up after a few seconds on a machine that is busy.
@@ -205,15 +204,15 @@ def load(order: dict[str, Any]) -> dict[str, list[str]]:
     sys.stdin.readline()
     stopping.set()
     worker.join()
-    producer.shutdown()
-    return {"acknowledged": acknowledged, "failed": failed}
+    return {"acknowledged": acknowledged, "failed": failed}, producer.shutdown
 
 
 def main() -> None:
     order = json.loads(sys.stdin.readline())
-    answer = {"send": send, "push": push, "pull": pull, "load": load}[order["do"]](order)
+    answer, shutdown = {"send": send, "push": push, "pull": pull, "load": load}[order["do"]](order)
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
+    shutdown()
     # The library's destructors would shut down a second time; everything is said.
     os._exit(0)
 

@@ -13,7 +13,7 @@ import pytest
 
 from chaos.host.local import LocalCluster
 from raftmq import AdminClient, Credentials
-from tests.interop.conftest import PROGRAM
+from tests.interop.conftest import PROGRAM, answer_of
 
 ADMIN = Credentials("admin", "admin-secret-1")
 ALICE = {"access_key": "alice", "secret_key": "alice-secret-1"}
@@ -67,11 +67,9 @@ def sending(topic: str = "orders") -> dict[str, Any]:
 
 def test_with_its_credentials_it_sends_and_consumes(ask: Asked) -> None:
     sent = ask("send", **sending(), **ALICE)
-    assert sent.returncode == 0, sent.stderr[-2000:]
-    assert json.loads(sent.stdout.splitlines()[-1])[0]["status"] == 0
+    assert answer_of(sent)[0]["status"] == 0
     got = ask("push", group="g_acl", topic="orders", count=1, **ALICE)
-    assert got.returncode == 0, got.stderr[-2000:]
-    assert [message["body"] for message in json.loads(got.stdout.splitlines()[-1])][:1] == ["hello"]
+    assert [message["body"] for message in answer_of(got)][:1] == ["hello"]
 
 
 def test_with_a_wrong_key_it_is_refused(ask: Asked, guarded: LocalCluster) -> None:

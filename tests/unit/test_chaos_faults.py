@@ -70,6 +70,7 @@ class Device:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.free = self.room = 1_000_000
+        self.given_back = 0
         self.lost = "ext4 shut down, 4096 bytes and 0 files lost"
 
     def lose_power(self) -> str:
@@ -77,8 +78,9 @@ class Device:
         return self.lost
 
     def fill(self) -> int:
-        taken, self.free = self.free, 0
-        return taken
+        """Its member gives something back as soon as it finds no room."""
+        self.free, self.given_back = self.given_back, 0
+        return self.room - self.free
 
     def drain(self) -> None:
         self.free = self.room
@@ -120,6 +122,10 @@ async def test_a_full_disk_is_full_until_it_is_healed(site: DoubledSite, devices
     effect = await nemesis.fire(site, random.Random(1))
     assert effect.effect == "n0: 1000000 bytes taken, 0 free"
     assert [device.free for device in devices.values()] == [0, 1_000_000, 1_000_000]
+    await nemesis.heal(site)
+    devices["n0"].given_back = 400_000
+    effect = await nemesis.fire(site, random.Random(1))
+    assert effect.effect == "n0: 1000000 bytes taken, 0 free"
     site.members[0].process.exit_code = 1
     assert re.fullmatch(r"after \d\.\d s n0 0 free; n0 ended with 1; n0 back as pid \d+", await nemesis.heal(site))
     assert devices["n0"].free == 1_000_000
