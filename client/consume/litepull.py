@@ -205,8 +205,9 @@ class LitePullConsumer(Lifecycle):
         if self._auto_commit and self._started:
             self._note(fetched)
             await self._offsets.persist([fetched.queue])
-            if fetched.queue not in self._queues:
-                self._offsets.forget(fetched.queue)
+        if self._started and fetched.queue not in self._queues:
+            # Told again, to a new master, it would take back what its next owner has stored.
+            self._offsets.forget(fetched.queue)
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that are pulled now."""
@@ -395,4 +396,4 @@ class LitePullConsumer(Lifecycle):
         """Store where all queues stand; returns those that could not be stored."""
         for fetched in self._queues.values():
             self._note(fetched)
-        return await self._offsets.persist()
+        return await self._offsets.persist(list(self._queues))

@@ -8,7 +8,14 @@ import pytest
 from client.consume.litepull import LitePullConsumer
 from client.consume.push import PushConsumer
 from client.message import ConsumeFrom
-from remoting.bodies.registry import BrokerData, ConsumerIdList, HeartbeatData, QueueData, TopicRouteData
+from remoting.bodies.registry import (
+    BrokerData,
+    ConsumerIdList,
+    HeartbeatData,
+    MessageQueue,
+    QueueData,
+    TopicRouteData,
+)
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.headers.registry import (
@@ -143,3 +150,24 @@ async def test_a_slave_that_sends_away_is_asked_now_and_then_until_the_master_is
                 while not pair.master.commits:
                     await consumer.commit()
                     await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+async def test_how_far_a_queue_was_that_went_is_not_told_to_a_new_master(pair: Pair, *, auto_commit: bool) -> None:
+    """Its next owner has stored more since: who commits by hand had it go back to its own place of long ago."""
+    queue = MessageQueue("T", "b", 0)
+    consumer = LitePullConsumer("G", pair.namesrv, auto_commit=auto_commit)
+    async with consumer:
+        await consumer.assign([queue])
+        await consumer.position(queue)
+        await consumer.commit()
+        assert pair.slave.commits == 1
+        await consumer.assign([])
+        pair.there = True
+        await consumer.instance.routes.refresh("T")
+        await consumer.commit()
+        assert pair.master.commits == 0
+        await consumer.assign([queue])
+        await consumer.position(queue)
+        await consumer.commit()
+        assert pair.master.commits == 1, "what is told again is what it has now"
