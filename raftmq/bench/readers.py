@@ -85,15 +85,18 @@ class Reading:
     """Set whenever it says so; None: it never does."""
 
     async def news(self) -> None:
-        """Wait until it says anew how many bytes it got. Raises ProcessError."""
+        """Wait until it says that it got more: nobody may have served it since. Raises ProcessError."""
         if self.said is None:
             self.at = time.perf_counter()
             return
-        self.said.clear()
+        before = self.got_bytes
         try:
-            await asyncio.wait_for(self.said.wait(), READER_FIRST_S)
+            async with asyncio.timeout(READER_FIRST_S):
+                while self.got_bytes == before:
+                    self.said.clear()
+                    await self.said.wait()
         except TimeoutError:
-            raise ProcessError(f"the reader of cold log said nothing for {READER_FIRST_S:g} s") from None
+            raise ProcessError(f"the reader of cold log got nothing for {READER_FIRST_S:g} s") from None
 
 
 def check_readers_room(mib: int, folder: Path) -> None:

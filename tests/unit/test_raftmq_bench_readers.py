@@ -1,4 +1,4 @@
-"""The readers bench's own parts: the cold reader's laps, its row, and when it refuses a disk."""
+"""The readers bench's own parts: the cold reader's laps and news, its row, and when it refuses a disk."""
 
 import asyncio
 from pathlib import Path
@@ -6,11 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from chaos.host.processes import ProcessError
+from raftmq.bench import readers
 from raftmq.bench.backlog import ALLOTTED_BYTES, NoRoomForBacklog
 from raftmq.bench.coldreader import ColdReader, give_back
 from raftmq.bench.frames import QUEUES
 from raftmq.bench.load import Result
-from raftmq.bench.readers import check_readers_room, row
+from raftmq.bench.readers import Reading, check_readers_room, row
 from remoting.codec import encode
 from remoting.codes import ResponseCode
 from remoting.command import Command
@@ -78,3 +80,23 @@ async def test_a_cold_reader_goes_on_from_each_answer_and_begins_again_at_the_en
     assert asked == {queue: [0, 32, 64, 0] for queue in range(QUEUES)}
     assert reader.laps == QUEUES
     assert reader.got > 2 * QUEUES * 100
+
+
+async def test_news_is_that_it_got_more() -> None:
+    """It may say the same twice: then a rate of 0 would be told, of a reader that waits for the broker."""
+    reading = Reading(got_bytes=10, said=asyncio.Event())
+    assert reading.said is not None
+    news = asyncio.create_task(reading.news())
+    for got in (10, 10, 30):
+        await asyncio.sleep(0)
+        assert not news.done()
+        reading.got_bytes = got
+        reading.said.set()
+        await asyncio.sleep(0)
+    await news
+
+
+async def test_a_reader_without_news_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "READER_FIRST_S", 0.01)
+    with pytest.raises(ProcessError, match="got nothing"):
+        await Reading(said=asyncio.Event()).news()
