@@ -113,6 +113,15 @@ class Pair:
 
         await until(equal, "the slave did not catch up")
 
+    async def dispatched(self, broker: ServerProcess) -> None:
+        """Wait until all that a slave has can be read there: it tells its master what it has before that."""
+
+        def readable() -> bool:
+            found = status(broker)
+            return found is not None and (not found["brokerId"] or found["dispatched"] == found["max"])
+
+        await until(readable, f"{broker.name} does not dispatch what it has")
+
     async def send_for(self, seconds: float, during: Callable[[], None] | None = None) -> dict[str, int]:
         """Send for so long, do something, and go on for as long; return what went wrong with how many sends."""
         before = dict(self.history.errors)
@@ -132,6 +141,7 @@ class Pair:
 
     async def missing_at(self, broker: ServerProcess) -> dict[int, tuple[int, int]]:
         """Return what was acknowledged and is not to be had from a broker; what it has stands where it was told."""
+        await self.dispatched(broker)
         found = await read_all(broker.address)
         missing = {}
         for number, place in self.acknowledged().items():

@@ -26,7 +26,7 @@ class Seen:
     def bodies(self) -> list[bytes]:
         return [message.body for message in self.messages]
 
-    async def reaches(self, count: int, within: float = 10) -> list[bytes]:
+    async def reaches(self, count: int, within: float = 30) -> list[bytes]:
         async with asyncio.timeout(within):
             while len(self.messages) < count:
                 self._changed.clear()

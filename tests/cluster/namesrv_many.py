@@ -10,6 +10,7 @@ from broker.metadata.topics import TopicTable
 from broker.registration.registration import Registration
 from broker.server import Broker
 from broker.settings.config import BrokerConfig, LiveConfig, load_broker_config
+from chaos.host.processes import free_ports
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from remoting.bodies.registry import DataVersion, TopicConfig, TopicRouteData
@@ -43,7 +44,11 @@ class NameServers:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.clocks = [ManualClock() for _ in range(3)]
-        self.servers: list[NameServer | None] = [NameServer(configuration(folder), clock) for clock in self.clocks]
+        # Not ports that the system gives away: each is used again after a kill.
+        self.servers: list[NameServer | None] = [
+            NameServer(configuration(folder, port), clock)
+            for port, clock in zip(free_ports(3), self.clocks, strict=True)
+        ]
         self.addresses: list[str] = []
 
     @property

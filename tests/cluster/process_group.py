@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from chaos.host.processes import ServerProcess, namesrv_process, raft_processes
+from client.admin.client import AdminClient
+from client.routes import MASTER_ID
 
 Group = tuple[ServerProcess, list[ServerProcess]]
 """The NameServer and the members."""
@@ -43,6 +45,25 @@ def until(what: str, true: Callable[[], bool], within: float = 30.0) -> None:
 def status(member: ServerProcess) -> dict[str, Any]:
     """Return what a member says of its group, nothing when it does not answer."""
     return member.state("/v1/raft") or {}
+
+
+def leading(members: Sequence[ServerProcess]) -> int:
+    """Wait until one of the members leads; returns its number, as it is now: the lead may move."""
+    found: list[int] = []
+
+    def one_leads() -> bool:
+        found[:] = [number for number, member in enumerate(members) if status(member).get("leads")]
+        return bool(found)
+
+    until("a leader", one_leads)
+    return found[0]
+
+
+async def registered(namesrv: str, *names: str, within: float = 30.0) -> None:
+    """Wait until the NameServer knows a master of each of these names: brokers register after they say they serve."""
+    async with AdminClient(namesrv) as admin, asyncio.timeout(within):
+        while not {broker.name for broker in await admin.brokers() if broker.broker_id == MASTER_ID} >= set(names):
+            await asyncio.sleep(0.05)
 
 
 async def leader_of(members: Sequence[ServerProcess], within: float = 30.0) -> ServerProcess:

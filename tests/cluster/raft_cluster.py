@@ -36,7 +36,8 @@ class RaftCluster:
         self._values = dict(values or {})
         self.ids = [f"n{number}" for number in range(size)]
         self._raft_ports = free_ports(size)
-        self._ports = dict.fromkeys(self.ids, 0)
+        # Not those that the system gives away: each is used again after a stop.
+        self._ports = dict(zip(self.ids, free_ports(size), strict=True))
         self.name_server = NameServer(
             NamesrvConfig(
                 bindAddress="127.0.0.1",
@@ -63,7 +64,7 @@ class RaftCluster:
         """Name one more member, to be started; returns the address of its Raft port."""
         self.ids.append(member)
         self._raft_ports += free_ports(1)
-        self._ports[member] = 0
+        (self._ports[member],) = free_ports(1)
         return f"127.0.0.1:{self._raft_ports[-1]}"
 
     @property
@@ -115,7 +116,7 @@ class RaftCluster:
         """Return the members that lead and serve."""
         return [member for member, broker in self.brokers.items() if broker.role.leads]
 
-    async def leader(self, within: float = 10.0) -> str:
+    async def leader(self, within: float = 30.0) -> str:
         """Return the one that leads, once there is one that all others know."""
         async with asyncio.timeout(within):
             while True:
@@ -134,9 +135,9 @@ class RaftCluster:
 
 
 @contextlib.asynccontextmanager
-async def led_cluster(folder: Path) -> AsyncIterator[RaftCluster]:
+async def led_cluster(folder: Path, values: Mapping[str, str] | None = None) -> AsyncIterator[RaftCluster]:
     """Run a group that has a leader; it is closed in the end, whatever came of its start."""
-    running = RaftCluster(folder)
+    running = RaftCluster(folder, values=values)
     try:
         await running.start()
         await running.leader()

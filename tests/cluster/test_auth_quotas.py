@@ -196,7 +196,7 @@ async def test_an_address_over_its_quota_and_another_one(open_to_all: LocalClust
         r"try again in 0\.0\d+ s",
         remark,
     )
-    more = codes(await again.ask(send("orders") for _ in range(100)))
+    more = codes(await again.ask(send("orders") for _ in range(500)))
     assert more.count(2) > 10, "another connection of the same address"
     assert codes(await other.ask(send("orders") for _ in range(40))) == [0] * 40
     heartbeat = {"clientID": "c", "producerDataSet": [{"groupName": "p"}], "consumerDataSet": []}

@@ -26,6 +26,7 @@ from remoting.codes import ClassicCode, NamesrvCode, RaftCode, RequestCode, Resp
 from remoting.command import Command
 from remoting.haframes import report
 from remoting.signing import sign
+from tests.cluster.process_group import registered
 from tests.cluster.small_files import SMALL_FILES
 from tests.cluster.test_runtime_http_judge import ELSEWHERE, asked
 from tests.parts.byte_peer import Peer
@@ -127,6 +128,14 @@ class Server(NamedTuple):
         """Return what the audit log says."""
         return [json.loads(line) for line in self.audit.read_text(encoding="utf-8").splitlines()]
 
+    async def line_from(self, host: str) -> dict[str, str]:
+        """Return the one line about a connection, which may be written a moment after its end is seen here."""
+        async with asyncio.timeout(20):
+            while not (found := [line for line in self.lines() if line["from"] == host]):
+                await asyncio.sleep(0.02)
+        (line,) = found
+        return line
+
     def refusals(self) -> dict[str, dict[str, str]]:
         """Return what the audit log says of refused requests, by the address that they came from."""
         lines = map(json.loads, self.audit.read_text(encoding="utf-8").splitlines())
@@ -171,6 +180,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Serv
 
 
 async def furnish(namesrv: str, brokers: Sequence[str]) -> None:
+    # They serve, and may have begun before the NameServer did: then they register a while later.
+    await registered(namesrv, "broker-a", "broker-g", within=40)
     async with AdminClient(namesrv, credentials=ADMIN) as admin:
         for address in brokers:
             await admin.create_topic("orders", address=address)
@@ -223,7 +234,7 @@ async def test_nobody_reads_the_ha_stream_who_does_not_know_the_secret(servers: 
         assert len(got) in (0, NONCE_BYTES + MAC_BYTES), (
             "a proof of the master's own at the most, and nothing of the log"
         )
-        (line,) = (line for line in servers[MASTER].lines() if line["from"] == host)
+        line = await servers[MASTER].line_from(host)
         assert line["asked"] == "HA"
         assert f"refused (it {told}" in line["outcome"]
 
@@ -253,7 +264,7 @@ async def test_nobody_joins_raft_who_does_not_know_the_secret(servers: dict[str,
                 writer.writelines(frame(dialler.take(head).reply)[0])
             await reader.read()
             writer.close()
-        (line,) = (line for line in servers[MEMBER].lines() if line["from"] == host)
+        line = await servers[MEMBER].line_from(host)
         assert line["asked"] == "Raft"
         told = "what came is no handshake of ours" if dialler is None else "the two sides do not have the same secret"
         assert f"refused ({told}" in line["outcome"]

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from raftmq import AdminClient
+from raftmq.bench.group import until_done
 from remoting.bodies.registry import (
     ConsumerData,
     HeartbeatData,
@@ -29,7 +30,8 @@ async def test_a_group_keeps_modes_over_the_fall_of_its_leader(tmp_path: Path) -
     with process_group(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as (namesrv, members):
         leader = await leader_of(members)
         async with AdminClient(namesrv.address) as admin:
-            await admin.create_topic("T", read_queues=4, write_queues=4)
+            # Who leads need not be registered yet.
+            await until_done(lambda: admin.create_topic("T", read_queues=4, write_queues=4))
         client, consumer = RemotingClient(), ConsumerData(groupName="G")
         consumer.subscriptionDataSet = [SubscriptionData(topic="T", subString="*")]
         beat = HeartbeatData(clientID="me", consumerDataSet=[consumer]).encode()

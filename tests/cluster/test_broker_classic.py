@@ -17,7 +17,7 @@ from chaos.host.processes import ServerProcess
 from raftmq.cli.main import app
 from remoting.codes import ResponseCode
 from store.log.logscan import LogScan
-from tests.cluster.classic_pair import Pair, only_tails, read_all, status, until
+from tests.cluster.classic_pair import PATIENCE_S, Pair, only_tails, read_all, status, until
 from tests.cluster.classic_senders import differences_of, log_spans
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "durability.md"
@@ -114,15 +114,22 @@ async def test_kill_of_the_slave(whole: Pair) -> None:
     wrong = await pair.send_for(LOAD_S, pair.slave.kill)
     assert pair.history.acknowledged > before
     if pair.role == SYNC:
-        # Stored, and never called safe: those under way waited for it, later ones found no slave.
-        assert wrong.get(NO_SLAVE, 0) > 0
+        # Stored, and never called safe: those under way waited for it, later ones, for which a moment may be too short,
+        # found no slave.
+        async with asyncio.timeout(PATIENCE_S):
+            while not wrong.get(NO_SLAVE, 0):
+                more = await pair.send_for(LOAD_S / 4)
+                wrong = {what: wrong.get(what, 0) + more.get(what, 0) for what in {*wrong, *more}}
         assert {what for what, count in wrong.items() if count} <= {NO_SLAVE, SLOW_SLAVE}
     else:
         assert not any(wrong.values())
     assert await pair.missing_at(pair.master.process) == {}
     await pair.whole()
     assert await pair.missing_at(pair.slave) == {}
-    assert not any((await pair.send_for(LOAD_S / 4)).values())
+    # Once at least: a slave that gets no processor for slaveTimeout has a send of a SYNC_MASTER answered without it.
+    async with asyncio.timeout(PATIENCE_S):
+        while any((await pair.send_for(LOAD_S / 4)).values()):
+            pass
 
 
 async def test_cut_of_the_link(whole: Pair) -> None:
@@ -176,6 +183,7 @@ async def less_than_its_slave(pair: Pair) -> set[tuple[int, int]]:
         await pair.send_for(LOAD_S, pair.master.kill)
         if pair.role == SYNC:
             assert await pair.missing_at(pair.slave) == {}
+        await pair.dispatched(pair.slave)
         had = set(await read_all(pair.slave.address))
         pair.lose_power(seed)
         state = status(pair.slave)

@@ -53,7 +53,8 @@ async def consumed(cluster: Cluster, fails: int, attempts_max: int) -> tuple[lis
 async def test_a_message_that_failed_comes_again_after_its_delay(cluster: Cluster) -> None:
     got, times = await consumed(cluster, fails=1, attempts_max=16)
     assert [(message.body, message.reconsume_times) for message in got] == [(b"again", 0), (b"again", 1)]
-    assert 1.0 <= times[1] - times[0] < 3.0
+    # By default it were ten seconds; a busy machine takes some more than the one that is set here.
+    assert 1.0 <= times[1] - times[0] < 8.0
     assert got[1].properties["ORIGIN_MESSAGE_ID"] == got[0].offset_msg_id
     assert (got[1].tags, got[1].keys) == ("A", ["k"])
     kept = [got[1].properties[name] for name in ("DELAY", "REAL_TOPIC", "REAL_QID")]
@@ -64,7 +65,12 @@ async def test_a_message_that_fails_too_often_becomes_a_dead_letter(cluster: Clu
     got, _ = await consumed(cluster, fails=9, attempts_max=1)
     assert [message.reconsume_times for message in got] == [0, 1]
     assert cluster.broker is not None
-    [letter] = messages(await ask(client, cluster.broker, RequestCode.PULL_MESSAGE, pull_header(topic="%DLQ%G")))
+    header = pull_header(topic="%DLQ%G")
+    # Its consumer has sent it back with the last thing that it did, or a moment later.
+    async with asyncio.timeout(20):
+        while (answer := await ask(client, cluster.broker, RequestCode.PULL_MESSAGE, header)).code:
+            await asyncio.sleep(0.02)
+    [letter] = messages(answer)
     assert (letter.body, letter.reconsume_times) == (b"again", 2)
     assert letter.properties["RETRY_TOPIC"] == "T"
     assert letter.properties["REAL_TOPIC"] == "%RETRY%G"
@@ -89,7 +95,8 @@ async def test_a_delayed_message_comes_not_before_its_time(tmp_path: Path, clien
 
 
 async def test_progress_survives_an_orderly_restart(tmp_path: Path, client: RemotingClient) -> None:
-    levels = {"messageDelayLevel": "1s 2s"}
+    # So far apart that a pull which is answered late has one of them only.
+    levels = {"messageDelayLevel": "1s 4s"}
     async with running(tmp_path, levels) as broker:
         await send(client, broker, b"first", "DELAY\x011\x02")
         await send(client, broker, b"second", "DELAY\x012\x02")

@@ -102,7 +102,7 @@ async def test_R15_a_master_that_lives_is_told_of_a_forced_promotion_and_nothing
     reached = asyncio.Event()
 
     async def sender(number: int) -> None:
-        async with Producer(f"p{number}", site.namesrv.address, retries=0, send_timeout=2.0) as producer:
+        async with Producer(f"p{number}", site.namesrv.address, retries=0, send_timeout=5.0) as producer:
             for count in range(1_000_000):
                 body = b"%d-%d" % (number, count)
                 try:

@@ -15,6 +15,7 @@ from remoting.codes import ClassicCode, RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.connection import Connection
 from remoting.headers.registry import RegisterBrokerRequestHeader
+from tests.cluster.raft_site import said
 from tests.cluster.test_broker_promotion import NAME, TOPIC, Site, loaded, send_to, sites, state, until
 from tests.parts.byte_peer import serving
 
@@ -61,7 +62,7 @@ async def test_R15_a_forged_registration_fences_no_master_also_after_a_restart(
             lambda: any(words in each for each in state(site.master).get("warnings", [])), site.master.last_words
         )
         # The log of the process that has just learnt it.
-        assert words in site.master.log.read_text(encoding="utf-8")
+        await said(site.master, words)
 
     async with registered(site, address):
         await doubted()

@@ -12,6 +12,7 @@ import pytest
 
 from broker.server import Broker
 from broker.settings.config import load_broker_config
+from chaos.host.processes import free_ports
 from remoting.client import RemotingClient
 from remoting.codes import MessageSysFlag, RequestCode, ResponseCode
 from remoting.command import ROCKETMQ, Command
@@ -35,12 +36,11 @@ async def stored(client: RemotingClient, broker: Broker, topic: str = "T") -> li
 
 
 async def test_a_repeated_send_has_the_first_ones_answer_and_one_record(tmp_path: Path, client: RemotingClient) -> None:
-    # The same port, for the address is part of an id.
-    port = "0"
+    # The same port, for the address is part of an id; not one of those that the system gives away.
+    port = str(free_ports(1)[0])
     answers: list[list[Told]] = []
     for _ in range(3):
         async with running(tmp_path, {"listenPort": port, "vipPortEnable": "false", "httpEnable": "false"}) as broker:
-            port = str(broker.port)
             at = broker.address
             for queue_id in (0, 3):
                 one = await sent(client, at, once("K1", queue_id=queue_id))
@@ -166,8 +166,8 @@ async def test_a_batch_that_was_torn_is_completed_by_its_repetition(tmp_path: Pa
     keys = ["B1", "B2", "B3", "B4"]
     # Nothing is synced, as far as the checkpoint knows; the same port, for the address is part of an id.
     settings = {"flushIntervalCommitLog": "600000", "vipPortEnable": "false", "httpEnable": "false"}
+    settings["listenPort"] = str(free_ports(1)[0])
     async with running(tmp_path / "one", settings) as broker:
-        port = str(broker.port)
         first = await sent(client, broker.address, batch_once(keys))
         shutil.copytree(tmp_path / "one", tmp_path / "killed", ignore=shutil.ignore_patterns("*.tmp"))
     log = next((tmp_path / "killed").rglob("commitlog/*"))
@@ -175,7 +175,7 @@ async def test_a_batch_that_was_torn_is_completed_by_its_repetition(tmp_path: Pa
     with log.open("r+b") as file:
         file.seek(third + 40)
         file.write(bytes(4096))
-    async with running(tmp_path / "killed", {**settings, "listenPort": port}) as broker:
+    async with running(tmp_path / "killed", settings) as broker:
         refused = await client.invoke(broker.address, batch_once(["other", *keys[1:]]))
         assert refused.code == ResponseCode.MESSAGE_ILLEGAL
         assert await sent(client, broker.address, batch_once(keys)) == first

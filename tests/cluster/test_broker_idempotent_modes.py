@@ -16,7 +16,7 @@ from remoting.command import Command
 from remoting.errors import RemotingError
 from remoting.headers.registry import GetMaxOffsetRequestHeader
 from tests.cluster.modes import SETUPS, Group, Setup
-from tests.cluster.process_group import process_group, status
+from tests.cluster.process_group import leading, process_group
 from tests.cluster.raft_cluster import CALM, read_all
 from tests.cluster.small_files import SMALL_FILES
 from tests.cluster.test_broker_promotion import Site
@@ -101,15 +101,11 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerPr
         yield made
 
 
-def leads(members: list[ServerProcess]) -> ServerProcess:
-    return next(member for member in members if status(member).get("leads"))
-
-
 async def test_a_repetition_waits_for_the_first_ones_fate_in_a_group(
     members: tuple[ServerProcess, list[ServerProcess]], client: RemotingClient
 ) -> None:
     namesrv, all_members = members
-    leader = leads(all_members)
+    leader = all_members[await asyncio.to_thread(leading, all_members)]
     followers = [member for member in all_members if member is not leader]
     second = RemotingClient()
     await until_sent(client, leader.address, once("0", topic="Waits"))
@@ -135,7 +131,7 @@ async def test_a_repetition_waits_for_the_first_ones_fate_in_a_group(
 async def test_a_repetition_at_a_sync_master_is_no_success_before_a_slave_has_it(
     tmp_path: Path, client: RemotingClient
 ) -> None:
-    site = Site(tmp_path, role="SYNC_MASTER")
+    site = Site(tmp_path, role="SYNC_MASTER", settings={"slaveTimeout": 500})
     try:
         await site.start()
         before = await until_sent(client, site.master.address, once("0"))

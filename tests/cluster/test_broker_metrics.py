@@ -15,7 +15,7 @@ from client.consume.litepull import LitePullConsumer
 from client.message import Message
 from client.produce.producer import Producer
 from remoting.bodies.registry import MessageQueue
-from tests.cluster.process_group import process_group, status, until
+from tests.cluster.process_group import leading, process_group, registered, status, until
 from tests.cluster.raft_cluster import CALM
 from tests.cluster.small_files import SMALL_FILES
 
@@ -23,6 +23,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 SENT = 40
 EVERYBODY = "All processes"
 OF_ALL_BROKERS = {EVERYBODY, "Brokers"}
+LAGS = ("entries", "bytes", "seconds")
 
 Families = dict[str, Metric]
 
@@ -32,7 +33,7 @@ class Site:
 
     def __init__(self, namesrv: ServerProcess, members: list[ServerProcess], pair: list[ServerProcess]) -> None:
         self.namesrv = namesrv
-        self.leader = next(member for member in members if status(member)["leads"])
+        self.leader = members[leading(members)]
         self.followers = [member for member in members if member is not self.leader]
         self.master, self.slave = pair
 
@@ -69,6 +70,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             for process in pair:
                 process.wait_ready()
             made = Site(namesrv, members, pair)
+            asyncio.run(registered(namesrv.address, "broker-a", "pair"))
             made.feed(SENT)
             yield made
         finally:
@@ -140,9 +142,16 @@ def test_every_section_of_the_docs_is_somebodys() -> None:
 
 def test_a_leader_tells_of_its_group(site: Site) -> None:
     follower_ids = {status(member)["self"] for member in site.followers}
-    lacks = "raftmq_raft_follower_lag_entries"
-    until("the followers have all", lambda: not any(by_label(families(site.leader), lacks, "member").values()))
-    found = families(site.leader)
+    found: Families = {}
+
+    def all_have_all() -> bool:
+        """Whether one and the same answer says so: an entry may follow at any moment."""
+        found.update(families(site.leader))
+        lags = (by_label(found, f"raftmq_raft_follower_lag_{unit}", "member") for unit in LAGS)
+        ends = {value(found, f"raftmq_raft_{name}_index") for name in ("durable", "last")}
+        return len(ends) == 1 and not any(lag for each in lags for lag in each.values())
+
+    until("the followers have all", all_have_all)
     leader_id = status(site.leader)["self"]
     assert by_label(found, "raftmq_raft_role", "role") == {"follower": 0, "candidate": 0, "leader": 1}
     assert by_label(found, "raftmq_raft_leader", "member") == {leader_id: 1} | dict.fromkeys(follower_ids, 0)
@@ -155,7 +164,7 @@ def test_a_leader_tells_of_its_group(site: Site) -> None:
     )
     assert value(found, "raftmq_raft_first_index") <= applied <= commit <= durable <= last
     assert commit > SENT
-    for unit in ("entries", "bytes", "seconds"):
+    for unit in LAGS:
         assert by_label(found, f"raftmq_raft_follower_lag_{unit}", "member") == dict.fromkeys(follower_ids, 0)
     assert all(0 <= age < 30 for age in by_label(found, "raftmq_raft_follower_heard_seconds", "member").values())
     assert value(found, "raftmq_raft_elected_total") >= 1
@@ -207,11 +216,15 @@ def test_a_histogram_adds_up(site: Site) -> None:
 
 
 def test_a_master_tells_how_far_its_slave_is(site: Site) -> None:
-    lacks = "raftmq_ha_lag_bytes"
-    until("the slave has all", lambda: [*by_label(families(site.master), lacks, "slave").values()] == [0])
-    found, behind = families(site.master), families(site.slave)
-    assert by_label(found, "raftmq_ha_lag_bytes", "slave") == {"127.0.0.1": 0}
-    assert value(found, "raftmq_ha_slaves_in_sync") == 1
+    found: Families = {}
+
+    def slave_has_all() -> bool:
+        found.update(families(site.master))
+        in_sync = value(found, "raftmq_ha_slaves_in_sync")
+        return in_sync == 1 and by_label(found, "raftmq_ha_lag_bytes", "slave") == {"127.0.0.1": 0}
+
+    until("the slave has all", slave_has_all)
+    behind = families(site.slave)
     assert value(found, "raftmq_ha_fenced") == value(behind, "raftmq_ha_behind_bytes") == 0
     assert value(found, "raftmq_ha_epoch") == value(behind, "raftmq_ha_epoch")
 

@@ -180,7 +180,7 @@ async def test_kill_of_who_takes_messages_costs_nothing_that_was_acknowledged(gr
         await group.kill_leader()
         told += await sending
         told += await send_numbers(producer, "Killed", range(150, 160))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while not set(told) <= {int(body) for body in seen.bodies}:
                 await asyncio.sleep(0.02)
     assert set(range(50)) <= set(told)

@@ -12,6 +12,7 @@ import pytest
 from chaos.host.processes import ServerProcess, broker_process, namesrv_process
 from client.errors import ClientError
 from raftmq import AdminClient, ConsumeFrom, Message, Producer, SimpleConsumer
+from raftmq.bench.group import until_done
 from remoting.bodies.registry import ConsumerOffsetTable
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
@@ -85,7 +86,8 @@ async def test_a_queue_waits_for_what_was_taken_of_it(cluster: Cluster, popper: 
 
 async def test_what_is_not_acknowledged_in_time_comes_again_in_order(cluster: Cluster, popper: OrderPopper) -> None:
     await send(cluster.namesrv, *numbers(0, 6))
-    taken = await popper.take(4, invisibleTime=300)
+    # Long enough for what comes before it, also on a busy machine.
+    taken = await popper.take(4, invisibleTime=3000)
     assert (await popper.acknowledge(taken[1])).code == 0
     answer = await popper.answer(order=True, pollTime=10_000, invisibleTime=60_000)
     assert answer.ext["msgOffsetInfo"] == "0 0 0,2,3"
@@ -122,7 +124,7 @@ async def test_what_is_put_off_holds_up_its_queue_for_so_long(cluster: Cluster, 
     assert await asyncio.wait_for(waits, 5)
     (again,) = await popper.take()
     assert again.body == b"01"
-    assert (await popper.change(again, 300)).code == 0
+    assert (await popper.change(again, 2000)).code == 0
     assert await popper.take() == []
     assert said(await popper.take(pollTime=10_000)) == [b"01"]
 
@@ -241,13 +243,14 @@ async def test_a_raft_group_keeps_order_when_its_leader_is_killed_between_pops(t
     with process_group(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as (namesrv, members):
         async with AdminClient(namesrv.address) as admin:
             await leader_of(members)
-            await admin.create_topic("T", read_queues=1, write_queues=1)
+            # Who leads need not be registered yet.
+            await until_done(lambda: admin.create_topic("T", read_queues=1, write_queues=1))
         await send(namesrv.address, *numbers(0, 40))
         leader = await leader_of(members)
         client = RemotingClient()
         popper = OrderPopper(client, leader.address)
         seen: list[bytes] = []
-        taken = await popper.take(8, attemptId="a", invisibleTime=8000, pollTime=5000)
+        taken = await popper.take(8, attemptId="a", invisibleTime=50_000, pollTime=5000)
         assert said(taken) == numbers(0, 8)
         follower = next(member for member in members if member is not leader)
         # Acknowledged by way of another member, and put off.
@@ -276,7 +279,8 @@ async def test_our_own_client_goes_on_in_order_when_the_leader_is_killed(tmp_pat
     with process_group(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as (namesrv, members):
         async with AdminClient(namesrv.address) as admin:
             await leader_of(members)
-            await admin.create_topic("T", read_queues=1, write_queues=1)
+            # Who leads need not be registered yet.
+            await until_done(lambda: admin.create_topic("T", read_queues=1, write_queues=1))
         await send(namesrv.address, *numbers(0, 60))
         acked: set[int] = set()
         done: set[int] = set()

@@ -11,8 +11,9 @@ from chaos.host.processes import ServerProcess
 from client.admin.client import AdminClient
 from client.message import Message
 from client.produce.producer import Producer
+from raftmq.bench.group import until_done
 from remoting.bodies.registry import MessageQueue
-from tests.cluster.process_group import Group, process_group, status, until
+from tests.cluster.process_group import Group, leading, process_group, status, until
 from tests.cluster.small_files import SMALL_FILES
 from tests.cluster.test_client_producer import everything
 
@@ -32,11 +33,6 @@ SETTINGS = {
 def group(tmp_path: Path) -> Iterator[Group]:
     with process_group(tmp_path, SETTINGS) as started:
         yield started
-
-
-def leader_of(members: Sequence[ServerProcess]) -> int:
-    until("a leader", lambda: any(status(member).get("leads") for member in members))
-    return next(number for number, member in enumerate(members) if status(member).get("leads"))
 
 
 def level(members: Sequence[ServerProcess]) -> bool:
@@ -70,7 +66,8 @@ async def lead(namesrv: str, member: str) -> None:
 
 async def create(namesrv: str) -> None:
     async with AdminClient(namesrv) as admin:
-        await admin.create_topic("T", read_queues=4, write_queues=4)
+        # Who leads need not be registered yet.
+        await until_done(lambda: admin.create_topic("T", read_queues=4, write_queues=4))
 
 
 def queues(store: Path) -> dict[str, bytes]:
@@ -88,6 +85,12 @@ def known_entries(store: Path) -> int:
     return len(queues(store).get(f"RMQ_SYS_RAFT/0/{0:020d}", b"")) // 20
 
 
+def queued(member: ServerProcess, store: Path) -> bool:
+    """Whether a member, which may not answer in time, has written its queues."""
+    last = status(member).get("last")
+    return last is not None and known_entries(store) >= min(last, 900)
+
+
 def started_with_a_hole(member: ServerProcess, store: Path, others: Sequence[ServerProcess]) -> None:
     """Start a member while nobody can help it, and kill it once it knows its hole and has written its queues."""
     for other in others:
@@ -95,7 +98,7 @@ def started_with_a_hole(member: ServerProcess, store: Path, others: Sequence[Ser
     try:
         member.launch()
         until("the hole is seen", lambda: status(member).get("whole") is False)
-        until("the queues are written", lambda: known_entries(store) >= min(status(member)["last"], 900))
+        until("the queues are written", lambda: queued(member, store))
         member.kill()
     finally:
         for other in others:
@@ -105,7 +108,7 @@ def started_with_a_hole(member: ServerProcess, store: Path, others: Sequence[Ser
 def leads_and_all_are_equal(members: list[ServerProcess], hurt: int, namesrv: str, folder: Path) -> str:
     """Hand the mended member the lead, send, read and stop all; return what they logged."""
     asyncio.run(lead(namesrv, f"n{hurt}"))
-    until("the mended member leads", lambda: leader_of(members) == hurt)
+    until("the mended member leads", lambda: leading(members) == hurt)
     asyncio.run(send(namesrv, 1500, 1504))
     assert asyncio.run(read(namesrv, 1504)) == list(range(1504))
     until("all have everything", lambda: level(members))
@@ -128,7 +131,7 @@ def test_R4_a_hole_that_outlives_a_kill_is_filled_and_nobody_s_queue_is_cut(grou
     asyncio.run(create(namesrv.address))
     asyncio.run(send(namesrv.address, 0, 1500))
     until("all have it", lambda: level(members))
-    hurt = (leader_of(members) + 1) % 3
+    hurt = (leading(members) + 1) % 3
     assert members[hurt].stop() == 0
     (tmp_path / f"n{hurt}" / "store" / "commitlog" / f"{FILE_BYTES:020d}").unlink()
     for _ in range(2):
@@ -153,7 +156,7 @@ def test_R4_the_oldest_file_is_no_retention_s_work(group: Group, tmp_path: Path,
     asyncio.run(create(namesrv.address))
     asyncio.run(send(namesrv.address, 0, 1500))
     until("all have it", lambda: level(members))
-    hurt = (leader_of(members) + 1) % 3
+    hurt = (leading(members) + 1) % 3
     store, other = tmp_path / f"n{hurt}" / "store", tmp_path / f"n{(hurt + 1) % 3}" / "store"
     assert len(list((store / "commitlog").iterdir())) > 3
     assert members[hurt].stop() == 0

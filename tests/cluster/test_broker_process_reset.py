@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from client.message import Message
 from client.produce.producer import Producer
-from tests.cluster.process_group import Group, process_group, status, until
+from tests.cluster.process_group import Group, leading, process_group, registered, status, until
 from tests.cluster.small_files import SMALL_FILES
 
 FILE_BYTES = 256 * 1024
@@ -57,8 +58,8 @@ def test_R13_a_process_that_is_behind_retention_starts_again_and_copies_while_th
     group: Group, tmp_path: Path
 ) -> None:
     namesrv, members = group
-    until("a leader", lambda: any(status(member).get("leads") for member in members))
-    leader = next(number for number, member in enumerate(members) if status(member).get("leads"))
+    leader = leading(members)
+    asyncio.run(registered(namesrv.address, "broker-a"))
     behind, other = (number for number in range(3) if number != leader)
     asyncio.run(send(namesrv.address, 5))
     members[behind].kill()
@@ -83,6 +84,8 @@ def test_R13_a_process_that_is_behind_retention_starts_again_and_copies_while_th
 
     until("everybody has everything", level)
     # All at once: a member that stops in good order hands its lead to another, which begins its term in its log.
+    for member in members:
+        member.signal(signal.SIGKILL)
     for member in members:
         member.kill()
     logs = [log(store(tmp_path, number)) for number in range(3)]

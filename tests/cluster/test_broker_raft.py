@@ -14,12 +14,12 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.headers.registry import GetRouteInfoRequestHeader
 from tests.cluster.broker_peer import ask, v2
-from tests.cluster.raft_cluster import RaftCluster, read_all
+from tests.cluster.raft_cluster import CALM, RaftCluster, read_all
 
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[RaftCluster]:
-    running = RaftCluster(tmp_path)
+    running = RaftCluster(tmp_path, values=CALM)
     try:
         await running.start()
         yield running

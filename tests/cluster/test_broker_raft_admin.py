@@ -19,12 +19,12 @@ from remoting.command import Command
 from remoting.headers.registry import PullMessageRequestHeader
 from store.errors import StoreDamaged
 from tests.cluster.broker_peer import SMALL
-from tests.cluster.raft_cluster import RaftCluster, read_all
+from tests.cluster.raft_cluster import CALM, RaftCluster, read_all
 
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[RaftCluster]:
-    running = RaftCluster(tmp_path)
+    running = RaftCluster(tmp_path, values=CALM)
     try:
         await running.start()
         yield running

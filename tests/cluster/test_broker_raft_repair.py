@@ -14,14 +14,14 @@ from client.message import Message
 from client.produce.producer import Producer
 from raft.protocol.types import EntryType
 from store.errors import StoreDamaged
-from tests.cluster.raft_cluster import RaftCluster, read_all
+from tests.cluster.raft_cluster import CALM, RaftCluster, read_all
 
 FILE_BYTES = 256 * 1024
 
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[RaftCluster]:
-    running = RaftCluster(tmp_path, values={"mappedFileSizeCommitLog": str(FILE_BYTES)})
+    running = RaftCluster(tmp_path, values={**CALM, "mappedFileSizeCommitLog": str(FILE_BYTES)})
     try:
         await running.start()
         yield running

@@ -22,7 +22,7 @@ from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.message import MessageExt
 from remoting.properties import encode_properties
 from tests.cluster.process_group import leader_of
-from tests.cluster.raft_cluster import RaftCluster, led_cluster
+from tests.cluster.raft_cluster import CALM, RaftCluster, led_cluster
 from tests.cluster.small_files import SMALL_FILES
 from tests.cluster.test_client_producer import everything
 
@@ -31,7 +31,7 @@ REPLIES = "DefaultCluster_REPLY_TOPIC"
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[RaftCluster]:
-    async with led_cluster(tmp_path) as running:
+    async with led_cluster(tmp_path, CALM) as running:
         yield running
 
 

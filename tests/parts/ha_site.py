@@ -1,7 +1,6 @@
 """A master and a slave with real stores and a real HA port between them, in one loop; requests are answered here."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from broker.master_slave.ha_server import HaServer
 from broker.master_slave.ha_state import Followed
 from broker.settings.pair_keys import ASYNC_MASTER, ClassicKeys
 from broker.settings.restart import RestartAction
+from chaos.host.processes import free_ports
 from remoting.codes import ClassicCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import ConnectError
@@ -241,7 +241,5 @@ async def same_bytes(master: Master, slave: Slave) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-    return port
+    """One that no other process is given meanwhile."""
+    return free_ports(1)[0]

@@ -161,7 +161,8 @@ async def test_one_deadline_covers_all_of_it(hurried: Group) -> None:
     answer = await hurried.submit(send())
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "not stored" in (answer.remark or "")
-    assert 0.45 < asyncio.get_running_loop().time() - began < 3
+    # Half a second, and what a busy machine takes; without the deadline it ends after the client's 30 s.
+    assert 0.45 < asyncio.get_running_loop().time() - began < 10
     assert hurried.follower.forwarder.pending == 0
 
 
@@ -190,14 +191,17 @@ async def records_of_one_attempt(group: Group) -> int:
     """Count how often a leader gets a send that it takes and does not answer."""
 
     def die(_connection: Connection, _request: Command) -> Reply:
+        if len(group.leader.taken) > 1:
+            # Sent again, which is what is counted: it need not go on until the deadline.
+            return Command.response(0)
         for connection in list(group.leader.server.connections):
             connection.abort()
         return None
 
     group.leader.answer = die
     answer = await group.submit(send())
-    assert answer.code in {ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}
-    if answer.code == ResponseCode.SYSTEM_ERROR:
+    if len(group.leader.taken) == 1:
+        assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "outcome unknown" in (answer.remark or "")
     await asyncio.sleep(0.05)
     assert group.follower.forwarder.pending == 0
@@ -209,7 +213,7 @@ async def test_R8_what_was_written_is_never_sent_again(group: Group) -> None:
 
 
 async def test_R8_planted_a_forwarder_that_sends_again_is_caught() -> None:
-    group = Group(Resends, QUICK)
+    group = Group(Resends)
     try:
         await group.start()
         assert await records_of_one_attempt(group) > 1
@@ -219,6 +223,8 @@ async def test_R8_planted_a_forwarder_that_sends_again_is_caught() -> None:
 
 async def test_R8_an_answer_that_stays_away_is_an_unknown_outcome(hurried: Group) -> None:
     hurried.leader.answer = lambda _connection, _request: None
+    # Connected already: else a busy machine may come to the deadline with nothing written.
+    await hurried.follower.client.connect(hurried.leader.address, 20.0)
     answer = await hurried.submit(send())
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "outcome unknown" in (answer.remark or "")
@@ -268,7 +274,8 @@ async def test_what_is_given_back_again_and_again_ends_with_its_first_deadline(h
     began = asyncio.get_running_loop().time()
     answer = await hurried.submit(send())
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert asyncio.get_running_loop().time() - began < 2
+    # A deadline that began anew each time would not end before the client's 30 s.
+    assert asyncio.get_running_loop().time() - began < 10
     assert len(follower.taken) > 2
     assert follower.forwarder.pending == 0
 
@@ -283,7 +290,7 @@ async def test_one_way_requests_go_on_once(group: Group) -> None:
 
 async def test_the_bounds_are_answered_with_busy() -> None:
     member = Member(
-        FakeRole(), ForwardLimits(deadline_seconds=0.3, requests_max=2, bytes_max=4096, congested_requests=2)
+        FakeRole(), ForwardLimits(deadline_seconds=20.0, requests_max=2, bytes_max=4096, congested_requests=2)
     )
     client = RemotingClient()
     await member.start()
@@ -293,7 +300,10 @@ async def test_the_bounds_are_answered_with_busy() -> None:
         await until(lambda: member.forwarder.pending == 2)
         assert member.forwarder.congested, "who sends much waits from then on"
         assert (await client.invoke(member.address, send(), 5.0)).code == ResponseCode.SYSTEM_BUSY
-        assert {(await answer).code for answer in two} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+        # They stay for as long as the test wants, and are served then.
+        member.role.become(leads=True)
+        assert {(await answer).code for answer in two} == {0}
+        member.role.become()
         assert (await client.invoke(member.address, send(b"x" * 4096), 5.0)).code == ResponseCode.SYSTEM_BUSY
         many = send()
         many.raw_ext = {**many.ext, "x": "y" * 4096}
@@ -306,8 +316,12 @@ async def test_the_bounds_are_answered_with_busy() -> None:
 
 async def test_a_client_that_has_gone_is_not_spoken_for(group: Group) -> None:
     group.follower.role.become()
+    # Connected first: the time given is that of the answer, not of a connection a busy machine is slow to make.
+    await group.own_port()
+    answer = group.submit(send(), 0.05)
+    await until(lambda: group.follower.forwarder.waiting == 1)
     with pytest.raises(InvokeTimeout):
-        await group.submit(send(), 0.05)
+        await answer
     (connection,) = group.follower.server.connections
     connection.abort()
     await until(lambda: not group.follower.server.connections)
@@ -325,8 +339,9 @@ async def test_R7_a_leader_without_a_lease_answers_no_positions(group: Group) ->
     assert (await answer).code == 0
 
 
-async def test_a_pull_that_fails_has_its_own_answer(hurried: Group) -> None:
-    assert (await hurried.submit(Command.request(PULL))).code == 0
+async def test_a_pull_that_fails_has_its_own_answer(group: Group, hurried: Group) -> None:
+    # What is to succeed has all the time it needs.
+    assert (await group.submit(Command.request(PULL))).code == 0
     hurried.leader.answer = lambda _connection, _request: None
     assert (await hurried.submit(Command.request(PULL))).code == ResponseCode.PULL_NOT_FOUND
     hurried.follower.role.become()
@@ -336,7 +351,7 @@ async def test_a_pull_that_fails_has_its_own_answer(hurried: Group) -> None:
 
 
 async def test_pulls_have_a_bound_of_their_own() -> None:
-    member = Member(FakeRole(), ForwardLimits(deadline_seconds=0.2, pulls_max=1))
+    member = Member(FakeRole(), ForwardLimits(deadline_seconds=20.0, pulls_max=1))
     client = RemotingClient()
     await member.start()
     try:
@@ -344,7 +359,8 @@ async def test_pulls_have_a_bound_of_their_own() -> None:
         await until(lambda: member.forwarder.pending == 1)
         assert (await client.invoke(member.address, Command.request(PULL), 5.0)).code == ResponseCode.PULL_NOT_FOUND
         assert member.forwarder.pending == 1
-        assert (await first).code == ResponseCode.PULL_NOT_FOUND
+        member.role.become(leads=True)
+        assert (await first).code == 0
     finally:
         await client.close()
         await member.close()

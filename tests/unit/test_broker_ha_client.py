@@ -94,7 +94,8 @@ async def test_with_sync_flush_the_own_log_is_on_disk_before_its_end_is_reported
 
 
 async def test_signs_of_life_keep_an_idle_connection(tmp_path: Path) -> None:
-    async with followed(tmp_path) as (master, slave):
+    # Silence that is long enough for a machine that lets nobody run for a while.
+    async with followed(tmp_path, haHousekeepingInterval=1200) as (master, slave):
         await asyncio.sleep(2.5 * slave.values.haHousekeepingInterval / 1000)
         assert slave.client.state is State.FOLLOWING
         assert len(slave.verdicts) == 1
@@ -291,7 +292,8 @@ async def test_who_speaks_before_the_first_report_is_no_master(tmp_path: Path) -
 
 
 async def test_a_silent_master_is_given_up(tmp_path: Path) -> None:
-    async with pair(tmp_path) as (master, slave):
+    # Time for many reports, some of which a busy machine leaves out.
+    async with pair(tmp_path, haHousekeepingInterval=1200) as (master, slave):
         master.tells_slaves = False
         bad = Impostor()
         await bad.start()

@@ -66,39 +66,48 @@ def script() -> Iterator[Script]:
 
 @pytest.fixture
 def toxi(script: Script) -> Iterator[Toxi]:
-    with Toxi(script.url + "/", timeout_s=0.2, attempts=3) as made:
+    """One that waits for as long as a busy machine may take to answer."""
+    with Toxi(script.url + "/", timeout_s=10, attempts=3) as made:
         yield made
 
 
-def test_a_silent_server_costs_the_timeouts_and_no_more(script: Script, toxi: Toxi) -> None:
+@pytest.fixture
+def hurried(script: Script) -> Iterator[Toxi]:
+    """One for answers that do not come."""
+    with Toxi(script.url + "/", timeout_s=0.8, attempts=3) as made:
+        yield made
+
+
+def test_a_silent_server_costs_the_timeouts_and_no_more(script: Script, hurried: Toxi) -> None:
     script.answers += [None] * 3
     began = time.monotonic()
     with pytest.raises(ToxiUnreachable, match=r"list the proxies: GET /proxies: no answer: ReadTimeout"):
-        toxi.links()
-    assert 0.6 <= time.monotonic() - began < 3
+        hurried.links()
+    # Three time-outs, and what a busy machine takes; one try more than three would find no answer in the script.
+    assert 2.4 <= time.monotonic() - began < 10
     assert len(script.asked) == 3
 
 
-def test_a_server_that_comes_back_is_asked_again(script: Script, toxi: Toxi) -> None:
+def test_a_server_that_comes_back_is_asked_again(script: Script, hurried: Toxi) -> None:
     script.answers += [(503, b""), None, (200, {"p": PROXY})]
-    (link,) = toxi.links().values()
+    (link,) = hurried.links().values()
     assert (link.name, link.listen, link.port, link.upstream) == ("p", "127.0.0.1:5", 5, "127.0.0.1:6")
 
 
-def test_a_creation_without_an_answer_is_found_done(script: Script, toxi: Toxi) -> None:
+def test_a_creation_without_an_answer_is_found_done(script: Script, hurried: Toxi) -> None:
     script.answers += [(200, {}), None, (200, {"p": PROXY}), (200, {"p": PROXY})]
-    assert toxi.create("p", "127.0.0.1:6").listen == "127.0.0.1:5"
+    assert hurried.create("p", "127.0.0.1:6").listen == "127.0.0.1:5"
     script.answers += [(200, {"p": PROXY})]
     with pytest.raises(ToxiExists, match="already exists"):
-        toxi.create("p", "127.0.0.1:6")
+        hurried.create("p", "127.0.0.1:6")
 
 
-def test_a_toxic_without_an_answer_is_found_added(script: Script, toxi: Toxi) -> None:
+def test_a_toxic_without_an_answer_is_found_added(script: Script, hurried: Toxi) -> None:
     script.answers += [(200, {"p": PROXY}), None, (409, {"error": "toxic already exists", "status": 409})]
-    assert toxi.get("p").add("latency", latency=1).name == "latency_downstream"
+    assert hurried.get("p").add("latency", latency=1).name == "latency_downstream"
     script.answers += [(200, {"p": PROXY}), (409, {"error": "toxic already exists", "status": 409})]
     with pytest.raises(ToxiExists, match="add latency_downstream to p: toxic already exists"):
-        toxi.get("p").add("latency", latency=1)
+        hurried.get("p").add("latency", latency=1)
 
 
 def test_an_error_5xx_is_one_at_once(script: Script, toxi: Toxi) -> None:

@@ -28,7 +28,7 @@ async def test_a_frozen_broker_fills_the_bounds_of_batched_sends_too(pair: Pair)
     freeze(pair)
     waiting: list[asyncio.Future[SendResult]] = []
     options = Batching(linger_ms=1, batch_bytes=500)
-    async with Producer("p", pair.namesrv, batching=options, in_flight_max=40, send_timeout=1.0) as producer:
+    async with Producer("p", pair.namesrv, batching=options, in_flight_max=40, send_timeout=2.0) as producer:
         async with asyncio.timeout(20):
             while len(waiting) < 100:
                 future = producer.send_async(Message("T", bytes(100)))
@@ -46,7 +46,7 @@ async def test_a_frozen_broker_fills_the_bounds_of_batched_sends_too(pair: Pair)
         assert all(future.exception() is not None for future in waiting)
         # What has ended counts no more, and others get their turn.
         pair.frozen.clear()
-        results = [await producer.send(Message("T", b"x")) for _ in range(3)]
+        results = [await producer.send(Message("T", b"x"), timeout=20) for _ in range(3)]
         assert len(results) == 3
         assert producer._flight.count == producer._flight.bytes == 0
 
@@ -54,7 +54,7 @@ async def test_a_frozen_broker_fills_the_bounds_of_batched_sends_too(pair: Pair)
 async def test_the_bytes_of_all_batches_are_held_until_the_answer(pair: Pair) -> None:
     freeze(pair)
     options = Batching(linger_ms=1, batch_bytes=500, total_bytes=1000)
-    async with Producer("p", pair.namesrv, batching=options, send_timeout=0.6, retries=0) as producer:
+    async with Producer("p", pair.namesrv, batching=options, send_timeout=2.0, retries=0) as producer:
         batcher = producer._extras.batcher
         assert batcher is not None
         one = Message("T", bytes(100))

@@ -35,8 +35,12 @@ def test_each_queue_of_a_topic_has_its_share(limits: PullLimits, queues: int, sh
 async def test_a_queue_that_others_may_have_is_left_alone_for_a_while(locked: bool, soon: bool) -> None:
     """Unless a lock tells when it is free."""
     pulled: list[int] = []
+    loop = asyncio.get_running_loop()
+    came_at = 0.0
 
     async def pull(_address: str, request: PullRequest) -> PullAnswer:
+        nonlocal came_at
+        came_at = loop.time()
         pulled.append(request.offset)
         await asyncio.Event().wait()
         raise AssertionError("never answered")
@@ -55,10 +59,14 @@ async def test_a_queue_that_others_may_have_is_left_alone_for_a_while(locked: bo
     offsets = cast("OffsetStore", SimpleNamespace(update=lambda *_, **__: None))
     context = PullContext("G", instance, offsets, PullLimits(), lambda *_: None, begin, admit=admit if locked else None)
     assigned = AssignedQueue(context, MessageQueue("T", "b", 0), subscribe_by_tags("T", "*", 0))
-    assigned.start(wait_s=0.2)
-    await asyncio.sleep(0.05)
-    assert (pulled == [7]) is soon
-    async with asyncio.timeout(5):
+    # Who need not wait would have to for longer than this test lasts.
+    wait_s = 3600.0 if soon else 0.2
+    began = loop.time()
+    assigned.start(wait_s=wait_s)
+    async with asyncio.timeout(20):
         while not pulled:
             await asyncio.sleep(0.01)
+    assert pulled == [7]
+    # A timer's clock may be some microseconds coarser than the wait.
+    assert soon or came_at - began >= wait_s - 0.01
     await assigned.stop()

@@ -166,7 +166,7 @@ def later(seconds: float, act: Callable[[], None]) -> None:
 
 
 async def test_a_killed_leader_costs_no_send(group: Group) -> None:
-    async with group.producer() as producer:
+    async with group.producer(timeout=10.0) as producer:
         await producer.send(Message("T", b"x"))
         await group.kill(0)
         for member in group.members[1:]:
@@ -181,7 +181,8 @@ async def test_a_killed_leader_costs_no_send(group: Group) -> None:
         later(0.5, elect)
         results = await asyncio.gather(*(producer.send(Message("T", b"%d" % number)) for number in range(20)))
         assert all(isinstance(result, SendResult) for result in results)
-        assert time.monotonic() - elected < 2
+        # Soon, but for a busy machine; not with the next route, which is asked for each 30 s.
+        assert time.monotonic() - elected < 8
         assert group.members[2].sends[-1] >= elected
 
 
@@ -208,13 +209,14 @@ async def test_without_a_master_a_follower_takes_the_send_and_passes_it_on(group
 
 
 async def test_a_dead_leader_in_the_route_is_gone_round(group: Group) -> None:
-    async with group.producer() as producer:
+    async with group.producer(timeout=10.0) as producer:
         await producer.send(Message("T", b"x"))
         # The NameServer has not noticed.
         await group.members[0].kill()
         began = time.monotonic()
         await producer.send(Message("T", b"x"))
-        assert time.monotonic() - began < 2
+        # At once, but for a busy machine; not with the next route, which is asked for each 30 s.
+        assert time.monotonic() - began < 8
         assert sum(group.sends()[1:]) == 1
 
 
@@ -309,7 +311,7 @@ async def test_a_pull_by_way_of_another_member_asks_for_the_route_at_once(group:
 
 async def test_refusals_of_everybody_end_with_the_deadline(group: Group) -> None:
     async with group.producer(timeout=1.5) as producer:
-        await producer.send(Message("T", b"x"))
+        await producer.send(Message("T", b"x"), timeout=20)
         for member in group.members:
             member.refuses = ResponseCode.SERVICE_NOT_AVAILABLE
         asked = sum(group.sends())
@@ -344,7 +346,7 @@ async def test_who_was_elected_is_known_soon_after_without_any_send(group: Group
 async def test_a_leader_that_comes_back_at_the_same_address_is_found_soon(group: Group) -> None:
     for number in (1, 2):
         await group.kill(number)
-    async with group.producer() as producer:
+    async with group.producer(timeout=10.0) as producer:
         await producer.send(Message("T", b"x"))
         await group.members[0].kill()
         sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
@@ -352,4 +354,5 @@ async def test_a_leader_that_comes_back_at_the_same_address_is_found_soon(group:
         await group.members[0].start()
         began = time.monotonic()
         await sending
-        assert time.monotonic() - began < 2
+        # Soon, but for a busy machine; not with the next route, which is asked for each 30 s.
+        assert time.monotonic() - began < 8

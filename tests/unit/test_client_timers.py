@@ -174,7 +174,7 @@ async def test_a_recall_without_an_answer_ends_by_its_deadline_and_says_that_it_
         began = time.monotonic()
         with pytest.raises(RequestFailed) as failed:
             await producer.recall("Orders", handle(), timeout=0.5)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
     assert failed.value.sent
 
 
@@ -190,7 +190,7 @@ async def test_a_recall_that_nobody_can_take_ends_by_its_deadline(site: HalfSite
         began = time.monotonic()
         with pytest.raises(ClientError):
             await producer.recall("Orders", handle(), timeout=0.3)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
 
 
 async def test_what_cannot_be_recalled_is_refused_in_words() -> None:

@@ -11,7 +11,7 @@ from runtime.http_guard import GuardedConnection, HttpConnections, HttpLimits
 from runtime.metrics import Metrics
 
 ASKING = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-SHORT = 0.2
+SHORT = 0.6
 
 
 @asynccontextmanager

@@ -231,6 +231,8 @@ async def test_stalled_handshakes_of_one_address_leave_room_and_end(
         for reader, writer in stalled:
             assert await ended(reader)
             writer.close()
+        # A true handshake has the time that a busy machine needs for it.
+        monkeypatch.setattr(runtime.tls_door, "HANDSHAKE_SECONDS", 30.0)
         assert await said(port, trusting(authority)) == b"hello"
 
 
