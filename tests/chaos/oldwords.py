@@ -38,13 +38,14 @@ def main() -> None:
         say(speaker, "one")
         first = line_of(listener)
         switch.cut([("a", "b")])
+        spoken = time.monotonic()
         say(speaker, "two")
         time.sleep(QUIET_S)
         cut = {"dropped": switch.dropped(), "a reaches b": switch.reaches("a"), "b reaches a": switch.reaches("b")}
         began = time.monotonic()
         switch.heal()
         second = line_of(listener)
-        healed = {"after_s": time.monotonic() - began, "a reaches b": switch.reaches("a")}
+        healed = {"silent_s": began - spoken, "after_s": time.monotonic() - began, "a reaches b": switch.reaches("a")}
         switch.lose([("a", "b"), ("b", "a")], 1.0)
         lossy = {"a reaches b": switch.reaches("a")}
         switch.heal()

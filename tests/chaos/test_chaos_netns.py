@@ -28,6 +28,8 @@ pytestmark = pytest.mark.skipif(WHY_NOT != "", reason=f"{CAPABILITY}: {WHY_NOT}"
 
 FAULTS = ("net-isolate-leader", "net-isolate-follower", "net-one-way", "net-majority-ring", "net-flap", "net-loss")
 LASTS_MS = 1500
+# Members that are gone with their harness take their time on a machine at work.
+GONE_S = 25
 
 
 def scenario(**changes: object) -> Scenario:
@@ -49,7 +51,8 @@ def test_what_was_said_in_a_partition_arrives_when_it_is_healed() -> None:
     assert not told["cut"]["a reaches b"]
     assert not told["cut"]["b reaches a"]
     assert told["healed"]["a reaches b"]
-    assert told["healed"]["after_s"] < 5
+    # TCP waits twice as long before each next try: that may take as long as nothing came, more than 5 s if all is slow.
+    assert told["healed"]["after_s"] < max(5, told["healed"]["silent_s"] + 2)
     assert told["lossy"] == {"a reaches b": False, "healed": True}
 
 
@@ -97,9 +100,9 @@ def test_a_harness_that_is_gone_leaves_nothing(tmp_path: Path) -> None:
     assert len(set(namespaces.values())) >= 3
     # This end of the pipe closes as it does when the process dies that holds it.
     child.stdin.close()
-    assert child.wait(10) != 0
+    assert child.wait(GONE_S) != 0
     child.stdout.close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + GONE_S
     while spaces_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert spaces_of(tmp_path) == {}

@@ -1,12 +1,15 @@
 """Scenarios over a secured cluster: faults work as over a plain one, and strangers are refused at every port."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from chaos.faults.base import wait_until
 from chaos.host.security import connecting_to
 from chaos.report.report import write_report
 from chaos.report.text import sentence
@@ -102,7 +105,8 @@ async def test_who_lacks_tls_or_a_signature_is_told_so_and_members_answer_https(
                 async with AdminClient(site.namesrv, tls=tls, credentials=credentials) as stranger:
                     with pytest.raises(Exception, match=words):
                         await stranger.runtime_info(member.process.address)
-        assert member.process.ready()
+        # One request of it has two seconds, which a machine at work may take.
+        await wait_until("the member answers over TLS", partial(asyncio.to_thread, member.process.ready))
         # Over TLS: another authority's word for it is not taken.
         (tmp_path / "another").mkdir()
         other = Site(tmp_path / "another", mode="single", nodes=1, secure=True)

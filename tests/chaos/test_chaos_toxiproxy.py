@@ -86,10 +86,15 @@ def test_latency_delays_one_stream_of_open_connections(link: ToxiproxyLink, far:
     source.sendall(b"slow")
     assert receive(sink, 4) == b"slow"
     assert 1.47 <= time.monotonic() - began < 6
-    sink.sendall(b"fast")
+    # The other stream has none of it: the quickest of some, for a machine at work may keep one waiting as long.
+    assert min(way_took(sink, source) for _ in range(5)) < 1.2
+
+
+def way_took(source: socket.socket, sink: socket.socket) -> float:
     began = time.monotonic()
-    assert receive(source, 4) == b"fast"
-    assert time.monotonic() - began < 1.2
+    source.sendall(b"fast")
+    assert receive(sink, 4) == b"fast"
+    return time.monotonic() - began
 
 
 def test_removing_latency_delivers_at_once(link: ToxiproxyLink, far: Far) -> None:
@@ -123,7 +128,8 @@ def test_bandwidth_limits_the_rate(link: ToxiproxyLink, far: Far) -> None:
 
 def test_slicer_cuts_into_small_pieces(link: ToxiproxyLink, far: Far) -> None:
     near, away = far.pair(link)
-    link.add("slicer", average_size=10, size_variation=2, delay=5_000, stream="upstream")
+    # So far apart that a receiver who does not run for a second still finds some alone.
+    link.add("slicer", average_size=10, size_variation=2, delay=150_000, stream="upstream")
     sent = bytes(range(120))
     near.sendall(sent)
     pieces: list[bytes] = []
@@ -173,10 +179,12 @@ def test_slow_close_delays_the_end(link: ToxiproxyLink, far: Far) -> None:
     link.add("slow_close", delay=300, stream="upstream")
     near, away = far.pair(link)
     near.sendall(b"bye")
+    began = time.monotonic()
     near.close()
     assert receive(away, 3) == b"bye"
-    assert silent(away)
     assert ended(away)
+    # By the clock: who looks for silence may look too late for it.
+    assert time.monotonic() - began >= 0.28
 
 
 def test_down_refuses_and_drops_and_up_has_the_same_port(link: ToxiproxyLink, far: Far) -> None:

@@ -70,8 +70,15 @@ async def test_a_slave_is_ready_only_while_its_masters_log_comes_or_the_master_i
     await until(site.slave.ready, "it is not ready behind its master")
     async with Producer("P", site.namesrv.address) as producer:
         await producer.send(Message("T", b"one"))
-    await until(lambda: (status(site.slave) or {})["max"] == (status(site.master) or {})["max"], "it lacks a message")
-    held = (status(site.slave) or {})["max"]
+    held = 0
+
+    def equal() -> bool:
+        nonlocal held
+        slave, master = status(site.slave), status(site.master)
+        held = slave["max"] if slave else 0
+        return slave is not None and master is not None and held == master["max"]
+
+    await until(equal, "it lacks a message")
     other = site.another("other", brokerName="broker-b", brokerRole=ASYNC, brokerId=0)
     await asyncio.to_thread(other.start)
     (closed,) = free_ports(1)

@@ -47,7 +47,7 @@ async def single(folder: Path) -> AsyncIterator[tuple[Broker, Next]]:
 @asynccontextmanager
 async def grouped(folder: Path) -> AsyncIterator[tuple[Broker, Next]]:
     """A group; `next` stops its leader and returns the one that follows."""
-    cluster = RaftCluster(folder)
+    cluster = RaftCluster(folder, values=CALM)
     await cluster.start()
 
     async def follows() -> Broker:

@@ -12,6 +12,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.headers.consume import PullMessageRequestHeader
+from tests.cluster.process_group import until
 from tests.cluster.raft_site import BODY_BYTES, GROUP, LOG_FILE_BYTES, ROUND, SETTINGS, TOPIC, Site, body, stop
 from tests.cluster.test_client_producer import everything
 from tests.parts.ha_master import Slave
@@ -51,8 +52,10 @@ def rot(site: Site, member: str) -> None:
 
 
 async def integrity(member: ServerProcess) -> dict[str, Any]:
-    state = await asyncio.to_thread(member.state, "/v1/status")
-    assert state is not None
+    async with asyncio.timeout(20):
+        # A busy one may not answer in time.
+        while (state := await asyncio.to_thread(member.state, "/v1/status")) is None:
+            await asyncio.sleep(0.1)
     found: dict[str, Any] = state["integrity"]
     return found
 
@@ -136,9 +139,13 @@ async def test_R18_rot_in_a_single_brokers_log_reaches_neither_consumer_nor_slav
     position = int(place["position"])
     assert 0 < hurt - position < 200
     assert state["damagedFound"] == 1
-    said = [line for line in broker.log.read_text(errors="replace").splitlines() if f"at {position} " in line]
-    assert len(said) == 1, said
-    assert "cannot be served" in said[0]
+
+    def said() -> list[str]:
+        return [line for line in broker.log.read_text(errors="replace").splitlines() if f"at {position} " in line]
+
+    await asyncio.to_thread(until, "the log says so", lambda: bool(said()))
+    assert len(said()) == 1, said()
+    assert "cannot be served" in said()[0]
     # Whoever asks behind it gets what stands there.
     client = RemotingClient()
     try:

@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from chaos.host.processes import ServerProcess
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import Command
 from remoting.headers.registry import RecallMessageRequestHeader
 from tests.cluster.broker_peer import v2
-from tests.cluster.process_group import process_group, status, until
-from tests.cluster.raft_cluster import FAST, read_all
+from tests.cluster.process_group import leader_of, process_group
+from tests.cluster.raft_cluster import CALM, FAST, read_all
 from tests.cluster.small_files import SMALL_FILES
 from tests.cluster.test_client_producer import everything
 
 SETTINGS = {
     **FAST,
+    # Until it is killed one leads: every send has to succeed.
+    **CALM,
     **SMALL_FILES,
     "timerPrecisionMs": "100",
     "recallMessageEnable": "true",
@@ -28,14 +29,10 @@ SETTINGS = {
 COUNT = 120
 
 
-def leader_of(members: list[ServerProcess]) -> ServerProcess | None:
-    return next((member for member in members if status(member).get("role") == "LEADER"), None)
-
-
 @pytest.mark.timeout(240)
 async def test_a_killed_leader_s_timer_messages_come_once_each_and_in_time(tmp_path: Path) -> None:
     with process_group(tmp_path, SETTINGS) as (namesrv, members):
-        await asyncio.to_thread(until, "a leader", lambda: leader_of(members) is not None)
+        await leader_of(members)
         due: dict[bytes, float] = {}
         client = RemotingClient()
         for number in range(COUNT):
@@ -57,8 +54,7 @@ async def test_a_killed_leader_s_timer_messages_come_once_each_and_in_time(tmp_p
                 del due[b"%d" % number]
         await client.close()
         await asyncio.sleep(max(0.0, due[b"30"] - time.time()))
-        first = leader_of(members)
-        assert first is not None
+        first = await leader_of(members)
         first.kill()
         await read_all(namesrv.address, "T", len(due))
         first.launch()

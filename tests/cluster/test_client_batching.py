@@ -74,7 +74,7 @@ async def test_what_no_batch_holds_goes_alone_and_at_once(cluster: Cluster) -> N
 
 
 async def test_one_bad_message_costs_its_sender_alone_and_a_bad_topic_each(cluster: Cluster) -> None:
-    async with Producer("makers", cluster.namesrv, batching=Batching(linger_ms=50), send_timeout=1) as producer:
+    async with Producer("makers", cluster.namesrv, batching=Batching(linger_ms=50), send_timeout=5) as producer:
         results = await asyncio.gather(
             producer.send(Message("Batched", b"good")),
             producer.send(Message("Batched", b"bad", properties={"KEYS": "x"})),

@@ -23,12 +23,12 @@ from remoting.headers.registry import (
 )
 from remoting.message import MessageExt
 from remoting.record import decode_records
-from tests.cluster.raft_cluster import RaftCluster, led_cluster
+from tests.cluster.raft_cluster import CALM, RaftCluster, led_cluster
 
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[RaftCluster]:
-    async with led_cluster(tmp_path) as running:
+    async with led_cluster(tmp_path, CALM) as running:
         yield running
 
 
@@ -174,7 +174,7 @@ async def test_our_consumers_go_on_with_the_next_leader(group: RaftCluster) -> N
                         await group.leader()
                     ].hand_over()
                 await producer.send(Message("T", b"%d" % number))
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 while len(set(seen)) < 60:
                     await asyncio.sleep(0.01)
         async with LitePullConsumer("G", group.namesrv) as other:

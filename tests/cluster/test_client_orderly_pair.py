@@ -54,8 +54,8 @@ async def test_R14_order_holds_over_a_promotion(site: Site, master: str) -> None
     # What an ASYNC_MASTER took last may not have been copied; the consumers had it all the same.
     assert (row.inversions, row.lost, row.out_of_turn) == (0, 0, 0), row
     if master == "lives":
-        # 0.6 s on an idle machine, and sends stand still as long.
-        assert row.consume_silence_ms < row.send_silence_ms + 3000, row
+        # 0.6 s on an idle machine, and sends stand still as long; without the locks' handover it is 30 s.
+        assert row.consume_silence_ms < row.send_silence_ms + 10_000, row
     else:
         assert row.wait_ms < (TRUSTED_SECONDS + AFRESH_S) * 1000, row
 
@@ -63,5 +63,5 @@ async def test_R14_order_holds_over_a_promotion(site: Site, master: str) -> None
 async def _consumed_since(book: OrderBook, moment: float, within: float) -> None:
     """Return when each queue has had a new message since a moment."""
     async with asyncio.timeout(within):
-        while any(book.callbacks[queue][-1][0] < moment for queue in range(QUEUES)):
+        while any(not (told := book.callbacks.get(queue)) or told[-1][0] < moment for queue in range(QUEUES)):
             await asyncio.sleep(0.05)

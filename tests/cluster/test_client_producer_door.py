@@ -117,7 +117,7 @@ async def test_a_selector_that_ends_the_program_ends_its_send_too(cluster: Clust
 
 
 async def test_an_unknown_outcome_is_told_even_when_no_nameserver_answers_any_more(cluster: Cluster) -> None:
-    async with Producer("producers", cluster.namesrv, send_timeout=1.0) as producer:
+    async with Producer("producers", cluster.namesrv, send_timeout=10.0) as producer:
         await producer.send(message())
         broker = producer.instance.routes.cached("Door")
         assert broker is not None
@@ -170,7 +170,7 @@ def test_whatever_is_handed_in_every_call_ends_by_its_deadline(
             began = time.monotonic()
             with pytest.raises(ClientError):
                 await call(message(**fields), **options)
-            assert time.monotonic() - began < max(bound, 0.0) + DEADLINE_GRACE_S + 2
+            assert time.monotonic() - began < max(bound, 0.0) + DEADLINE_GRACE_S + 5
         await producer.close()
 
     asyncio.run(asyncio.wait_for(run(), 20))
@@ -178,7 +178,7 @@ def test_whatever_is_handed_in_every_call_ends_by_its_deadline(
 
 async def test_frozen_nameservers_cost_an_attempt_a_slice_of_its_time(cluster: Cluster) -> None:
     async with Producer("producers", cluster.namesrv, send_timeout=2.0) as producer:
-        await producer.send(message())
+        await producer.send(message(), timeout=10)
 
         async def never(_topic: str) -> Any:
             await asyncio.sleep(60)
@@ -201,7 +201,7 @@ async def test_frozen_nameservers_cost_an_attempt_a_slice_of_its_time(cluster: C
 
 
 async def test_a_send_to_a_certain_queue_gets_the_whole_timeout(cluster: Cluster) -> None:
-    async with Producer("producers", cluster.namesrv, send_timeout=3.0) as producer:
+    async with Producer("producers", cluster.namesrv, send_timeout=30.0) as producer:
         sent = await producer.send(message())
         asked: list[float] = []
         submit = producer._remoting.submit
@@ -214,8 +214,8 @@ async def test_a_send_to_a_certain_queue_gets_the_whole_timeout(cluster: Cluster
         await producer.send(message(), queue=sent.queue)
         await producer.send(message(), selector=lambda queues, _message, _arg: queues[0])
         await producer.send(message())
-    assert min(asked[:2]) > 2.5
-    assert asked[2] < 2.0
+    assert min(asked[:2]) > 25
+    assert asked[2] < 20
 
 
 def test_use_from_a_second_loop_is_a_clear_error() -> None:

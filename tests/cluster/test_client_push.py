@@ -136,7 +136,7 @@ async def test_a_failed_message_that_cannot_be_sent_back_comes_again_and_holds_i
     cluster.broker.live.update({"brokerPermission": "4"})
     tries: Counter[bytes] = Counter()
     times: list[int] = []
-    enough = asyncio.Event()
+    enough, looked = asyncio.Event(), asyncio.Event()
 
     async def consume(messages: list[MessageExt]) -> ConsumeResult:
         (message,) = messages
@@ -147,6 +147,8 @@ async def test_a_failed_message_that_cannot_be_sent_back_comes_again_and_holds_i
                 raise RuntimeError("the first time it fails")
             if tries[b"2"] == 2:
                 return ConsumeResult.RECONSUME_LATER
+            # Not before its offset was looked at.
+            await looked.wait()
             enough.set()
         return ConsumeResult.SUCCESS
 
@@ -160,6 +162,7 @@ async def test_a_failed_message_that_cannot_be_sent_back_comes_again_and_holds_i
                 await asyncio.sleep(0.01)
         await consumer.commit()
         assert await offset_of(cluster, "again", queue) == 2
+        looked.set()
         async with asyncio.timeout(20):
             await enough.wait()
     assert times == [0, 1, 2]
@@ -201,9 +204,13 @@ async def test_fetching_stops_at_the_limit_of_unfinished_messages(cluster: Clust
     consumer.subscribe("T")
     consumer.on_message(consume)
     async with consumer:
+        queue, queues = MessageQueue("T", "broker-a", 0), consumer._assignment.queues
+        async with asyncio.timeout(20):
+            while queue not in queues or len(queues[queue].unfinished) < 10:
+                await asyncio.sleep(0.01)
+        # Whatever would be fetched beyond the limit would come now.
         await asyncio.sleep(0.3)
-        assigned = consumer._assignment.queues[MessageQueue("T", "broker-a", 0)]
-        assert 10 <= len(assigned.unfinished) < 14
+        assert 10 <= len(queues[queue].unfinished) < 14
         release.set()
         assert sorted(map(int, await seen.reaches(40))) == list(range(40))
 
@@ -222,10 +229,18 @@ async def test_a_topics_bound_is_shared_by_its_queues(cluster: Cluster) -> None:
     consumer.subscribe("T")
     consumer.on_message(consume)
     async with consumer:
+
+        def unfinished() -> list[int]:
+            queues = consumer._assignment.queues.items()
+            return [len(assigned.unfinished) for queue, assigned in sorted(queues) if queue.topic == "T"]
+
+        async with asyncio.timeout(20):
+            while sum(unfinished()) < 12:
+                await asyncio.sleep(0.01)
+        # Whatever would be fetched beyond the bound would come now.
         await asyncio.sleep(0.5)
         # Four queues, 15 messages in each: three of each.
-        queues = consumer._assignment.queues.items()
-        assert [len(assigned.unfinished) for queue, assigned in sorted(queues) if queue.topic == "T"] == [3] * 4
+        assert unfinished() == [3] * 4
         release.set()
         assert sorted(map(int, await seen.reaches(60))) == list(range(60))
 
@@ -252,7 +267,7 @@ async def test_a_topic_that_comes_later_is_found_without_waiting_for_a_poll(clus
     consumer.on_message(seen)
     async with consumer:
         await send(cluster, 3, topic="Later")
-        assert sorted(await seen.reaches(3, within=6)) == [b"0", b"1", b"2"]
+        assert sorted(await seen.reaches(3, within=12)) == [b"0", b"1", b"2"]
 
 
 async def test_a_changed_subscription_takes_effect(cluster: Cluster) -> None:

@@ -57,7 +57,7 @@ async def test_messages_are_acknowledged_given_back_or_come_again(cluster: Local
         await by_key["0"].nak()
         await by_key["1"].nak(delay=1.0)
         await by_key["2"].change_invisible(2.0)
-        await by_key["3"].change_invisible(1.0)
+        await by_key["3"].change_invisible(4.0)
         await by_key["3"].ack()
         again: list[PoppedMessage] = []
         began = time.monotonic()
@@ -66,7 +66,8 @@ async def test_messages_are_acknowledged_given_back_or_come_again(cluster: Local
         assert keys(again) == {"0", "1", "2"}
         assert {(message.topic, message.reconsume_times) for message in again} == {(TOPIC, 1)}
         await asyncio.gather(*(message.ack() for message in again))
-        assert await member.receive(wait=3) == []
+        # Longer than the last one's changed time.
+        assert await member.receive(wait=5) == []
 
 
 @pytest.mark.timeout(100)
@@ -74,11 +75,12 @@ async def test_tags_and_the_time_that_is_over(cluster: LocalCluster) -> None:
     await send(cluster, 6)
     async with consumer(cluster, invisible=1.0, expression="T") as member:
         first: list[PoppedMessage] = []
-        while len(first) < 3:
+        # A slow machine may be handed one twice before it has all.
+        while len(keys(first)) < 3:
             first += await member.receive(wait=10)
         assert keys(first) == {"1", "3", "5"}
         again: list[PoppedMessage] = []
-        while len(again) < 3:
+        while len(keys(again)) < 3:
             again += await member.receive(wait=10, invisible=30)
         assert keys(again) == {"1", "3", "5"}
         # Late ones are answered as if they were in time, and change nothing.

@@ -23,7 +23,7 @@ async def test_the_classes_work_without_asyncio(cluster: Cluster) -> None:
         with sync.Producer("producers", cluster.namesrv) as producer:
             assert producer.send(Message("T", b"0")).status is SendStatus.SEND_OK
             futures = [producer.send_async(Message("T", b"%d" % n)) for n in range(1, 10)]
-            assert len({future.result(5).offset_msg_id for future in futures}) == 9
+            assert len({future.result(20).offset_msg_id for future in futures}) == 9
             with pytest.raises(MessageRefused):
                 producer.send(Message("T", b""))
         with sync.LitePullConsumer("lite", cluster.namesrv) as consumer:
@@ -32,7 +32,7 @@ async def test_the_classes_work_without_asyncio(cluster: Cluster) -> None:
             for queue in queues:
                 consumer.seek_to_begin(queue)
             found: list[MessageExt] = []
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 30
             while len(found) < 10 and time.monotonic() < deadline:
                 found += consumer.poll(0.5)
             assert sorted(message.body for message in found) == [b"%d" % n for n in range(10)]
@@ -45,7 +45,7 @@ async def test_the_classes_work_without_asyncio(cluster: Cluster) -> None:
 async def test_what_was_polled_before_an_exception_comes_again(cluster: Cluster) -> None:
     def polled(consumer: sync.LitePullConsumer) -> list[bytes]:
         consumer.assign(consumer.queues("Raised"))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not (messages := consumer.poll(0.5)) and time.monotonic() < deadline:
             pass
         return [message.body for message in messages]
@@ -87,7 +87,7 @@ async def test_a_plain_callback_consumes(cluster: Cluster) -> None:
         consumer.subscribe("T")
         consumer.on_message(callback)
         with consumer:
-            assert enough.wait(10)
+            assert enough.wait(30)
         assert sorted(seen) == [b"%d" % number for number in range(5)]
 
     await in_thread(work)

@@ -63,10 +63,10 @@ async def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
 async def test_a_delay_and_a_moment_are_kept(single: LocalCluster, arrivals: Arrivals) -> None:
     async with Producer("P", single.address) as producer:
         due = {}
-        moment = datetime.now(UTC) + timedelta(seconds=4)
+        moment = datetime.now(UTC) + timedelta(seconds=9)
         for body, fields in (
-            (b"seconds", {"delay": 3}),
-            (b"milliseconds", {"delay": 2.5}),
+            (b"seconds", {"delay": 8}),
+            (b"milliseconds", {"delay": 7.5}),
             (b"moment", {"deliver_at": moment}),
         ):
             due[body] = moment.timestamp() if body == b"moment" else time.time() + float(fields["delay"])  # type: ignore[arg-type] # a number there
@@ -82,8 +82,8 @@ async def test_a_delay_and_a_moment_are_kept(single: LocalCluster, arrivals: Arr
 
 async def test_what_is_recalled_never_comes(single: LocalCluster, arrivals: Arrivals) -> None:
     async with Producer("P", single.address) as producer:
-        sent = [await producer.send(Message(TOPIC, b"recalled", delay=4)) for _ in range(2)]
-        kept = await producer.send(Message(TOPIC, b"kept", delay=5))
+        sent = [await producer.send(Message(TOPIC, b"recalled", delay=8)) for _ in range(2)]
+        kept = await producer.send(Message(TOPIC, b"kept", delay=9))
         for result in sent:
             assert result.recall_handle is not None
             assert await producer.recall(TOPIC, result.recall_handle) == result.msg_id
@@ -112,10 +112,10 @@ async def test_the_terminal_sends_and_recalls(single: LocalCluster, arrivals: Ar
         return done.stdout
 
     def work() -> None:
-        shown = typed("send", TOPIC, "from the terminal", "--delay", "4s")
+        shown = typed("send", TOPIC, "from the terminal", "--delay", "9s")
         handle = shown.split()[-1]
         assert "recalled" in typed("message", "recall", TOPIC, handle)
-        typed("send", TOPIC, "also from there", "--delay", "4s")
+        typed("send", TOPIC, "also from there", "--delay", "9s")
 
     await asyncio.to_thread(work)
     await until(lambda: b"also from there" in arrivals.at)
@@ -147,7 +147,7 @@ async def test_a_group_s_next_leader_delivers_in_time_and_takes_recalls(tmp_path
     try:
         arrivals = Arrivals(cluster)
         async with arrivals.consumer, Producer("P", cluster.address, send_timeout=30.0) as producer:
-            due = time.time() + 15
+            due = time.time() + 20
             await producer.send(Message(TOPIC, b"in time", deliver_at=round(due * 1000)))
             sent = await producer.send(Message(TOPIC, b"never", deliver_at=round(due * 1000)))
             await asyncio.to_thread(lambda: cluster.wait_for_leader().kill())

@@ -110,8 +110,9 @@ async def test_a_check_decides_what_was_left_unknown(single: LocalCluster, seen:
         async with producer.transaction(order(b"end")):
             pass
         await until(lambda: b"end" in seen)
-    # Asked twice, for the first answer was unknown; the topic and the id are the application's own.
-    assert len(asked[ids[0]]) == 2
+    # Asked twice, for the first answer was unknown; the topic and the id are the application's own. Once more where the
+    # next round comes before the second answer.
+    assert len(asked[ids[0]]) in {2, 3}
     assert b"back" not in seen
     assert seen.count(b"late") == 1
 
@@ -191,9 +192,10 @@ async def test_a_group_s_next_leader_has_what_was_prepared_and_takes_its_end(tmp
 
     cluster = LocalCluster(tmp_path, nodes=3, broker_settings=SOON)
     await asyncio.to_thread(cluster.start)
+    consumer = consuming(cluster)
     try:
         async with (
-            consuming(cluster) as seen,
+            consumer as seen,
             TransactionProducer(GROUP, cluster.address, on_check=on_check, send_timeout=30.0) as producer,
         ):
             async with producer.transaction(order(b"before")):
@@ -213,4 +215,6 @@ async def test_a_group_s_next_leader_has_what_was_prepared_and_takes_its_end(tmp
     finally:
         await asyncio.to_thread(cluster.kill)
     assert b"unknown" in asked
-    assert sorted(seen) == [b"after", b"before", b"ended", b"unknown"]
+    # Each is stored once; over a change of the leader it may be handed out twice.
+    stored = {(message.queue_id, message.queue_offset): bytes(message.body) for message in consumer.messages}
+    assert sorted(stored.values()) == [b"after", b"before", b"ended", b"unknown"]

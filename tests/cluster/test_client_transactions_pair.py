@@ -62,7 +62,8 @@ class Ledger:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[LocalCluster]:
-    settings = {**SMALL, **SOON, "slaveTimeout": 300, "haSendHeartbeatInterval": 200}
+    # A slave to whom a busy machine gives no time for a second has no send refused.
+    settings = {**SMALL, **SOON, "slaveTimeout": 3000, "haSendHeartbeatInterval": 200}
     with LocalCluster(tmp_path, nodes=2, mode="sync", broker_settings=settings) as running:
         yield running
 
@@ -174,7 +175,7 @@ async def test_what_an_earlier_producer_left_is_asked_of_one_that_only_waits(pai
     The master dies at once: its slave may not have heard of the topic, which must not hide a message of any queue.
     """
     ledger, master = Ledger(), pair.brokers[0]
-    async with TransactionProducer("tellers", pair.address, on_check=ledger.check) as earlier:
+    async with TransactionProducer("tellers", pair.address, on_check=ledger.check, send_timeout=8.0) as earlier:
         with contextlib.suppress(ZeroDivisionError):
             async with earlier.transaction(Message(TOPIC, b"undone")):
                 ledger.comes_to["undone"] = ROLLBACK

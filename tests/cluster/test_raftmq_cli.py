@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from chaos.host.local import LocalCluster
 from raftmq.cli.main import app
 from runtime.version import RELEASE
+from tests.cluster.process_group import until
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -35,6 +36,11 @@ class Terminal:
 
     def lines(self, *arguments: str, typed: str | None = None) -> list[Any]:
         return [json.loads(line) for line in self.text(*arguments, "--json", typed=typed).splitlines()]
+
+    def routed(self, topic: str) -> None:
+        """Wait until the NameServer knows a topic that a send has made: it is told of it a moment later."""
+        typed = ["topic", "route", topic]
+        until(f"a route of {topic}", lambda: CliRunner().invoke(app, typed, env=self._environment).exit_code == 0)
 
     def done(self, *arguments: str, code: int = 0) -> Result:
         """A command that ends so, with all that it printed."""
@@ -63,6 +69,7 @@ def test_send_and_look(terminal: Terminal) -> None:
     )
     assert (sent[0]["status"], sent[0]["topic"], sent[0]["broker"]) == ("SEND_OK", "look", "broker-a")
     assert len(terminal.lines("send", "look", typed="one\n\ntwo\n")) == 2
+    terminal.routed("look")
     seen = terminal.lines("consume", "look", "--count", "3", "--timeout", "10")
     assert sorted(message["body"] for message in seen) == ["hello", "one", "two"]
     hello = next(message for message in seen if message["body"] == "hello")
@@ -219,6 +226,7 @@ def test_a_group_is_set_to_pop_a_topic(terminal: Terminal) -> None:
 
 def test_messages_are_found_by_id_key_and_unique_key(terminal: Terminal) -> None:
     sent = terminal.lines("send", "found", "needle", "--key", "order-17")[0]
+    terminal.routed("found")
     by_offset_id = terminal.json("message", "get", sent["offset_id"])
     by_unique_id = terminal.json("message", "get", sent["id"], "--topic", "found")
     assert by_offset_id["body"] == by_unique_id["body"] == "needle"
@@ -259,6 +267,7 @@ def test_cluster(terminal: Terminal) -> None:
 
 def test_message_get_takes_the_ids_that_send_prints(terminal: Terminal) -> None:
     sent = terminal.lines("send", "by_id", "found again")[0]
+    terminal.routed("by_id")
     for name in ("id", "offset_id"):
         assert terminal.json("message", "get", sent[name])["body"] == "found again"
     assert "there is no message" in terminal.error("message", "get", "0" * 32)

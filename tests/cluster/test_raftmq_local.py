@@ -16,7 +16,8 @@ import pytest
 
 from chaos.host.local import LocalCluster
 from chaos.host.localfolder import users
-from chaos.host.processes import free_ports
+from chaos.host.processes import ServerProcess, free_ports
+from tests.cluster.process_group import until
 
 RAFTMQ = [sys.executable, "-m", "raftmq.cli.main"]
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
@@ -213,10 +214,14 @@ def test_R9_members_at_other_addresses_than_the_files_are_a_sentence(tmp_path: P
             broker.launch()
         for broker in cluster.brokers[1:]:
             broker.wait_ready()
-            state = cluster.state_of(broker)
-            assert state is not None
-            sentence = next(text for text in state["warnings"] if "the group knows n0 at" in text)
-            assert f"dLegerPeers says n0 at 127.0.0.1:{moved}" in sentence
-            assert sentence in broker.log.read_text()
+            told: list[str] = []
+
+            def warned(broker: ServerProcess = broker, told: list[str] = told) -> bool:
+                state = cluster.state_of(broker)
+                told[:] = [text for text in (state or {"warnings": []})["warnings"] if "the group knows n0 at" in text]
+                return bool(told) and told[0] in broker.log.read_text()
+
+            until("its state and its log say so", warned)
+            assert f"dLegerPeers says n0 at 127.0.0.1:{moved}" in told[0]
     finally:
         cluster.kill()

@@ -11,6 +11,7 @@ __all__ = ["terminal"]
 
 def test_either_id_that_send_prints_finds_the_message_with_its_topic_and_without(terminal: Terminal) -> None:
     sent = terminal.lines("send", "either", "needle")[0]
+    terminal.routed("either")
     for named in (sent["id"], sent["offset_id"]):
         assert terminal.json("message", "get", named)["body"] == "needle"
         assert terminal.json("message", "get", named, "--topic", "either")["body"] == "needle"
@@ -45,6 +46,9 @@ def test_a_trace_is_shown_as_table_and_json(terminal: Terminal) -> None:
     sent = terminal.lines("send", "traced", "x", "--key", "order-9", "--trace")[0]
     deadline = time.monotonic() + 20
     while "RMQ_SYS_TRACE_TOPIC" not in terminal.text("topic", "list", "--system") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    # Found by its key a moment after it is stored.
+    while "no trace" in terminal.text("message", "trace", sent["id"]) and time.monotonic() < deadline:
         time.sleep(0.05)
     for named in (sent["id"], "order-9", sent["offset_id"]):
         (record,) = terminal.json("message", "trace", named)

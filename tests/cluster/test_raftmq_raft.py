@@ -17,7 +17,7 @@ from tests.cluster.test_raftmq_servers import ENVIRONMENT, RAFTMQ, raftmq
 
 GROUP = "broker-a"
 SETTINGS = {"shutdownForwardMs": 50, "mappedFileSizeCommitLog": 1 << 20}
-PATIENCE_S = 15.0
+PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +77,11 @@ def fourth(terminal: Terminal) -> tuple[ServerProcess, str]:
 
 
 def test_raft_status(terminal: Terminal) -> None:
+    first = leader(terminal)
+    # Who follows knows its leader by the first word from it.
+    until(lambda: {state["leader"] for state in states(terminal).values()} == {first})
     found = states(terminal)
     assert set(found) == {"n0", "n1", "n2"}
-    first = leader(terminal)
-    assert {state["leader"] for state in found.values()} == {first}
     assert {state["role"] for state in found.values()} == {"LEADER", "FOLLOWER"}
     one = terminal.json("cluster", "raft-status", "--broker", found["n1"]["brokerAddress"])
     assert [state["self"] for state in one.values()] == ["n1"]
@@ -194,7 +195,7 @@ def test_local_runs_a_group_and_ends_it_within_seconds(tmp_path: Path, number: s
         began = time.monotonic()
         local.send_signal(number)
         assert local.wait(30) == 0
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 20
         local.stdout.close()
     finally:
         local.kill()

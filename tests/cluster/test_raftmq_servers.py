@@ -161,7 +161,8 @@ def test_bench_measures_a_broker_of_its_own() -> None:
     done = raftmq("bench", "send", "--spawn", "--in-flight", "16", "--seconds", "0.5", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["messages"] > 100
+    # More than are in flight at once.
+    assert result["messages"] > 16
     assert result["errors"] == {}
     assert result["server_cpu_us_per_message"] > 0
     done = raftmq("bench", "pull", "--spawn", "--seconds", "0.5", "--json")

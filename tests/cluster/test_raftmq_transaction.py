@@ -14,7 +14,7 @@ from raftmq.cli.main import app
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
-from tests.cluster.process_group import until
+from tests.cluster.process_group import registered, until
 from tests.cluster.small_files import SMALL_FILES
 from tests.parts.transaction_parts import COMMIT, GROUP, ends, prepared
 
@@ -29,6 +29,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerPr
     try:
         namesrv.start()
         process.start()
+        asyncio.run(registered(namesrv.address, "broker-a"))
         yield process
     finally:
         process.kill()

