@@ -54,7 +54,7 @@ _ALL = (
     _bug("other-bytes", "a follower writes other bytes than it was sent",
          "storing:write_other_bytes", "calm", "A4", "B4", "B13"),
     _bug("crc-ignored", "recovery believes whatever it reads",
-         "storing:trust_what_is_read", "bitrot", "A4", "B4", "B13"),
+         "storing:trust_what_is_read", "bitrot", "A4", "B4", "B11", "B13"),
     _bug("hole-forgotten", "a start lowers no checkpoint for a missing file, so that the next one knows of no hole",
          "storing:forget_holes", "holes", "M-start", "M-level", *_LOST),
     _bug("rebuild-taken-for-complete", "a start is content with the queues that a killed one had built so far",
