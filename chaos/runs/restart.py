@@ -29,8 +29,9 @@ async def start_again(site: Site) -> dict[str, Any]:
     found = await asyncio.gather(*(_started(site, member) for member in site.members))
     facts: dict[str, Any] = {"members": dict(zip((m.name for m in site.members), found, strict=True))}
     # Nobody waits for a group to get level of which one member is not even whole.
-    facts["level"] = all(one["whole"] for one in found) and await site.settle(LEVEL_S)
-    states = [state for state in (await site.states()).values() if state is not None]
+    states = await site.settle(LEVEL_S) if all(one["whole"] for one in found) else []
+    facts["level"] = bool(states)
+    # Of that moment: of what comes later nobody knows that all have it.
     facts["end"] = min((int(state["end"]) for state in states), default=0) if site.mode == "raft" else 0
     codes = await asyncio.gather(*(_stopped(member) for member in site.members))
     for one, code in zip(found, codes, strict=True):

@@ -106,7 +106,8 @@ def _level(run: RunFolder, info: Mapping[str, Any]) -> Finding:
     for folder in folders:
         known = load_checkpoint(folder)
         if min(known.flushed, known.dispatched) < starts["end"]:
-            wrong.append({"member": folder.name, "why": f"{folder.name} vouches for less than all had", **vars(known)})
+            positions = {"flushed": known.flushed, "dispatched": known.dispatched, "end": starts["end"]}
+            wrong.append({"member": folder.name, "why": f"{folder.name} vouches for less than all had", **positions})
     try:
         judged = judge_stores(folders, str(info["mode"]))
     except HistoryError as error:

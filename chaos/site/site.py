@@ -249,14 +249,23 @@ class Site:
         """End a client without goodbye; return what shows it, "" when there is no client to crash."""
         return await self.clients.crash(rng)
 
-    async def settle(self, timeout_s: float) -> bool:
-        """Wait until one leads and all members have the same, on disk; False when that takes too long."""
+    async def settle(self, timeout_s: float) -> list[dict[str, Any]]:
+        """Wait until one leads and all members have the same, on disk and committed; returns what they said then.
+
+        Nothing when that takes too long.
+        """
+        found: list[dict[str, Any]] = []
+
+        async def level() -> bool:
+            found[:] = await self._level()
+            return bool(found)
+
         try:
             async with asyncio.timeout(timeout_s):
-                await self._until(self._level, "", timeout_s)
+                await self._until(level, "", timeout_s)
         except (TimeoutError, ProcessError):
-            return False
-        return True
+            return []
+        return found
 
     async def leads(self, address: str) -> int:
         """Return the term in which the member at an address leads, by its word; UNKNOWN too when it has no lease."""
@@ -311,18 +320,19 @@ class Site:
     async def _led(self) -> bool:
         return await self.leader() is not None
 
-    async def _level(self) -> bool:
+    async def _level(self) -> list[dict[str, Any]]:
+        """Return what the members say when they are level, otherwise nothing."""
         states = list((await self.states()).values())
         known = [state for state in states if state is not None]
         if len(known) < len(states) or sum(self._leads(state) for state in known) != 1:
-            return False
+            return []
         if self.mode == "raft":
-            whole = all(state["whole"] and state["damaged"] is None for state in known)
-            reached = {(state["last"], state["commit"], state["applied"], state["end"]) for state in known}
-            return whole and len(reached) == 1
-        followed = [len(state["slaves"]) for state in known if self._leads(state)]
-        ends = {state.get("dispatched", state["max"]) for state in known}
-        return followed == [len(known) - 1] and len(ends) == 1
+            level = group_is_level(known)
+        else:
+            followed = [len(state["slaves"]) for state in known if self._leads(state)]
+            ends = {state.get("dispatched", state["max"]) for state in known}
+            level = followed == [len(known) - 1] and len(ends) == 1
+        return known if level else []
 
     def _look(self, at: int, name: str, state: Mapping[str, Any]) -> Look:
         if self.mode == "raft":
@@ -352,6 +362,18 @@ class Site:
             if asyncio.get_running_loop().time() > deadline:
                 raise ProcessError(f"{words} after {timeout_s:g} s:\n{self.last_words()}")
             await asyncio.sleep(POLL_S)
+
+
+def group_is_level(states: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether a group's members are whole, and all have the same log, on disk and known to all as committed.
+
+    An entry that all have and nobody knows as committed yet is in no queue: whoever is stopped then vouches for less.
+    """
+    if not all(state["whole"] and state["damaged"] is None for state in states):
+        return False
+    ends = {(state["last"], state["end"]) for state in states}
+    reached = {state[what] for state in states for what in ("last", "commit", "applied", "durable")}
+    return len(ends) == 1 and len(reached) == 1
 
 
 def _nothing(member: SiteMember) -> None:

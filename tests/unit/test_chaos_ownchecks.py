@@ -73,6 +73,8 @@ def test_stores_that_were_not_kept_prove_nothing(tmp_path: Path) -> None:
     found = judged(tmp_path, LEVEL_CHECK, starts=starts())
     assert found.verdict is Verdict.INVALID
     assert "n0 vouches for less than all had" in found.text
+    assert found.witnesses[0].items() >= {"member": "n0", "dispatched": -1, "flushed": -1, "end": 100}.items()
+    assert orjson.loads(orjson.dumps(found.as_dict()))["witnesses"], "what results.json cannot hold ends the judging"
     assert judged(tmp_path, LEVEL_CHECK, starts=starts(), mode="async").verdict is Verdict.SKIPPED
     assert "did not get level" in judged(tmp_path, LEVEL_CHECK, starts={**starts(), "level": False}).text
 

@@ -5,9 +5,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from pipeline.history.folder import DATA, INFO, RunFolder
+from pipeline.history.folder import DATA, INFO, RESULTS, RunFolder
 from pipeline.history.parquet import HistoryError, write_rows
 from pipeline.history.promises import promises_of
+from pipeline.history.results import Finding, Results, Verdict
+from pipeline.history.resultsfile import keep_results
 from pipeline.history.rows import Act, Fault, Kind, Look, Op, Read
 
 
@@ -50,3 +52,11 @@ def test_members_are_the_folders_of_data(tmp_path: Path) -> None:
         (tmp_path / DATA / name).mkdir(parents=True)
     (tmp_path / DATA / "notes.txt").touch()
     assert [path.name for path in RunFolder(tmp_path).members()] == ["n0", "n1"]
+
+
+def test_a_witness_that_json_has_no_word_for_costs_nobody_the_verdict(tmp_path: Path) -> None:
+    odd = Finding("A1", "acknowledged, and lost", Verdict.INVALID, 1, "one", ({"bytes": b"\xff", "set": {1, 2}},))
+    assert keep_results(tmp_path, Results((odd,))) == ""
+    kept = orjson.loads((tmp_path / RESULTS).read_bytes())
+    assert kept["verdict"] == "invalid"
+    assert kept["findings"][0]["witnesses"] == [{"bytes": repr(b"\xff"), "set": "{1, 2}"}]
