@@ -282,6 +282,7 @@ class Core(Voting):
             answer = self.follower.unready(fields["seq"])
         if answer is not None and not self._will_acknowledge(answer, fields["entries"]):
             self.send(peer, answer)
+        self._apply()
 
     def _will_acknowledge(self, answer: RaftMessage, entries: Sequence[object]) -> bool:
         """Whether an answer to new entries can wait for the disk, which then says all of it at once."""
@@ -311,23 +312,44 @@ class Core(Voting):
             self.step_down(fields["term"])
         elif self.leads and fields["term"] == self.election.term:
             asked_at = self.replication.reply(peer, fields, self.election.commit)
+            if self.replication.took_counts():
+                self.move_commit()
             if peer in self.learners:
-                # It may have caught up, and vote from now on.
                 self.replication.news = True
             if asked_at is not None and "clock" in fields:
                 self.clocks.note(peer, fields["clock"], self.now() - asked_at)
 
     def durable(self) -> None:
-        """More is on disk: say so to the leader; a leader counts itself at the next tick, if anybody else counts."""
+        """More is on disk: say so to the leader; a leader counts itself."""
         if self.leads:
-            peers, commit = self.replication.peers, self.election.commit
-            if len(self.voters) == 1 or any(peers[voter].match > commit for voter in self.voters if voter in peers):
-                self.replication.news = True
+            self.move_commit()
             return
         self.advance()
         answer = self.follower.acknowledge() if self.election.leader == self.follower.leader else None
         if answer is not None and self.follower.leader is not None:
             self.send(self.follower.leader, answer)
+        self._apply()
+
+    def move_commit(self) -> None:
+        """Commit, by the library's rule but for a term's first entries, what a majority has on disk, and apply it."""
+        election, replication = self.election, self.replication
+        if (index := self.held_by_majority()) <= election.commit:
+            return
+        if self.applied < election.noop or self.log.term(index) != election.term:
+            replication.news = True
+            return
+        election.commit = index
+        self._apply()
+        replication.news |= replication.tell(index) or self.applied < index
+
+    def held_by_majority(self) -> int:
+        """Return the last entry that a majority of the voters has on disk, as far as this one has."""
+        config, own = self.config, self.countable()
+        return 0 if config is None else self.replication.held_by(self.voters, config.majority_size, self.self_id, own)
+
+    def _apply(self) -> None:
+        if self.applied < self.election.commit:
+            self.election.apply()
 
     def lacks_base(self, peer: str, message: RaftMessage) -> bool:
         """Whether a leader's entries stand behind bytes that this member, whose log is empty, does not have (R13)."""
@@ -344,7 +366,6 @@ class Core(Voting):
         index = self.log.last_config()
         if (index, self.follower.cuts) == (self.config_index, self._config_cuts):
             return False
-        # After a cut another CONFIG may stand at the same index.
         self.config_index, self._config_cuts = index, self.follower.cuts
         self.config = GroupConfig.decode(self.log.payload(index)) if index else None
         self._trusted.clear()

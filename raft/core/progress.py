@@ -9,7 +9,7 @@ was asked (R7).
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from raft.core.follower import newest_not_above
@@ -147,7 +147,11 @@ class PeerReplication:
         self.more = False
         """Whether a peer could take more at once than one tick sends."""
         self.news = False
-        """Whether a reply told something that pump(), or the commit rule, must look at."""
+        """Whether a reply told something that pump() must look at."""
+        self.counts = False
+        """Whether a reply told something that the commit rule must look at."""
+        # Since when a peer has not been told of a commit.
+        self._untold_since: float | None = None
         self.peers: dict[str, Progress] = {}
         self.times = Timings()
         """From when an append left to the answer that tells its entries to be on the peer's disk; of all terms."""
@@ -212,7 +216,7 @@ class PeerReplication:
                     self._append(peer, commit, 0)
             else:
                 self._stream(peer, commit)
-        self._push(commit)
+        self.tell(commit)
 
     def reply(self, member: str, fields: Mapping[str, Any], commit: int) -> float | None:
         """Take an APPEND_REPLY of this term; return when the append left that it answers, None for an old one.
@@ -236,10 +240,21 @@ class PeerReplication:
             if not peer.differs(min(found, fields["hint_index"]) + 1):
                 # The peer refuses what it says it would take: wait for the next beat instead of spinning.
                 self._park(peer)
-        counts = peer.match != match and peer.match > commit
-        if counts or peer.probing or probing or peer.next <= self._log.last.index:
+        if peer.match != match and peer.match > commit:
+            self.counts = True
+        if peer.probing or probing or peer.next <= self._log.last.index:
             self.news = True
         return peer.asked_at if current else None
+
+    def took_counts(self) -> bool:
+        """Return `counts`, which is over then."""
+        counts, self.counts = self.counts, False
+        return counts
+
+    def held_by(self, voters: Sequence[str], majority: int, self_id: str, own: int) -> int:
+        """Return the last entry that so many of the voters have on disk, none beyond what this member itself has."""
+        held = sorted([own if voter == self_id else min(own, self.peers[voter].match) for voter in voters])
+        return held[-majority] if held else 0
 
     @property
     def push_at(self) -> float | None:
@@ -287,14 +302,25 @@ class PeerReplication:
         """Let a probing peer be until the next beat."""
         peer.flights.append(AppendInFlight(0, peer.next - 1, 0, self._monotonic()))
 
-    def _push(self, commit: int) -> None:
-        now = self._monotonic()
+    def tell(self, commit: int) -> bool:
+        """Tell the commit index to who has not heard of it for too long; whether `push_at` is set that was not.
+
+        While entries follow one another each tells of the one before, and the timer need not move with every one.
+        """
+        now, timer = self._monotonic(), self._push_at
         waiting = [peer for peer in self.peers.values() if not peer.probing and peer.commit_told < commit]
         if not waiting:
-            self._push_at = None
-        elif self._push_at is None:
-            self._push_at = now + COMMIT_PUSH_S
-        elif now >= self._push_at:
+            self._untold_since = None
+            if timer is not None and now >= timer:
+                self._push_at = None
+            return False
+        if self._untold_since is None:
+            self._untold_since = now
+        due = self._untold_since + COMMIT_PUSH_S
+        if now >= due:
             for peer in waiting:
                 self._append(peer, commit, 0)
-            self._push_at = None
+            self._push_at = self._untold_since = None
+        elif timer is None or now >= timer:
+            self._push_at = due
+        return timer is None and self._push_at is not None

@@ -28,16 +28,13 @@ from raft.core.library_clock import clock
 from raft.protocol.types import EntryRefused, Log, Role
 from runtime.crc import crc32
 
-# At import the library replaces this function by one that works on Windows only.
-socket.inet_ntop = _socket.inet_ntop
+socket.inet_ntop = _socket.inet_ntop  # at import the library replaces it by one for Windows
 
 VERSION_WANTED = "0.3.17"
-# Entries answered in one tick: the library's loop costs microseconds for each, and nobody else runs meanwhile.
-APPLY_ENTRIES_MAX = 1024
+APPLY_ENTRIES_MAX = 1024  # answered in one tick: microseconds each, and nobody else runs meanwhile
 APPLY_FEW = 4  # more at once are counted in bytes too
 
-_ROLES = tuple(sorted(Role))
-_LEADER = int(Role.LEADER)
+_ROLES, _LEADER = tuple(sorted(Role)), int(Role.LEADER)
 
 # Methods of SyncObj that are overridden (o) or called (c), state that is read or set, globals that are replaced.
 PRIVATE_METHODS = {
@@ -269,8 +266,7 @@ class Election:
         self._self_id = self_id
         self._nodes: dict[str, Any] = {}
         self._sync = _Sync(self_id, conf, conf.journalFile, hooks)
-        # The journal's commit, not entry 1: what lies below was applied before the node was stopped. From the first
-        # damaged entry on all is applied once that is mended.
+        # What lies below was applied before the stop; from the first damaged entry on all is, once that is mended.
         self._sync._SyncObj__raftLastApplied = min(self._sync._SyncObj__raftCommitIndex, hooks.countable())
 
     def _node(self, member: str) -> Any:
@@ -373,6 +369,10 @@ class Election:
         self._sync._SyncObj__commandsWaitingCommit[index].append(
             (term, lambda _result, reason: answer(reason == FAIL_REASON.SUCCESS))
         )
+
+    def apply(self) -> None:
+        """Apply what is committed, as a tick does."""
+        self._sync._SyncObj__applyLogEntries()
 
     def tick(self) -> None:
         """Stand if the deadline has passed; as leader commit, step down without a majority; apply; beat if due."""

@@ -72,6 +72,8 @@ class Link(asyncio.BufferedProtocol):
         self.address: tuple[str, int] = ("", 0)
         self.opened = False
         self.closed = False
+        self.fixed_heads = False
+        """Whether the other side reads them."""
         self._limits = limits
         self._owner = owner
         self._reader = RaftFrameReader()
@@ -121,7 +123,7 @@ class Link(asyncio.BufferedProtocol):
         """
         if not self.opened or self.closed or self._reason:
             return False
-        pieces, size = frame_message(message)
+        pieces, size = frame_message(message, fixed=self.fixed_heads)
         if self.unsent + size > self._limits.output_bytes_max:
             return False
         self._write(pieces, size)

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 from raft.network.handshake import NONCE_BYTES, REFUSALS, Acceptor, Dialler, Identity, Purpose, refusal_kind
 from raft.network.link import Link, LinkLimits, LinkOwner
+from raft.protocol.fixed_heads import FIXED_HEADS
 from raft.protocol.hello import Hello, HelloError
 from raft.protocol.messages import RaftMessage
 from runtime.listening import is_loopback, stop_accepting
@@ -281,7 +282,9 @@ class PeerTransport:
             self._out[peer] = link
             self._complaints.pop(f"to {peer}", None)
             _log.info("raft: linked to %s at %s:%d", peer, *link.address)
-            self._events.on_connected(peer, Hello.decode(link.shake.hello))
+            hello = Hello.decode(link.shake.hello)
+            link.fixed_heads = FIXED_HEADS in hello.features
+            self._events.on_connected(peer, hello)
         elif link.shake.purpose == "copy":
             assert self._copies is not None, "judged"
             self._copies.admit(link)

@@ -10,6 +10,7 @@ import cbor2
 
 from raft.protocol.config import ADDRESS_CHARS_MAX, ID_BYTES, ConfigRefused, GroupConfig, member_number
 from raft.protocol.fields import CLOCK_MS_MAX, FieldError, blob, flag, number, sequence, text, unpack
+from raft.protocol.fixed_heads import FIXED_HEADS
 from raft.protocol.messages import HELLO_BYTES_MAX
 
 # Of the protocol between members. A program talks to those that know its own version, back to OLDEST (R15).
@@ -21,7 +22,8 @@ VERSION_MAX = 65_535
 CLOCKS = "clocks"
 # REPAIR_READ is answered (raft/core/repair.py).
 REPAIR_BY_BYTES = "repair-by-bytes"
-FEATURES: tuple[str, ...] = (CLOCKS, REPAIR_BY_BYTES)
+# Heads of fixed form are read (raft/protocol/fixed_heads.py).
+FEATURES: tuple[str, ...] = (CLOCKS, REPAIR_BY_BYTES, FIXED_HEADS)
 # Said beside them as long as it is so: the member's log takes no messages (raft/core/room.py). A word, for members of
 # older programs pass over those that they do not know.
 NO_ROOM = "no-room"

@@ -13,6 +13,7 @@ import cbor2
 
 from raft.protocol.config import ID_BYTES
 from raft.protocol.fields import CLOCK_MS_MAX, NUMBER_MAX, FieldError, blob, flag, number, sequence, text, unpack
+from raft.protocol.fixed_heads import read_fixed, write_fixed
 from raft.protocol.types import Entry
 
 # Bytes of a head: what the frame's 16-bit length can say.
@@ -237,9 +238,11 @@ def append(term: int, seq: int, prev: tuple[int, int], commit: int, entries: Seq
     )
 
 
-def encode_head(message: RaftMessage) -> bytes:
-    """Return the head; the payload follows it on the wire as it is."""
+def encode_head(message: RaftMessage, *, fixed: bool = False) -> bytes:
+    """Return the head; the payload follows it on the wire as it is. `fixed`: whoever gets it knows FIXED_HEADS."""
     fields = message.fields
+    if fixed and (head := write_fixed(message.kind, fields)) is not None:
+        return head
     names = [name for name, _ in FIELDS[message.kind]]
     extra = EXTRA_FIELDS.get(message.kind)
     if extra is not None and extra[0][0] in fields:
@@ -260,7 +263,11 @@ def decode(head: bytes | memoryview, payload: memoryview | bytes = b"") -> RaftM
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise MessageError(f"a payload has {len(payload)} bytes, {PAYLOAD_BYTES_MAX} are allowed")
     try:
-        items = unpack(head, _ITEMS_MAX)
+        found = read_fixed(bytes(head))
+    except ValueError as error:
+        raise MessageError(f"a head of fixed form: {error}") from None
+    try:
+        items = unpack(head, _ITEMS_MAX) if found is None else [found[0], *found[1]]
         if not items or type(items[0]) is not int or items[0] not in FIELDS:
             raise FieldError(f"a message of unknown kind {items[0] if items else 'none'!a}"[:100])
     except FieldError as error:

@@ -54,9 +54,9 @@ def frame(head: bytes, payload: tuple[Piece, ...] = ()) -> tuple[list[Piece], in
     return [_WORDS.pack(length, len(head)) + head, *payload], LENGTH_BYTES + length
 
 
-def frame_message(message: RaftMessage) -> tuple[list[Piece], int]:
-    """Return the pieces of a message's frame and their bytes; WireError when it is too long."""
-    return frame(encode_head(message), message.payload)
+def frame_message(message: RaftMessage, *, fixed: bool = False) -> tuple[list[Piece], int]:
+    """Return the pieces of a message's frame and their bytes; WireError when it is too long. `fixed`: encode_head()."""
+    return frame(encode_head(message, fixed=fixed), message.payload)
 
 
 class RaftFrameReader:
