@@ -3,6 +3,8 @@ PYTHON := .venv/bin/python
 READY := .venv/.ready
 DEMO := .venv/.demo
 TOOLS := .venv/.tools
+# The compiled hot path is made of these; where nothing else is newer, it alone is made anew.
+HOTPATH := $(wildcard remoting/compiled/*.p[yx][xi]) setup/compile.py
 PYTEST := $(PYTHON) -m pytest
 LINT := lint-format lint-rules lint-types lint-floors lint-setup
 SOURCES := runtime remoting auth raft store namesrv broker client pipeline chaos raftmq tests examples setup
@@ -12,19 +14,19 @@ SOURCES := runtime remoting auth raft store namesrv broker client pipeline chaos
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-spark test-all check fmt bench bench-pipeline kill-test fuzz soak soak-delay soak-pending simulate torture app-torture pop-torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
+.PHONY: help venv demo test test-spark test-pure test-all check fmt bench bench-guard bench-pipeline kill-test fuzz soak soak-delay soak-pending simulate torture app-torture pop-torture chaos-self interop-java clean lint-format lint-rules lint-types lint-floors lint-setup unit
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 
 venv: $(READY) ## .venv with RaftMQ and everything that it needs, at the versions of requirements.lock
 
-$(READY): requirements.lock pyproject.toml setup/pip.lock setup/venv.sh
-	@bash setup/venv.sh
+$(READY): requirements.lock pyproject.toml setup/pip.lock setup/venv.sh $(HOTPATH)
+	@$(if $(filter-out $(HOTPATH),$?),bash setup/venv.sh,$(PYTHON) -m setup.compile && touch $@)
 
 # Less than the rest; where that is there, this is.
-$(DEMO): requirements.lock pyproject.toml setup/pip.lock setup/venv.sh setup/demo.txt
-	@bash setup/venv.sh $$(test -e $(READY) || echo demo)
+$(DEMO): requirements.lock pyproject.toml setup/pip.lock setup/venv.sh setup/demo.txt $(HOTPATH)
+	@$(if $(filter-out $(HOTPATH),$?),bash setup/venv.sh $$(test -e $(READY) || echo demo),$(PYTHON) -m setup.compile && touch $@)
 
 $(TOOLS): setup/tools.sh $(READY)
 	@bash setup/tools.sh
@@ -48,8 +50,11 @@ test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client in
 test-spark: $(READY) $(TOOLS) ## slow: every check in Spark against its plain twin, over many histories and damaged clusters; longer runs
 	@$(PYTEST) -q -n 2 --no-loadscope-reorder -m long tests/spark tests/chaos tests/docs tests/cluster/test_broker_transactions_crash.py tests/cluster/test_raftmq_absurd.py tests/cluster/test_raftmq_bench_rebalance.py
 
+test-pure: $(READY) $(TOOLS) ## slow: the tests of `make test` with the hot path in Python, as where nothing could be compiled
+	@RAFTMQ_PURE=1 $(PYTEST) -q -n 6 --no-loadscope-reorder -m "not long" tests
+
 # In this order: what fails soonest comes first.
-ALL := test test-spark kill-test fuzz soak soak-delay soak-pending chaos-self simulate app-torture pop-torture torture interop-java
+ALL := test test-pure test-spark kill-test fuzz soak soak-delay soak-pending chaos-self simulate app-torture pop-torture torture interop-java
 test-all: ## hours: everything there is, each slow kind too; goes on after a failure and names all that failed
 	@failed=; for kind in $(ALL); do echo "== make $$kind"; $(MAKE) --no-print-directory $$kind || failed="$$failed $$kind"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi; echo "all passed: $(ALL)"
@@ -60,6 +65,12 @@ fmt: $(READY) ## format the code and mend what ruff can mend
 
 bench: $(READY) ## the figures of docs/performance.md on this machine
 	@$(PYTHON) -m raftmq.cli.main bench suite
+
+WHEEL :=
+BASE :=
+STARTS := 3
+bench-guard: $(READY) ## slow: slower than the last release? Both side by side; WHEEL=FILE or BASE=FOLDER, else the newest tag's; STARTS=3
+	@$(PYTHON) -m raftmq.cli.main bench guard --starts $(STARTS) $(if $(WHEEL),--wheel "$(WHEEL)") $(if $(BASE),--base "$(BASE)")
 
 MESSAGES := 10000000
 bench-pipeline: $(READY) $(TOOLS) ## slow: Spark over logs, runs and topics; MESSAGES=10000000
@@ -113,6 +124,7 @@ interop-java: $(READY) ## slow: the real RocketMQ as slave, master and heir of R
 
 clean: ## remove .venv and all caches
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build
+	@rm -f remoting/compiled/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 lint-format:

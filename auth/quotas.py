@@ -188,10 +188,11 @@ class QuotaGuard:
         self._places_on = sum(bound.on for bound in self._places)
         self.on = any(bound.on for bound in self._bounds())
         for live, plain, limited in self._tables:
+            live.clear()
             live.update(limited if self.on else plain)
 
     def served(self, plain: dict[int, Handler], limited: dict[int, Handler]) -> dict[int, Handler]:
-        """Return the table to serve by: `plain` while there is no quota, else `limited`, whose codes are the same."""
+        """Return the table to serve by: `plain` while there is no quota, else `limited`."""
         live = dict(limited if self.on else plain)
         self._tables.append((live, plain, limited))
         return live

@@ -2,8 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from broker.context import BrokerContext, Tables
 from broker.messages.delay_levels import ScheduleService
@@ -103,22 +102,13 @@ class Upkeep:
         tasks.every(config.register_period(), registration.refresh, "registration")
         tasks.every(CHASE_SECONDS, lambda: registration.chase(seeks=seeks()), "registration with lost NameServers")
 
-    def dispatched(self, batch: Sequence[Dispatched], topics: AbstractSet[str]) -> None:
-        """Count what has come into the queues, all of these topics, and wake who waits for it."""
-        if len(topics) == 1:
-            size = batch[0].size if len(batch) == 1 else sum([message.size for message in batch])
-            self._stats.put(batch[0].topic, len(batch), size)
-        else:
-            sums = {topic: [0, 0] for topic in topics}
-            for message in batch:
-                entry = sums[message.topic]
-                entry[0] += 1
-                entry[1] += message.size
-            for topic, (count, size) in sums.items():
-                self._stats.put(topic, count, size)
-        if SCHEDULE_TOPIC in topics:
+    def dispatched(self, batch: Sequence[Dispatched], sums: Mapping[str, Sequence[int]]) -> None:
+        """Count what has come into the queues, by topic as sums_of() says, and wake who waits for it."""
+        for topic, (count, size) in sums.items():
+            self._stats.put(topic, count, size)
+        if SCHEDULE_TOPIC in sums:
             self._schedule.arrived(batch)
-        if TIMER_TOPIC in topics:
+        if TIMER_TOPIC in sums:
             self._timer_arrived()
         self._pull.arrived(batch)
 

@@ -21,6 +21,7 @@ from remoting.audit import ASKED_BY
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, Body, Command
 from remoting.errors import CommandError
+from remoting.sendrun import SendRun
 from remoting.server import Connection, Handler, Reply
 from remoting.signing import SIGNED_FIELDS
 
@@ -205,3 +206,15 @@ def beneath(connection: object) -> object:
 def refusal(why: str) -> Command:
     """Return a gate's refusal: its custom field tells the other member that nothing was appended."""
     return Command.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"[RAFT] {why}", ext={HOP: "1"})
+
+
+def gated_runs(handler: Handler, is_open: Callable[[Command], bool]) -> Handler:
+    """Return what serves a run by `handler` while a gate is open, else each of its sends as that gate does."""
+
+    def gated(connection: Connection, run: SendRun) -> object:
+        if is_open(cast(Command, run)):
+            return handler(connection, cast(Command, run))
+        connection.serve_each(run)
+        return None
+
+    return cast(Handler, gated)

@@ -37,6 +37,7 @@ from broker.context import BrokerContext, Tables
 from broker.delay.service import TimerParts
 from broker.housekeeping import Upkeep
 from broker.leader_only import SAID_BY_MEMBERS, in_whose_name, passed_on_for
+from broker.messages.arrivals import sums_of
 from broker.messages.commit_origins import Origins
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.delay_queue import DelayLoop, aside_in
@@ -45,6 +46,7 @@ from broker.messages.lost_clients import LostClients
 from broker.messages.offset_handlers import OffsetHandlers
 from broker.messages.pull import PullHandlers
 from broker.messages.pull_checks import PullChecks
+from broker.messages.recent_records import IDEMPOTENT_FLAG
 from broker.messages.replies import ReplyHandlers
 from broker.messages.send import SendHandlers
 from broker.messages.send_answers import SendAnswers
@@ -70,6 +72,7 @@ from remoting.audit import audited
 from remoting.client import RemotingClient
 from remoting.command import Command
 from remoting.msgid import UniqKeys, unpack_host
+from remoting.sendrun import SEND_RUN
 from remoting.server import Connection, Handler, RemotingServer
 from runtime.gaps import LoopGaps
 from runtime.late import late
@@ -226,7 +229,10 @@ class Parts:
         return self._guard.guarded(told)
 
     def _limited_or_not(self, table: dict[int, Handler]) -> tuple[dict[int, Handler], dict[int, Handler]]:
-        return self._guarded(table), self._guarded(self.quotas.limited(table))
+        # What is counted, or must have a signature, is served one by one.
+        single = {code: handler for code, handler in table.items() if code != SEND_RUN}
+        limited = self._guarded(self.quotas.limited(single))
+        return self._guarded(single if self._live.broker.authenticationEnabled else table), limited
 
     def _quota_guard(self) -> QuotaGuard:
         config, mode = self._live.broker, self._mode
@@ -255,11 +261,11 @@ class Parts:
 
     def dispatched(self, batch: Sequence[Dispatched]) -> None:
         """Take note of what has come into the queues."""
-        # One is what comes of clients that wait for each answer: then every call counts.
-        topics = {batch[0].topic} if len(batch) == 1 else {message.topic for message in batch}
-        self.idempotent.dispatched(batch)
-        self.upkeep.dispatched(batch, topics)
-        self.pop.dispatched(topics)
+        sums, sys_flags = sums_of(batch)
+        if sys_flags & IDEMPOTENT_FLAG:
+            self.idempotent.dispatched(batch)
+        self.upkeep.dispatched(batch, sums)
+        self.pop.dispatched(sums.keys())
 
     def backlog(self) -> Backlog:
         """Return what waits in the broker just now."""

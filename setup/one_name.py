@@ -3,11 +3,14 @@
 Installed at top level, `client`, `store` or `chaos` would break whoever has a file of that name beside his program. So
 `broker/x.py` goes to `raftmq/_lib/broker/x.py`, `raftmq/` itself stays what it is, and imports are rewritten: `from
 broker.x import …` to `from raftmq._lib.broker.x import …`, and a text that is a module's whole name, as after `-m`. All
-imports here are absolute, so the names alone say what is ours. What comes out depends on the sources and nothing else.
+imports here are absolute, so the names alone say what is ours. What comes out depends on the sources and nothing else,
+but for the hot path: where setup/compile.py can compile it, the wheel has it and is for this platform and Python alone.
 """
 
 import ast
 import shutil
+import subprocess
+import sys
 import tempfile
 import tokenize
 import tomllib
@@ -19,6 +22,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PUBLIC, INSIDE = "raftmq", "raftmq._lib"
 ABOUT_INSIDE = '"""The parts of RaftMQ: not for import from outside, they change without notice."""\n'
+# The room of the compiled hot path, and what of it does not go along: its source, and what was compiled for use from
+# the checkout, under the name that the module has there.
+COMPILED = Path("remoting", "compiled")
+STAYS = {".pyx", ".so"}
 
 
 class Edit(NamedTuple):
@@ -85,7 +92,7 @@ def build(root: Path, out: Path) -> None:
     names = modules(root, parts)
     for part in (*parts, PUBLIC):
         for path in sorted((root / part).rglob("*")):
-            if path.is_dir() or "__pycache__" in path.parts:
+            if path.is_dir() or "__pycache__" in path.parts or path.suffix in STAYS:
                 continue
             place = (out if part == PUBLIC else out / PUBLIC / "_lib") / path.relative_to(root)
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -96,6 +103,17 @@ def build(root: Path, out: Path) -> None:
             else:
                 shutil.copyfile(path, place)
     (out / PUBLIC / "_lib" / "__init__.py").write_text(ABOUT_INSIDE, "utf-8")
+
+
+def add_compiled(root: Path, out: Path) -> bool:
+    """Add the hot path, compiled as what it is called there, to a tree; return whether it could be had."""
+    folder = out / PUBLIC / "_lib" / COMPILED
+    name = ".".join((INSIDE, *COMPILED.parts, "hotpath"))
+    command: list[str | Path] = [sys.executable, root / "setup" / "compile.py", "--into", folder, "--name", name]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    # What a back end prints to stdout may be for whoever called it.
+    print(said, end="", file=sys.stderr)
+    return any(folder.glob("*.so"))
 
 
 class OneName(BuildHookInterface[Any]):
@@ -110,6 +128,8 @@ class OneName(BuildHookInterface[Any]):
         self._out = Path(tempfile.mkdtemp(prefix="raftmq-wheel-"))
         build(Path(self.root), self._out)
         build_data["force_include"][str(self._out / PUBLIC)] = PUBLIC
+        if add_compiled(Path(self.root), self._out):
+            build_data["pure_python"], build_data["infer_tag"] = False, True
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 # as the interface has it
         """Remove what initialize() made."""

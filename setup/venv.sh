@@ -87,6 +87,9 @@ say "installing $what"
     die "the locked packages could not be installed: see pip's words above (no network, or no build for Python $version on this machine)"
 "${pip[@]}" install --no-deps --no-build-isolation -e . || die "RaftMQ itself could not be installed: see pip's words above"
 
+# RaftMQ does without.
+.venv/bin/python -m setup.compile || say "the hot path could not be compiled, it runs as Python: see above"
+
 if [ "$locked" != requirements.lock ]; then
     touch .venv/.demo
     say "ready for the demo"

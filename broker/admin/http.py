@@ -13,6 +13,7 @@ from broker.admin.runtime_info import Backlog
 from broker.context import BrokerContext, Tables
 from remoting.admission import http_judge
 from remoting.codes import VERSION_NAME
+from remoting.compiled.door import COMPILED
 from runtime.gaps import LoopGaps
 from runtime.http import HttpFace
 from runtime.listening import exposed
@@ -87,6 +88,7 @@ class BrokerHttp:
             "term": self._role.term,
             "version": VERSION_NAME,
             "raftmqVersion": RELEASE,
+            "compiled": COMPILED,
             "ready": self._ready() is None,
             "reason": self._ready(),
             "clockApart": self._mode.clock_apart(),

@@ -13,12 +13,13 @@ while the master is away.
 from collections.abc import Callable
 from typing import cast
 
-from broker.leader_only import LEADER_ONLY, LEASED, SENDS
+from broker.leader_only import LEADER_ONLY, LEASED, SENDS, gated_runs
 from broker.master_slave.role import ClassicRole
 from broker.role import MASTER_ID
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
+from remoting.sendrun import SEND_RUN
 from remoting.server import Connection, Handler
 
 LOCKS = frozenset({int(RequestCode.LOCK_BATCH_MQ), int(RequestCode.UNLOCK_BATCH_MQ)})
@@ -80,6 +81,8 @@ class ClassicGate:
                 return handler(connection, request)
             raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, self._words("takes no offsets"))
 
+        if code == SEND_RUN:
+            return gated_runs(handler, lambda _run: role.leads)
         if code in WRITES:
             return cast(Handler, write)
         if code in CHANGES:

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from broker.replication import Done, LocalReplication, LogStore, Turn
+from broker.master_slave.local_replication import LocalReplication, LogStore, Turn, sends_in
+from broker.replication import Done
 from broker.settings.config import LiveConfig
 from broker.settings.pair_keys import SYNC_MASTER, ClassicKeys
 from remoting.codes import ResponseCode
@@ -142,7 +143,7 @@ class SyncReplication(LocalReplication):
         self._begin = self._put_end
         if not needed and not code and not self._sync:
             self._complete(turn, results)
-            self._answered(self._began, len(turn))
+            self._answered(self._began, sends_in(turn))
             self.advance()
             return
         entries: list[Turn] = []
@@ -212,7 +213,7 @@ class SyncReplication(LocalReplication):
                 entry.done(result, code)
             except Exception:
                 _log.exception("an acknowledgement could not be delivered")
-        self._answered(written.began, len(written.entries))
+        self._answered(written.began, sends_in(written.entries))
 
     def _idle(self) -> bool:
         return not self._turn and not any(self._waiting.values())

@@ -6,6 +6,7 @@ becomes a PendingRecord, and its answer is parked as one partial call that the r
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
 from broker.messages.delayed_record import waiting
 from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
@@ -34,8 +35,10 @@ from remoting.errors import CommandError
 from remoting.headers.registry import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from remoting.properties import PROPERTIES_BYTES_MAX
 from remoting.record import RecordError, batch_columns, split_batch
+from remoting.sendrun import SEND_RUN, SendRun
 from remoting.server import Connection, Handler
 from store.recordbatch import RecordBatch
+from store.recordrun import RecordRun
 from store.types import PendingRecord
 
 _UNIQ_KEY = "\x02UNIQ_KEY\x01"
@@ -74,7 +77,7 @@ class SendHandlers:
         # The flags of a send that ask for it, and what a send has anyway when all are to be.
         self._asks = self._all = 0
         self._config: BrokerConfig | None = None
-        self._suffix = ""
+        self._suffix, self._run_suffix = "", b""
         self._body_bytes_max = 0
         self._wait_seconds_max = 0.0
         self._reload()
@@ -85,7 +88,27 @@ class SendHandlers:
             RequestCode.SEND_MESSAGE: self.send,
             RequestCode.SEND_MESSAGE_V2: self.send_v2,
             RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
+            SEND_RUN: cast(Handler, self.send_run),
         }
+
+    def send_run(self, connection: Connection, run: SendRun) -> None:
+        """Store usual sends that came together; one by one when anything is unusual about them or the moment."""
+        if self._live.broker is not self._config:
+            self._reload()
+        rows, suffix = run.rows, self._run_suffix
+        sys_flags = self._checks.run_flags(rows.topics, rows.queues_max)
+        if (
+            sys_flags is None
+            or run.waited > self._wait_seconds_max
+            or self._all
+            or rows.sys_flags & (self._asks | ~CLIENT_SYS_FLAGS)
+            or rows.body_max > self._body_bytes_max
+            or rows.properties_max + len(suffix) > PROPERTIES_BYTES_MAX
+        ):
+            connection.serve_each(run)
+            return
+        records = RecordRun(rows, sys_flags, connection.peer_host, suffix)
+        self._append_batch(records, partial(self._answers.run_stored, connection, run, records), until=run.until)
 
     def send(self, connection: Connection, request: Command) -> None:
         """Store a message (SEND_MESSAGE 10)."""
@@ -279,6 +302,7 @@ class SendHandlers:
         self._suffix = (
             f"MSG_REGION\x01{config.regionId}\x02TRACE_ON\x01{traced}\x02CLUSTER\x01{config.brokerClusterName}\x02"
         )
+        self._run_suffix = self._suffix.encode()
         self._body_bytes_max = self._live.store.maxMessageSize
         self._wait_seconds_max = wait_seconds_max(config)
 

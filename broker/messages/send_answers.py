@@ -9,11 +9,14 @@ import orjson
 
 from broker.messages.idempotent import FirstResult
 from broker.messages.send_checks import remark_of
+from broker.replication import CODES
 from broker.settings.config import BrokerConfig
 from remoting.codes import VERSION, ResponseCode
 from remoting.command import JSON, ONEWAY_FLAG, Command
 from remoting.headers.registry import SendMessageResponseHeader
+from remoting.sendrun import SendRun
 from remoting.server import Connection
+from store.recordrun import RecordRun
 from store.types import PutResult, PutStatus
 
 _words = struct.Struct(">II").pack
@@ -41,6 +44,7 @@ class SendAnswers:
         self.ext: dict[str, str] = {}
         """The fields that every answer to a send has."""
         self._template = self._batch_template = b""
+        self._pieces: tuple[bytes, ...] = ()
 
     def stored(
         self, connection: Connection, request: Command, queue_id: int, uniq_key: str, result: PutResult, code: int
@@ -65,6 +69,31 @@ class SendAnswers:
         else:
             msg_id = f"{self._id_prefix}{result.physical_offset:016X}"
             self._reply(connection, request, code, queue_id, uniq_key, msg_id, result.queue_offset)
+
+    def run_stored(
+        self, connection: Connection, run: SendRun, records: RecordRun, results: list[PutResult], code: int
+    ) -> None:
+        """Answer a run: all with one write, when all are stored."""
+        rows = records.rows
+        if not code and records.results is None:
+            self.counts[code] += len(rows)
+            connection.write(rows.answers(self._pieces))
+            return
+        told, ok, own = results[0], PutStatus.PUT_OK, records.results
+        if own is not None and told.status is not ok and told is not own[0] and code != _NOT_LEADER:
+            # The write failed, or nobody knows what became of the entry: so it is with each, whatever was said before.
+            own = None
+        if own is not None:
+            each = own
+        elif told.status is ok:
+            each = [PutResult(ok, position, offset) for position, offset in rows.placed()]
+        else:
+            each = [told] * len(rows)
+        for command, (_, queue_id, uniq_key), result in zip(run.commands(), rows.places(), each, strict=True):
+            if own is not None and result.status is not ok:
+                self.stored(connection, command, queue_id, uniq_key, result, CODES[result.status])
+            else:
+                self.stored(connection, command, queue_id, uniq_key, result if told.status is ok else told, code)
 
     def timer_stored(
         self,
@@ -182,15 +211,18 @@ class SendAnswers:
         """Take over a changed configuration."""
         traced = "true" if config.traceOn else "false"
         self.ext = {"MSG_REGION": config.regionId, "TRACE_ON": traced}
-        region = orjson.dumps(config.regionId).replace(b"%", b"%%")
-        before = b'{"code":%d,"extFields":{"queueId":"%d","transactionId":"%b","msgId":"'
-        behind = (
-            b'","TRACE_ON":"'
-            + traced.encode()
-            + b'","MSG_REGION":'
-            + region
-            + b',"queueOffset":"%d"},"flag":1,"language":"JAVA","opaque":%d,'
-            b'"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
+        prefix, region = self._id_prefix.encode(), orjson.dumps(config.regionId)
+        # What stands around the queue id, unique key, position, queue offset and opaque of a message that is stored.
+        self._pieces = (
+            b'{"code":0,"extFields":{"queueId":"',
+            b'","transactionId":"',
+            b'","msgId":"' + prefix,
+            b'","TRACE_ON":"' + traced.encode() + b'","MSG_REGION":' + region + b',"queueOffset":"',
+            b'"},"flag":1,"language":"JAVA","opaque":',
+            b',"serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}",
         )
-        self._template = before + self._id_prefix.encode() + b"%016X" + behind
-        self._batch_template = before + b"%b" + behind
+        first, second, third, *others = (piece.replace(b"%", b"%%") for piece in self._pieces)
+        before = first.replace(b'"code":0', b'"code":%d') + b"%d" + second + b"%b" + third
+        behind = b"%d".join(others)
+        self._template = before + b"%016X" + behind
+        self._batch_template = before.removesuffix(prefix) + b"%b" + behind

@@ -5,7 +5,7 @@ TopicConfig is never altered in place, so it is enough to compare identities.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from broker.leader_only import beneath
@@ -145,6 +145,22 @@ class MessageChecks:
         if target is not None and target.config is self._topics.get(topic):
             return target
         return self._admit(header, creator)
+
+    def run_flags(self, topics: Sequence[str], queues_max: Sequence[int]) -> list[int] | None:
+        """Return what each topic sets in the sysFlag of its records; None when one has to be looked at, or its queues.
+
+        Made from what target() has found out before; `queues_max` has each topic's highest queue.
+        """
+        if self._live.broker is not self._config or self._closed_until_ms:
+            return None
+        flags = []
+        for topic, queue_max in zip(topics, queues_max, strict=True):
+            target = self._targets.get(topic)
+            usual = target is not None and target.config is self._topics.get(topic) and target.retry_group is None
+            if target is None or not usual or queue_max >= target.queue_limit:
+                return None
+            flags.append(target.sys_flag)
+        return flags
 
     def queue(self, target: Target, queue_id: int) -> int:
         """Return the queue that a message goes to; a negative id leaves the choice to the broker."""

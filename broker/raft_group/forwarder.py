@@ -28,6 +28,7 @@ from broker.leader_only import (
     LEASED,
     SENDS,
     forwarded,
+    gated_runs,
     in_clients_name,
     is_undecided,
     refusal,
@@ -39,6 +40,7 @@ from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.errors import BacklogFull, CommandError, ConnectError, ConnectionLost, FrameError, InvokeError
+from remoting.sendrun import SEND_RUN
 from remoting.server import Connection, Handler
 from remoting.signing import ACCESS_KEY
 from runtime.tasks import Tasks
@@ -213,9 +215,11 @@ class Forwarder:
     # ---- the gate
 
     def _gated(self, code: int, handler: Handler) -> Handler:
+        role, forward, over, from_member = self._role, self.forward, self._deadlines.over, self._from_member
+        if code == SEND_RUN:
+            return gated_runs(handler, lambda run: role.leads and not over(run))
         if code not in LEADER_ONLY:
             return handler
-        role, forward, over, from_member = self._role, self.forward, self._deadlines.over, self._from_member
 
         def gated(connection: Connection, request: Command) -> object:
             if role.leads:

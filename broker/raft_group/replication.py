@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from broker.replication import CODES, RECORD_OVERHEAD_BYTES, BatchDone, Done, SendTimes, batch_bytes
+from broker.replication import CODES, RECORD_OVERHEAD_BYTES, BatchDone, Done, SendTimes, batch_bytes, sends_of
 from broker.role import BrokerRole
 from raft.protocol.group_node import GroupNode
 from raft.protocol.types import Fate, Refusal
@@ -123,6 +123,7 @@ class RaftReplication:
         self._node: GroupNode | None = None
         self._turn: list[TakenRecords] = []
         self._turn_bytes = 0
+        self._turn_sends = 0
         # The first moment at which something of the turn is too late.
         self._turn_until = _FOREVER
         # When the first message of the turn came.
@@ -146,7 +147,7 @@ class RaftReplication:
     @property
     def congested(self) -> bool:
         """Whether a whole entry is gathered already that cannot be proposed yet."""
-        full = len(self._turn) >= GATHERED_MAX or self._turn_bytes >= ENTRY_BYTES
+        full = self._turn_sends >= GATHERED_MAX or self._turn_bytes >= ENTRY_BYTES
         return full and self._flights >= IN_FLIGHT_ENTRIES
 
     def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:  # noqa: ARG002 # as the others
@@ -202,6 +203,7 @@ class RaftReplication:
             taken.refuse(PutStatus.OS_PAGE_CACHE_BUSY)
             return
         self._turn_bytes += taken.size
+        self._turn_sends += sends_of(taken.records)
         self._turn_until = min(self._turn_until, taken.until)
         turn.append(taken)
         if not self._ends_soon and self._flights < IN_FLIGHT_ENTRIES:
@@ -235,6 +237,7 @@ class RaftReplication:
             if taken.until > now:
                 self._turn.append(taken)
                 self._turn_bytes += taken.size
+                self._turn_sends += sends_of(taken.records)
                 self._turn_until = min(self._turn_until, taken.until)
         for taken in turn:
             if taken.until <= now:
@@ -254,10 +257,11 @@ class RaftReplication:
             count += 1
         self._turn = turn[count:]
         self._turn_bytes -= size
+        self._turn_sends = sum([sends_of(taken.records) for taken in self._turn])
         return turn[:count]
 
     def _take_all(self) -> list[TakenRecords]:
-        turn, self._turn, self._turn_bytes, self._turn_until = self._turn, [], 0, _FOREVER
+        turn, self._turn, self._turn_bytes, self._turn_sends, self._turn_until = self._turn, [], 0, 0, _FOREVER
         return turn
 
     def _propose(self, flight: _Flight) -> None:
@@ -300,7 +304,7 @@ class RaftReplication:
             if committed:
                 now = self._now()
                 self.times.commit.add(now - flight.proposed)
-                self.times.send.add(now - flight.began, len(flight.taken))
+                self.times.send.add(now - flight.began, sum([sends_of(taken.records) for taken in flight.taken]))
             for taken, result in zip(flight.taken, flight.results, strict=True):
                 status = result[0].status if type(result) is list else result.status
                 if status is not _OK:

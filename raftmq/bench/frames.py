@@ -74,14 +74,15 @@ def send_templates(topic: str, size: int, credentials: Credentials | None = None
 
     A signature does not cover the opaque: each is signed once, and the load does not do the work that is measured.
     """
-    properties = encode_properties({PROPERTY_UNIQ_KEY: "0" * 32, PROPERTY_WAIT: "true"}).decode()
     body = body_of(size)
-    return [
-        Template(
-            RequestCode.SEND_MESSAGE_V2, _signed(_send_fields(topic, queue_id, properties), body, credentials), body
-        )
-        for queue_id in range(QUEUES)
-    ]
+    return [send_template(topic, queue_id, body, credentials) for queue_id in range(QUEUES)]
+
+
+def send_template(topic: str, queue_id: int, body: bytes, credentials: Credentials | None = None) -> Template:
+    """Return a send (310) of `body` to one queue of a topic, signed by `credentials` if there are any."""
+    properties = encode_properties({PROPERTY_UNIQ_KEY: "0" * 32, PROPERTY_WAIT: "true"}).decode()
+    fields = _signed(_send_fields(topic, queue_id, properties), body, credentials)
+    return Template(RequestCode.SEND_MESSAGE_V2, fields, body)
 
 
 def batch_templates(topic: str, size: int, count: int) -> list[Template]:
@@ -133,18 +134,29 @@ def _signed(fields: dict[str, str], body: bytes, credentials: Credentials | None
 
 
 def pull_template(
-    topic: str, queue_id: int, offset: int, count: int, credentials: Credentials | None = None
+    topic: str,
+    queue_id: int,
+    offset: int,
+    count: int,
+    credentials: Credentials | None = None,
+    *,
+    group: str = CONSUMER_GROUP,
+    suspend_ms: int = 0,
 ) -> Template:
-    """Return a pull (11) of at most `count` messages that is answered at once, never suspended; signed as a send is."""
+    """Return a pull (11) of at most `count` messages, signed as a send is.
+
+    It is answered at once; with `suspend_ms` it waits so long for a message where there is none.
+    """
+    flags = PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if suspend_ms else PullSysFlag(0))
     fields = {
-        "consumerGroup": CONSUMER_GROUP,
+        "consumerGroup": group,
         "topic": topic,
         "queueId": str(queue_id),
         "queueOffset": str(offset),
         "maxMsgNums": str(count),
-        "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
+        "sysFlag": str(int(flags)),
         "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
+        "suspendTimeoutMillis": str(suspend_ms),
         "subVersion": "0",
         "subscription": "*",
         "expressionType": "TAG",

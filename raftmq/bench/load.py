@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast
 
 from raftmq.bench.frames import (
+    CONSUMER_GROUP,
     OPAQUE_COUNT,
     OPAQUE_MIN,
     Answer,
@@ -114,12 +115,30 @@ class BatchSends:
 class Pulls:
     """Pulls `count` messages at a time from every queue in turn, from the start again at the end."""
 
-    def __init__(self, topic: str, ends: Sequence[int], count: int, credentials: Credentials | None = None) -> None:
-        """Take the max offset of each queue of the topic as `ends`; at least one must reach `count`."""
+    def __init__(
+        self,
+        topic: str,
+        ends: Sequence[int],
+        count: int,
+        credentials: Credentials | None = None,
+        *,
+        begins: Sequence[int] = (),
+        group: str = CONSUMER_GROUP,
+    ) -> None:
+        """Take the max offset of each queue of the topic as `ends`, and where its pulls start as `begins`, else at 0.
+
+        At least one queue must have `count` messages between them.
+        """
         self._topic = topic
         self._count = count
         self._credentials = credentials
-        self._queues = [(queue_id, end) for queue_id, end in enumerate(ends) if end >= count]
+        self._group = group
+        starts = begins or [0] * len(ends)
+        self._queues = [
+            (queue_id, begin, end)
+            for queue_id, (begin, end) in enumerate(zip(starts, ends, strict=True))
+            if end - begin >= count
+        ]
         self._turns = [0] * len(self._queues)
         self._asked: dict[int, int] = {}
         # One entry per `count` messages of the topic: a benchmark's topic is small.
@@ -140,16 +159,17 @@ class Pulls:
 
     def _frame(self, opaque: int) -> bytes:
         slot = opaque % len(self._queues)
-        queue_id, end = self._queues[slot]
-        offset = self._turns[slot] * self._count
+        queue_id, begin, end = self._queues[slot]
+        offset = begin + self._turns[slot] * self._count
         if offset + self._count > end:
-            offset = self._turns[slot] = 0
+            offset, self._turns[slot] = begin, 0
         self._turns[slot] += 1
         self._asked[opaque] = offset
         pattern = self._patterns.get((queue_id, offset))
         if pattern is None:
             # A queue's pulls repeat, so each is encoded once.
-            pattern = pull_template(self._topic, queue_id, offset, self._count, self._credentials).pattern
+            template = pull_template(self._topic, queue_id, offset, self._count, self._credentials, group=self._group)
+            pattern = template.pattern
             self._patterns[queue_id, offset] = pattern
         return pattern % opaque
 
@@ -216,9 +236,11 @@ class _Connection(asyncio.Protocol):
         self._end(error or ConnectionResetError("the broker closed the connection"))
 
     def close(self) -> None:
-        """Close the connection, whatever is still under way."""
+        """Close the connection, whatever is still under way; nobody asks any more how it ended."""
         if self._transport is not None:
             self._transport.close()
+        if not self.done.cancel() and not self.done.cancelled():
+            self.done.exception()
 
     def _send(self, count: int) -> None:
         assert self._transport is not None

@@ -54,7 +54,7 @@ async def run_rebalance(
 ) -> RebalanceFigures:
     """Measure a group of so many, of which `leave` go again. Raises ProcessError, BadAnswer, OSError."""
     assert 0 <= leave < consumers, "somebody stays"
-    _allow_files(consumers * FILES_EACH + FILES_OTHER)
+    allow_files(consumers * FILES_EACH + FILES_OTHER)
     with spawned_group(Setup("single", 1, ASYNC_FLUSH), parent) as cluster:
         broker = cluster.broker
         async with AdminClient(cluster.address) as admin:
@@ -95,7 +95,7 @@ def _figures(
     )
 
 
-def _allow_files(count: int) -> None:
+def allow_files(count: int) -> None:
     """Have the process open so many files; OSError when it may not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:

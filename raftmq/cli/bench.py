@@ -10,7 +10,11 @@ import typer
 from raftmq.cli.bench_backlog import backlog
 from raftmq.cli.bench_batches import batches
 from raftmq.cli.bench_fairness import fairness
+from raftmq.cli.bench_growth import growth, plot
+from raftmq.cli.bench_guard import guard
+from raftmq.cli.bench_latency import latency
 from raftmq.cli.bench_orderly import orderly
+from raftmq.cli.bench_peers import peers
 from raftmq.cli.bench_readers import readers
 from raftmq.cli.bench_rebalance import rebalance
 from raftmq.cli.bench_running import Folder, measured
@@ -25,7 +29,12 @@ app = typer.Typer(no_args_is_help=True)
 app.command()(backlog)
 app.command()(batches)
 app.command()(fairness)
+app.command()(guard)
+app.command()(growth)
+app.command()(latency)
 app.command()(orderly)
+app.command()(plot)
+app.command()(peers)
 app.command()(readers)
 app.command()(rebalance)
 app.command()(security)
@@ -144,15 +153,18 @@ def consume(
     _show([measured(work)], as_json)
 
 
-@app.command()
-def latency(
+@app.command("at-rest")
+def at_rest(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     messages: Messages = 1_000,
     size: Size = 100,
     topic: TopicName = "bench_latency",
     as_json: Json = False,
 ) -> None:
-    """Send one message at a time: time to its acknowledgement, and to its arrival at a push consumer."""
+    """Send one message at a time to a cluster that runs: time to its acknowledgement, and to its arrival at a consumer.
+
+    The consumer is RaftMQ's own push consumer; how long a message takes under load: `raftmq bench latency`.
+    """
     from raftmq.bench.endtoend import latency_load
 
     _show(run(lambda: latency_load(namesrv, topic=topic, messages=messages, size=size)), as_json)

@@ -28,6 +28,7 @@ from raftmq.cli.demo import demo
 from raftmq.cli.local import local
 from raftmq.cli.output import one_line_errors
 from raftmq.cli.verify import verify
+from remoting.compiled.door import describe
 from runtime.version import RELEASE
 
 # Objects made between two rounds of the garbage collector, as in a broker that runs (broker/main.py): what is imported
@@ -50,7 +51,7 @@ app = typer.Typer(
 
 def _tell_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"raftmq {RELEASE}")
+        typer.echo(f"raftmq {RELEASE}, hot path: {describe()}")
         raise typer.Exit
 
 

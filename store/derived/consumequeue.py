@@ -16,7 +16,7 @@ from pathlib import Path
 
 from remoting.topics import RAFT_TOPIC
 from store.derived.queuescan import intact_entries
-from store.derived.queuestate import Queue, load_queue
+from store.derived.queuestate import Queue, append_usual, load_queue
 from store.errors import QueueShorter, StoreError, is_full
 from store.files.descriptors import DESCRIPTORS_MAX, Descriptors
 from store.files.disk import Disk
@@ -137,6 +137,9 @@ class ConsumeQueues:
         an offset that is not the next one raises QueueOrderError, one below the end QueueShorter, or with `rebuilding`
         cuts the queue there: its topic was deleted and made anew, which a log without META entries does not tell.
         """
+        if type(batch) is list and append_usual(self._queues, self._dirty, batch):
+            self.buffered += len(batch)
+            batch = ()
         queues = self._queues
         dirty = self._dirty
         buffered = self.buffered

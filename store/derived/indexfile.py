@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from remoting.compiled.door import COMPILED, hotpath
 from runtime.clock import Clock, SystemClock
 from store.derived.indexhash import KeyHasher, key_hash, spread_keys
 from store.derived.indextable import IndexTable, Int64s, Shape
@@ -203,6 +204,12 @@ class MessageIndex:
     def _apply(self) -> None:
         """Bring what gathered into the files. Raises OSError; what is not written then is written next time."""
         pending = self._pending
+        if (usual := self._usual_columns(pending)) is not None:
+            if len(usual[0]):
+                self._unwritten.append(usual)
+            pending.clear()
+            self._write_out()
+            return
         if [True for entry in pending if entry[9] & _ROLLBACK == _ROLLBACK]:
             pending = [entry for entry in pending if entry[9] & _ROLLBACK != _ROLLBACK]
         if pending:
@@ -218,6 +225,16 @@ class MessageIndex:
             self._unwritten.append(found)
         self._pending.clear()
         self._write_out()
+
+    def _usual_columns(self, pending: list[Dispatched]) -> tuple[Int64s, Int64s, Int64s] | None:
+        """Return hashes, positions and times of all keys, None when one wants to be looked at."""
+        if not COMPILED:
+            return None
+        columns = hotpath.index_columns(pending, self._hasher.prefixes({entry[0] for entry in pending}), _ROLLBACK)
+        if columns is None:
+            return None
+        hashes, places, times = (np.frombuffer(column, np.int64) for column in columns)
+        return hashes, places, times
 
     def _write_out(self) -> None:
         """Append entries to the newest file, and to new ones as they fill up."""

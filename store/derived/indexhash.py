@@ -4,7 +4,7 @@ The hash of units u0 … un-1 is the sum of ui·31^(n-1-i) modulo 2^32. 31 is od
 running sum of ui·31^(-i) over all keys back to back, each key's hash is a difference of two sums times a power.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 
 import numpy as np
@@ -118,6 +118,12 @@ class KeyHasher:
         signed = np.abs(hashes.view(np.int32).astype(np.int64))
         signed[signed == 2**31] = 0
         return signed, lengths > 0
+
+    def prefixes(self, topics: Collection[str]) -> dict[str, int]:
+        """Return what _prefix() says of these topics, and of some others."""
+        for topic in topics:
+            self._prefix(topic)
+        return self._prefixes
 
     def _prefix(self, topic: str) -> int:
         """Return the hash of ``topic#``, before a key, and above it that of ``topic#T#``, before a tag (5.5)."""

@@ -2,10 +2,16 @@
 
 import logging
 import os
+from collections.abc import Mapping
 
+from remoting.compiled.door import COMPILED, hotpath
 from store.derived.queuescan import find_bounds
 from store.errors import StoreDamaged
 from store.files.queuefile import ENTRY_BYTES, Entry, QueueFiles, list_files
+from store.types import Dispatched
+
+# Entries that are worth to be looked at queue by queue.
+USUAL_MIN = 4
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,6 +33,29 @@ class Queue:
         self.tail: list[Entry] = []
         # Whether what stands in the first file before the first entry is not written yet.
         self.unfilled = start > self.files_from
+
+
+def append_usual(queues: Mapping[tuple[str, int], Queue], dirty: dict[Queue, None], batch: list[Dispatched]) -> bool:
+    """Append entries queue by queue, if each one's simply follow its last; False: nothing was done.
+
+    `dirty` gets the queues that have a tail now.
+    """
+    groups = hotpath.by_queue(batch) if COMPILED and len(batch) >= USUAL_MIN else None
+    if groups is None:
+        return False
+    found = []
+    for topic, queue_id, offset, physical, _end, _entries in groups:
+        queue = queues.get((topic, queue_id))
+        if queue is None or offset != queue.end or physical < queue.newest_end:
+            return False
+        found.append(queue)
+    for queue, (_topic, _id, _offset, _physical, end, entries) in zip(found, groups, strict=True):
+        if not queue.tail:
+            dirty[queue] = None
+        queue.tail += entries
+        queue.end += len(entries)
+        queue.newest_end = end
+    return True
 
 
 def load_queue(files: QueueFiles, folder: str) -> Queue | None:

@@ -18,6 +18,7 @@ from store.derived.consumequeue import ConsumeQueues
 from store.log.commitlog import PENDING_BYTES_MAX, CommitLog
 from store.log.dispatch import SCHEDULE_TOPIC, queue_code
 from store.recordbatch import RecordBatch
+from store.recordrun import RecordRun
 from store.types import Dispatched, PendingRecord, PutResult, PutStatus
 
 # Topics whose encoded names are kept; when they are that many, the table starts anew.
@@ -165,6 +166,8 @@ class Assembler:
         """See MessageStore.put_batch."""
         if type(records) is RecordBatch and (placed := self._put_columns(records)) is not None:
             return placed
+        if type(records) is RecordRun:
+            return self._put_run(records)
         if self.refused is None:
             # More than enough, so that the records never part at the end of a file.
             size = sum(
@@ -239,6 +242,48 @@ class Assembler:
             repeat(sys_flag), tags,
         ))  # fmt: skip
         return list(map(_result, zip(repeat(_PUT_OK), positions, offsets, sizes, repeat(timestamp), ends)))
+
+    def _put_run(self, run: RecordRun) -> list[PutResult]:
+        """Do what put_many() does for a run, in one call where all of it fits and is usual.
+
+        Returns one result for all: of the last that is stored, or why the first one is not; see RecordRun.results.
+        """
+        rows, log = run.rows, self._log
+        found = [self._topics.get(topic) or self._learn_topic(topic) for topic in rows.topics]
+        named = [each for each in found if each is not None]
+        size = self._bytes_of_run(run, named) if len(named) == len(found) else None
+        if self.refused is not None or size is None or log.end + size > self._limit:
+            run.results = results = self.put_many(list(run))
+            stored = [result for result in results if result.status is _PUT_OK]
+            return stored[-1:] or results[:1]
+        run.results = None
+        if not self.batch:
+            self.timestamp = max(self.timestamp, self._clock.now_ms())
+        bits = self._store_host_bit | (BORNHOST_V6 if len(run.born_host) == 20 else 0)
+        blob, batch = rows.place(
+            Dispatched, named, [flags | bits for flags in run.sys_flags], run.born_host, self._store_host, run.suffix,
+            self._next, self._queues.next_offset, log.end, self.timestamp, crc32,
+        )  # fmt: skip
+        log.pieces.append(blob)
+        log.end += len(blob)
+        self.batch += batch
+        last = batch[-1]
+        return [PutResult(_PUT_OK, last.physical_offset, last.queue_offset, last.size, self.timestamp, log.end)]
+
+    def _bytes_of_run(self, run: RecordRun, named: Sequence[tuple[int, bytes]]) -> int | None:
+        """Return what a run takes at the most; None when something of it is to be looked at."""
+        rows = run.rows
+        if (
+            SCHEDULE_TOPIC in rows.topics
+            or rows.sys_flags & (_HIDDEN | _HOST_BITS)
+            or any(flags & _HIDDEN for flags in run.sys_flags)
+        ):
+            return None
+        too_long = rows.properties_max + len(run.suffix) > PROPERTIES_BYTES_MAX or run.suffix[-1:] == b"\0"
+        if too_long or rows.body_max > self._body_bytes_max:
+            return None
+        longest = max([len(name[1]) for name in named])
+        return run.content_bytes + len(rows) * (HEADS[_HOST_BITS].size + longest + 2)
 
     def take_batch(self) -> list[Dispatched]:
         """Hand over what was written and must be dispatched now."""

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
+from remoting.compiled.door import COMPILED, hotpath
 from remoting.javahash import java_hash
 from remoting.properties import indexed_columns
 from remoting.record import BORNHOST_V6, FIXED_BYTES, MAGIC_V1, MAGIC_V2, STOREHOST_V6, SYSFLAG_AT, RecordError
@@ -33,6 +34,10 @@ NAMES_MAX = 65_536
 
 def check_covered(view: memoryview, position: int, count: int) -> None:
     """Raise RecordError unless `view` holds `count` records back to back, the first of them at `position`."""
+    if COMPILED:
+        wrong = hotpath.check_covered(view, position, count, FIXED_BYTES, MAGIC_V1, MAGIC_V2)
+        if wrong < 0:
+            return
     at = 0
     end = len(view)
     unpack = _FRAME.unpack_from
@@ -53,10 +58,19 @@ class CoveredReader:
     def __init__(self, levels_ms: tuple[int, ...]) -> None:
         self._levels_ms = levels_ms
         self._topics: dict[bytes, str] = {}
+        # Those whose records are read all the same way.
+        self._usual: dict[bytes, str] = {}
 
     def read(self, data: bytes | memoryview, start: int, count: int) -> list[Dispatched]:
         """Return what is dispatched of the `count` records in `data` from `start` on. Raises RecordError."""
         data = bytes(data)
+        if COMPILED:
+            usual = hotpath.read_covered(Dispatched, data, start, count, self._usual, MAGIC_V1)
+            if usual is not None:
+                return usual
+        return self._read(data, start, count)
+
+    def _read(self, data: bytes, start: int, count: int) -> list[Dispatched]:
         rows: list[tuple[Any, ...]] = []
         all_properties: list[bytes] = []
         topics, heads = self._topics, _HEADS
@@ -103,5 +117,8 @@ class CoveredReader:
             raise RecordError("a record without a topic")
         if len(self._topics) >= NAMES_MAX:
             self._topics.clear()
+            self._usual.clear()
         self._topics[name] = topic
+        if topic != SCHEDULE_TOPIC:
+            self._usual[name] = topic
         return topic

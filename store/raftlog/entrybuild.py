@@ -13,6 +13,7 @@ from runtime.crc import crc32
 from store.controlrecord import Control, chained, control_bytes, encode_control
 from store.log.assembler import Assembler
 from store.log.commitlog import CommitLog
+from store.recordrun import RecordRun
 from store.types import Dispatched, PendingRecord, PutStatus
 
 # Covered bytes of one entry. A single message may take 4 MiB and 64 KiB; callers make entries of up to 1 MiB.
@@ -162,6 +163,9 @@ class EntryBuilder:
 
 
 def _bytes_at_most(records: PendingRecord | Sequence[PendingRecord]) -> int:
+    if type(records) is RecordRun:
+        longest = max(map(len, records.rows.topics))
+        return records.content_bytes + len(records) * (_HEAD_BYTES_MAX + longest + 4)
     if isinstance(records, PendingRecord):
         return _HEAD_BYTES_MAX + len(records.body) + len(records.topic) * 4 + 4 + len(records.properties)
     return sum([_bytes_at_most(record) for record in records])

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from chaos.host.local import LocalCluster
 from raftmq.cli.main import app
+from remoting.compiled.door import describe
 from runtime.version import RELEASE
 from tests.cluster.process_group import until
 
@@ -245,7 +246,7 @@ def test_cluster(terminal: Terminal) -> None:
     address = terminal.cluster.broker.address
     where = {"cluster": "DefaultCluster", "broker": "broker-a", "id": 0, "address": address}
     assert brokers == [{**where, "version": f"raftmq {RELEASE}"}]
-    assert CliRunner().invoke(app, ["--version"]).output == f"raftmq {RELEASE}\n"
+    assert CliRunner().invoke(app, ["--version"]).output == f"raftmq {RELEASE}, hot path: {describe()}\n"
     status = terminal.json("cluster", "status")
     assert int(status[address]["commitLogMaxOffset"]) >= 0
     assert re.search(r"^broker-a 0 master 0 - \d+% \d+ \d+ ", terminal.text("cluster", "status"), re.MULTILINE)
@@ -291,7 +292,7 @@ def test_benchmarks_through_the_client(terminal: Terminal) -> None:
     address = terminal.cluster.address
     consumed = terminal.lines("bench", "consume", "-n", address, "--messages", "500")
     assert consumed[0]["messages"] == 500
-    sent, delivered = terminal.lines("bench", "latency", "-n", address, "--messages", "20")
+    sent, delivered = terminal.lines("bench", "at-rest", "-n", address, "--messages", "20")
     assert 0 < sent["p50_ms"] <= delivered["max_ms"]
     direct = terminal.lines("bench", "send", "-a", terminal.cluster.broker.address, "--seconds", "0.2")
     assert direct[0]["messages"] > 0

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.judge import why_no_spark
+from setup.compile import SUFFIX, SWITCH, lacking
 from setup.demo_packages import NAMES, demo_packages
 from setup.one_name import INSIDE, ImportUnclear, modules, packages, rewritten
 from setup.sync_stub import STUB, stub
@@ -39,6 +40,10 @@ SPOKEN = {
     "chaos.proxy",
 }
 SPOKEN |= {"pipeline.spark.log.logsource", "pipeline.spark.topic.source"}
+
+# What of the hot path is in a wheel that is built here.
+COMPILES = not lacking() and os.environ.get(SWITCH) != "1"
+COMPILED_THERE = [f"raftmq/_lib/remoting/compiled/hotpath{SUFFIX}"] if COMPILES else []
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -95,7 +100,11 @@ def test_the_wheel_is_one_import_package_and_comes_out_the_same_twice(wheel: Pat
         tops = {name.split("/")[0] for name in archive.namelist()}
         sources = {name: archive.read(name).decode() for name in archive.namelist() if name.endswith((".py", ".pyi"))}
         assert {"raftmq/py.typed", "raftmq/sync.pyi"} < set(archive.namelist())
-    assert tops == {"raftmq", wheel.name.rsplit("-py3", 1)[0] + ".dist-info"}
+        compiled = [name for name in archive.namelist() if "hotpath" in name and name.endswith((".so", ".pyx"))]
+    name, version, *tags = wheel.stem.split("-")
+    assert tops == {"raftmq", f"{name}-{version}.dist-info"}
+    # Where nothing can be compiled it is for every platform.
+    assert (compiled, tags == ["py3", "none", "any"]) == (COMPILED_THERE, not COMPILED_THERE)
     assert len(sources) > 500
     parts = packages(ROOT)
     imported = {
@@ -248,6 +257,15 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel with what a client needs alone, and without uvloop."""
     folder = tmp_path_factory.mktemp("base")
     return environment(folder / "venv", wheel, linked(folder / "packages", BASE))
+
+
+def test_what_came_compiled_is_used(bare: Path, his: Path) -> None:
+    program = (
+        f"from {INSIDE}.remoting.compiled import door; print(door.describe(), getattr(door.hotpath, '__name__', ''))"
+    )
+    told = f"compiled {INSIDE}.remoting.compiled.hotpath" if COMPILES else "pure Python ("
+    assert run([bare, "-c", program], his).startswith(told)
+    assert run([bare, "-c", program], his, RAFTMQ_PURE="1") == "pure Python (RAFTMQ_PURE=1) \n"
 
 
 def test_the_base_is_what_a_client_needs(bare: Path, his: Path) -> None:

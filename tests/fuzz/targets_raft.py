@@ -23,6 +23,7 @@ from runtime.cbor import CborError, read_cbor
 from store.controlrecord import Control, ControlError, chained, decode_control, encode_control
 from store.log.dispatch import DELAY_LEVELS_MS
 from store.log.logscan import check_record
+from store.raftlog.covered_records import CoveredReader, check_covered
 from store.slave.recordreader import RecordReader
 from tests.fuzz.bounds import KIB, MIB, Target
 from tests.parts.raft_hellos import grouped, hello
@@ -34,6 +35,8 @@ WORDS = (
     b"\xfb" + b"\x7f" * 8, b"\xf9\x7e\x00", b"\x9f", b"\xbf", b"\xff", b"\xf4", b"\xf5", b"\xf6", b"\x1b" + b"\xff" * 8,
     b"\x3b" + b"\xff" * 8, b"\x40", b"\x60", b"\x61\xff", b"\xd9\x01\x02\x80", b"\xc4\x82\x1a\x7f\xff\xff\xff\x01",
 )  # fmt: skip
+# Of records: flags of hosts, magics, separators of properties.
+_RECORD_WORDS = (b"\x10", b"\x20", b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab", b"\x00", b"TAGS\x01", b"\x02")
 SECRET = (b"secret of sixteen",)
 NONCE = bytes(32)
 
@@ -254,6 +257,23 @@ def _read_log(data: bytes) -> None:
         assert not isinstance(check_record(view, at, at, check_crc=True), str), "both take it, or neither"
 
 
+def _read_covered(data: bytes) -> None:
+    """Take an entry's records as a follower does; the first two bytes say how many it claims."""
+    count, covered = int.from_bytes(data[:2], "big"), data[2:]
+    check_covered(memoryview(covered), 0, count)
+    reader = CoveredReader(DELAY_LEVELS_MS)
+    # Names are learnt by the first look.
+    plain = reader._read(covered, 0, count)
+    assert reader.read(covered, 0, count) == plain, "compiled and in Python the same"
+
+
+def _read_uncovered(data: bytes) -> None:
+    """Do so with records that nobody has checked."""
+    reader = CoveredReader(DELAY_LEVELS_MS)
+    reader._learn(b"topic")
+    reader.read(data[2:], 0, int.from_bytes(data[:2], "big"))
+
+
 def _read_control(data: bytes) -> None:
     """Read a control record that recovery has looked at."""
     view = memoryview(data)
@@ -274,7 +294,11 @@ def _log() -> list[Target]:
     return [
         Target("slave.log", _read_log, (RecordError,), (first, first + second, encoded),
                (many(256 * KIB), many(3 * MIB)), bytes_max=256 * KIB, weight=6,
-               tokens=(b"\x10", b"\x20", b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab", b"\x00")),
+               tokens=_RECORD_WORDS),
+        Target("raft.covered", _read_covered, (RecordError,), (b"\0\x01" + first, b"\0\x02" + first + second, b"\0\0"),
+               (lambda: b"\x0a\xe6" + many(256 * KIB)(),), bytes_max=256 * KIB, weight=6, tokens=_RECORD_WORDS),
+        Target("raft.uncovered", _read_uncovered, (RecordError,), (b"\0\x01" + first, b"\0\x02" + first + second),
+               bytes_max=64 * KIB, weight=6, tokens=_RECORD_WORDS),
         Target("raft.control", _read_control, (ControlError,), (encoded, first), weight=3),
     ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from operator import mul
 from pathlib import Path
+from random import Random
 
 from remoting.bodies import registry as bodies
 from remoting.bodies.registry import Body, RegisterBrokerBody, TopicConfig, TopicConfigTable
@@ -21,8 +22,10 @@ from remoting.headers.registry import REQUEST_HEADERS
 from remoting.msgid import parse_offset_msg_id
 from remoting.properties import decode_properties, find_property, indexed_properties
 from remoting.record import RecordError, decode_records, encode_batch, encode_record, split_batch
+from remoting.sendrun import SendRun
 from tests.fuzz.bounds import KIB, MIB, Target
 from tests.fuzz.samples import dialect, filled, heavy_bodies, is_struct, sample
+from tests.parts.odd_sends import odd, usual
 
 # What a loop reads at once.
 READ_BYTES = 64 * KIB
@@ -86,6 +89,29 @@ def read_stream(data: bytes, made: Callable[[], FrameReader] = FrameReader) -> N
             raise reader.error
 
 
+def _runs() -> FrameReader:
+    reader = FrameReader()
+    reader.cuts_runs = True
+    return reader
+
+
+def _read_runs(data: bytes) -> None:
+    """Read a connection's bytes with usual sends cut as runs, where that is compiled: the same must come of it."""
+    found: list[Command] = []
+    runs, plain = _runs(), FrameReader()
+    for at in range(0, len(data), READ_BYTES):
+        part = data[at : at + READ_BYTES]
+        for command in runs.feed(part):
+            found += command.commands() if isinstance(command, SendRun) else [command]
+        taken = plain.feed(part)
+        both = ([(each.opaque, each.flag, each.ext, bytes(each.body)) for each in all_] for all_ in (found, taken))
+        assert next(both) == next(both), "a run is what its frames are"
+        found.clear()
+        if runs.error is not None:
+            assert str(runs.error) == str(plain.error)
+            raise runs.error
+
+
 def with_lengths(frame: bytes) -> bytes:
     """Put a frame's length right, and its header's when the header is JSON."""
     kind = frame[4] if len(frame) > 4 else JSON
@@ -140,6 +166,12 @@ def _streams() -> tuple[Callable[[], bytes], ...]:
     )
 
 
+def _sends() -> tuple[bytes, ...]:
+    dice = Random(1)
+    alone = [make(dice, number) for number in range(30) for make in (usual, odd)]
+    return (*alone, *(b"".join(usual(dice, number) for number in range(count)) for count in (2, 9)))
+
+
 def _frames() -> list[Target]:
     bare = (b'{"code":0}', b'{"code":"10","flag":null,"extFields":{"a":1,"b":true}}', b'{"code":1,"language":3}')
     fields = b"".join(struct.pack(">H", 1) + name + struct.pack(">I", 1) + b"1" for name in (b"a", b"b", b"c"))
@@ -147,6 +179,8 @@ def _frames() -> list[Target]:
     return [
         Target("frames.stream", read_stream, wrong, (*_recorded(), *_asked(JSON)[:9]), _streams(),
                with_lengths, bytes_max=512 * KIB, weight=6),
+        Target("frames.sends", _read_runs, wrong, _sends(), (lambda: _sends()[-1] * 80,),
+               with_lengths, bytes_max=64 * KIB, weight=8),
         Target("header.json", _read_frame, wrong, (*_asked(JSON), *map(frame_of, bare)), _long_headers(),
                with_lengths, weight=8, bytes_max=HEADER_BYTES_MAX + 100),
         Target("header.binary", _read_frame, wrong, (*_asked(ROCKETMQ), _binary_header(fields, b"why")),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from chaos.host.local import LocalCluster
-from tests.interop.java_broker import NoJava, class_path
+from raftmq.bench.peers.maven import NoJava, class_path
 
 Order = Callable[..., list[dict[str, Any]]]
 PROGRAM = Path(__file__).with_name("cpp_client.py")

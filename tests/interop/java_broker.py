@@ -1,7 +1,6 @@
-"""The real RocketMQ's broker as a process, its jars brought by Maven; or the reason why there is none here."""
+"""The real RocketMQ's broker as a process; raftmq/bench/peers/maven.py brings its jars."""
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -11,43 +10,10 @@ from pathlib import Path
 from chaos.host.processes import HOST, free_ports
 from runtime.config import format_properties
 
-VERSION = "5.5.0"
-# Maven's own cache makes it two seconds from the second time on.
-RESOLVE_TIMEOUT_S = 240
 START_TIMEOUT_S = 40
 STOP_TIMEOUT_S = 30
 POLL_S = 0.05
 STARTED = "boot success"
-BROKER, TOOLS = "rocketmq-broker", "rocketmq-tools"
-POM = """<project><modelVersion>4.0.0</modelVersion><groupId>raftmq</groupId><artifactId>interop</artifactId>
-<version>1</version><dependencies><dependency><groupId>org.apache.rocketmq</groupId>
-<artifactId>{artifact}</artifactId><version>{version}</version></dependency></dependencies></project>"""
-
-
-class NoJava(Exception):
-    """RocketMQ cannot be run on this machine; the text says why."""
-
-
-def class_path(folder: Path, artifact: str = BROKER) -> str:
-    """Have Maven resolve a part of RocketMQ into its own cache; returns Java's class path. Raises NoJava."""
-    for program in ("java", "mvn"):
-        if shutil.which(program) is None:
-            raise NoJava(f"{program} is not on PATH")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pom.xml").write_text(POM.format(artifact=artifact, version=VERSION))
-    found = folder / "class-path"
-    # Without the network first: what is there already needs no look at the registry.
-    for mode in (["-o"], []):
-        command = ["mvn", "-q", "-B", *mode, "dependency:build-classpath", f"-Dmdep.outputFile={found}"]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise NoJava(f"Maven did not bring RocketMQ {VERSION} within {RESOLVE_TIMEOUT_S} s") from None
-        if done.returncode == 0:
-            return found.read_text()
-    raise NoJava(f"Maven cannot resolve RocketMQ {VERSION}: {(done.stdout + done.stderr).strip()[-300:]}")
 
 
 class JavaBroker:

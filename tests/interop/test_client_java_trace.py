@@ -12,8 +12,8 @@ from client.consume.litepull import LitePullConsumer
 from client.consume.push import PushConsumer
 from client.message import ConsumeFrom, ConsumeResult, Message
 from client.produce.producer import Producer
+from raftmq.bench.peers.maven import TOOLS, NoJava, class_path
 from remoting.message import MessageExt
-from tests.interop.java_broker import TOOLS, NoJava, class_path
 
 pytestmark = pytest.mark.long  # a Java process a test, and what Maven brings the first time
 MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"

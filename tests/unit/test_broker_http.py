@@ -15,6 +15,7 @@ from broker.admin.metrics import BrokerFigures, Counted
 from broker.admin.runtime_info import Backlog
 from broker.replication import SendTimes
 from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
+from remoting.compiled.door import COMPILED
 from runtime.clock import ManualClock
 from runtime.figures import Figure
 from runtime.gaps import LoopGaps
@@ -164,7 +165,8 @@ async def test_R18_what_was_found_damaged_is_shown(face: Face) -> None:
 
 
 async def test_what_runs_is_told(face: Face) -> None:
-    assert orjson.loads((await face.get("/v1/status"))[1])["raftmqVersion"] == RELEASE
+    shown = orjson.loads((await face.get("/v1/status"))[1])
+    assert (shown["raftmqVersion"], shown["compiled"]) == (RELEASE, COMPILED)
     labels = f'version="{RELEASE}"'
     assert any(labels in name and value == 1 for name, value in (await face.metrics()).items() if "build_info" in name)
 

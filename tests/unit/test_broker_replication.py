@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker import replication as module
-from broker.replication import LocalReplication
+from broker.master_slave import local_replication as module
+from broker.master_slave.local_replication import LocalReplication
 from remoting.codes import ResponseCode
 from store.types import PutResult, PutStatus
 from tests.parts.replication_parts import REFUSED, SIZE, Answers, FakeStore, answered, record, turn

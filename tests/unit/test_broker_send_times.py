@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from broker import replication as module
+from broker.master_slave.local_replication import LocalReplication
 from broker.master_slave.sync_replication import SyncReplication
-from broker.replication import LocalReplication, SendTimes
+from broker.replication import SendTimes
 from broker.settings.pair_keys import ClassicKeys
 from remoting.codes import ResponseCode
 from tests.parts.replication_parts import SIZE, Answers, FakeStore, record, turn

@@ -4,7 +4,7 @@ from typing import Any
 
 from broker.master_slave.ha_link import HaLink
 from broker.master_slave.ha_server import HaServer
-from broker.replication import LocalReplication, Turn
+from broker.master_slave.local_replication import LocalReplication, Turn
 from store.slave.slavelog import SlaveLog
 from tests.chaos.planted.grafts import graft, once_in
 

@@ -1,0 +1,52 @@
+# Types of hotpath.pyx. The last two are added to it when it is compiled (setup/compile.py).
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+class SendRows:
+    data: bytes
+    topics: list[str]
+    queues_max: list[int]
+    body_bytes: int
+    body_max: int
+    properties_bytes: int
+    properties_max: int
+    sys_flags: int
+
+    def __len__(self) -> int: ...
+    def frames(self) -> list[tuple[bytes, bytes]]: ...
+    def places(self) -> list[tuple[str, int, str]]: ...
+    def placed(self) -> list[tuple[int, int]]: ...
+    def fields(self, suffix: bytes) -> list[tuple[str, int, int, int, int, bytes, bytes]]: ...
+    def place(
+        self,
+        dispatched_type: type[_T],
+        named: list[tuple[int, bytes]],
+        sys_flags: list[int],
+        born_host: bytes,
+        store_host: bytes,
+        suffix: bytes,
+        next_offsets: dict[tuple[str, int], int],
+        next_offset: Callable[[str, int], int],
+        end: int,
+        timestamp: int,
+        crc32: Callable[[Any], int],
+    ) -> tuple[bytes, list[_T]]: ...
+    def answers(self, pieces: tuple[bytes, ...]) -> bytes: ...
+
+def cut_sends(data: bytes, at: int, most: int, limit: int) -> SendRows | None: ...
+def check_covered(
+    view: bytes | memoryview, position: int, count: int, fixed: int, magic_1: int, magic_2: int
+) -> int: ...
+def read_covered(
+    dispatched_type: type[_T], data: bytes, at: int, count: int, topics: dict[bytes, str], magic_1: int
+) -> list[_T] | None: ...
+def by_queue(batch: list[_T]) -> list[Any] | None: ...
+def pack_entries(entries: list[tuple[int, int, int]]) -> bytes: ...
+def index_columns(batch: list[_T], prefixes: dict[str, int], left_out: int) -> tuple[bytes, bytes, bytes] | None: ...
+def sums(batch: list[_T]) -> tuple[dict[str, list[int]], int]: ...
+
+SOURCE_DIGEST: str
+BUILT_WITH: str

@@ -1,0 +1,27 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The hot path of sends, compiled: sends of one read, their records and their answers; a follower's look at records.
+
+Each function does what a function in Python does as well, for what is usual, and says of all else that it does not take
+it: see remoting/sendrun.py, store/log/assembler.py, store/raftlog/covered_records.py, and the property tests that hold
+the two to be equal on every input. Nothing of RaftMQ is imported here: what is needed is handed in.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_DecodeASCII
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        PyObject* (*tp_alloc)(PyTypeObject*, Py_ssize_t)
+
+include "bytes.pxi"
+include "properties.pxi"
+include "requests.pxi"
+include "sends.pxi"
+include "records.pxi"
+include "columns.pxi"

@@ -1,0 +1,71 @@
+"""Sends as they come over the wire, and the compiled hot path switched off for a while."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from unittest.mock import patch
+
+import pytest
+
+import broker.messages.arrivals
+import remoting.framing
+import store.derived.indexfile
+import store.derived.queuestate
+import store.files.queuefile
+import store.raftlog.covered_records
+from remoting.codec import encode
+from remoting.codes import RequestCode
+from remoting.command import Command
+from remoting.compiled.door import COMPILED
+from remoting.headers.registry import SendMessageRequestHeaderV2
+
+needs_hotpath = pytest.mark.skipif(not COMPILED, reason="the compiled hot path is not built here")
+
+_USERS: tuple[ModuleType, ...] = (
+    broker.messages.arrivals,
+    store.derived.queuestate,
+    store.derived.indexfile,
+    store.files.queuefile,
+    store.raftlog.covered_records,
+)
+
+
+@contextmanager
+def pure() -> Iterator[None]:
+    """Do everything in Python, as where nothing is compiled."""
+    with patch.object(remoting.framing, "_cut_sends", None):
+        patches = [patch.object(module, "COMPILED", new=False) for module in _USERS]
+        for each in patches:
+            each.start()
+        try:
+            yield
+        finally:
+            for each in patches:
+                each.stop()
+
+
+def send_frame(
+    number: int,
+    *,
+    topic: str = "T",
+    queue_id: int = 0,
+    body: bytes = b"body",
+    properties: str = "",
+    oneway: bool = False,
+) -> bytes:
+    """Return a usual send, if the arguments are."""
+    header = SendMessageRequestHeaderV2(
+        producerGroup="P",
+        topic=topic,
+        defaultTopic="TBW102",
+        defaultTopicQueueNums=4,
+        queueId=queue_id,
+        sysFlag=0,
+        bornTimestamp=99,
+        flag=7,
+        properties=f"UNIQ_KEY\x01U{number:031d}\x02{properties}",
+        reconsumeTimes=0,
+    )
+    request = Command.request(RequestCode.SEND_MESSAGE_V2, header, body, oneway=oneway)
+    request.opaque = number
+    return encode(request)

@@ -1,0 +1,114 @@
+"""Runs of sends on a connection: whoever takes none, or fails, still answers each send by itself."""
+
+import asyncio
+import tracemalloc
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Body, Command
+from remoting.compiled.door import hotpath
+from remoting.connection import Connection, Handler, Reply
+from remoting.errors import CommandError
+from remoting.framing import FrameReader
+from remoting.limits import ServerLimits
+from remoting.sendrun import SEND_RUN, SendRun
+from remoting.server import _TlsOnly
+from remoting.side import Side
+from remoting.turns import ALONE_COMMANDS
+from tests.parts.recorder import Recorder
+from tests.parts.send_runs import needs_hotpath, send_frame
+
+pytestmark = needs_hotpath
+
+
+def connected(handlers: Mapping[int, Handler]) -> tuple[Connection, Recorder]:
+    side: Side[Connection] = Side("test", handlers, ServerLimits(), connections_max=1)
+    connection, transport = Connection(side, asyncio.get_running_loop()), Recorder()
+    connection.connection_made(transport)
+    return connection, transport
+
+
+async def answers(transport: Recorder, turns: int = 40) -> list[Command]:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return FrameReader().feed(b"".join(bytes(cast(Body, piece)) for piece in transport.written))
+
+
+def single(_: Connection, request: Command) -> Reply:
+    return Command.response(0, request.ext["b"])
+
+
+def run_refused(_: Connection, run: Command) -> Reply:
+    assert isinstance(run, SendRun)
+    raise CommandError(ResponseCode.NO_PERMISSION, "not today")
+
+
+def sends(count: int) -> bytes:
+    return b"".join(map(send_frame, range(count)))
+
+
+def test_a_run_has_its_sends_as_commands_with_what_was_noted_of_it() -> None:
+    reader = FrameReader()
+    reader.cuts_runs = True
+    [run] = reader.feed(sends(3))
+    assert isinstance(run, SendRun)
+    assert len(run) == 3
+    run.until, run.read_at, run.waited = 3.0, 2.0, 1.0
+    plain = FrameReader().feed(sends(3))
+    for command, wanted in zip(run.commands(), plain, strict=True):
+        assert (command.until, command.read_at, command.waited) == (3.0, 2.0, 1.0)
+        assert (command.opaque, command.body, command.ext) == (wanted.opaque, wanted.body, wanted.ext)
+
+
+async def test_a_failure_of_who_takes_runs_is_told_of_each_send() -> None:
+    connection, transport = connected({SEND_RUN: run_refused, RequestCode.SEND_MESSAGE_V2: single})
+    connection.data_received(sends(3))
+    found = await answers(transport)
+    assert [(each.opaque, each.code, each.remark) for each in found] == [
+        (number, ResponseCode.NO_PERMISSION, "not today") for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize("served", [{RequestCode.SEND_MESSAGE_V2: single}, {}])
+async def test_sends_that_wait_when_runs_are_taken_no_more_are_served_each(served: dict[int, Handler]) -> None:
+    table: dict[int, Handler] = {
+        SEND_RUN: lambda connection, run: connection.serve_each(cast(SendRun, run)),
+        RequestCode.SEND_MESSAGE_V2: single,
+    }
+    connection, transport = connected(table)
+    count = ALONE_COMMANDS + 100
+    connection.data_received(sends(count))
+    table.clear()
+    table.update(served)
+    found = await answers(transport)
+    assert [each.opaque for each in found] == [*range(count)]
+    wanted = 0 if served else ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert {each.code for each in found[ALONE_COMMANDS:]} == {wanted}
+
+
+async def test_a_plain_connection_where_tls_is_enforced_is_told_so_whatever_it_sends() -> None:
+    connection, transport = connected(_TlsOnly())
+    connection.data_received(sends(3))
+    [answer] = await answers(transport)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "TLS only" in (answer.remark or "")
+    assert connection.closed
+
+
+def test_runs_keep_no_more_of_a_read_than_their_own_sends() -> None:
+    """Each between two unusual ones, they held the whole read each: a megabyte for a kilobyte sent."""
+    assert hotpath is not None
+    other = send_frame(1, queue_id=-1)
+    data = (send_frame(0) + other) * 300
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        kept = [hotpath.cut_sends(data, at, 10, 1 << 20) for at in range(0, len(data), len(data) // 300)]
+        held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert all(rows is not None and len(rows) == 1 for rows in kept)
+    assert held < 20 * len(data)
