@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker import replication as module
+from broker.master_slave import local_replication as module
 from broker.master_slave.local_replication import LocalReplication
 from broker.master_slave.sync_replication import SyncReplication
 from broker.replication import SendTimes
