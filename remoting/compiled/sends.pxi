@@ -30,7 +30,6 @@ cdef class SendRows:
     def frames(self):
         """Return (header, body) of each."""
         cdef Py_ssize_t i
-        cdef Row* row
         return [
             (
                 self.data[self.rows[i].header_at : self.rows[i].header_at + self.rows[i].header_size],
@@ -81,7 +80,6 @@ cdef class SendRows:
         cdef Bytes body, text
         cdef uint32_t crc
         cdef int64_t offset
-        cdef PyObject* made
         cdef list batch = []
         cdef bytes none = b"", tags
         fixed = 4 * 5 + 8 + 8 + 4 + 8 + born + 8 + store + 4 + 8 + 4
@@ -200,7 +198,7 @@ def cut_sends(bytes data not None, Py_ssize_t at, Py_ssize_t most, Py_ssize_t li
     `limit`: bytes of a frame behind its length. len(result.data) bytes of `data` are theirs.
     """
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data), begin = at, room = 16, text_at = 0, topic_size, last_size = -1
-    cdef Py_ssize_t count = 0, length, header_size, body_max = 0, properties_max = 0, body_bytes = 0, text_bytes = 0, i
+    cdef Py_ssize_t count = 0, length, header_size, body_max = 0, properties_max = 0, body_bytes = 0
     cdef Bytes whole = <Bytes>PyBytes_AS_STRING(data)
     cdef Bytes topic, last_topic = NULL
     cdef Row* rows
@@ -271,7 +269,6 @@ def cut_sends(bytes data not None, Py_ssize_t at, Py_ssize_t most, Py_ssize_t li
         row.body_size = <int32_t>(length - 4 - header_size)
         sys_flags |= row.sys_flag
         body_bytes += row.body_size
-        text_bytes += row.properties_size
         if row.body_size > body_max:
             body_max = row.body_size
         if row.properties_size > properties_max:
@@ -289,5 +286,5 @@ def cut_sends(bytes data not None, Py_ssize_t at, Py_ssize_t most, Py_ssize_t li
     found.data = data[begin:at]
     found.topics, found.queues_max, found.sys_flags = topics, queues_max, sys_flags
     found.body_bytes, found.body_max = body_bytes, body_max
-    found.properties_bytes, found.properties_max = text_bytes, properties_max
+    found.properties_bytes, found.properties_max = text_at, properties_max
     return found
