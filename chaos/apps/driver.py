@@ -25,6 +25,9 @@ PLAN, EVENTS, APPS = "plan.json", "events.jsonl", "apps"
 DRAIN_STILL_S = 100.0
 LOOK_S = 0.5
 ACT_WAIT_S = 2.0
+# The plan's clock begins when all applications work, at the latest after so long: on a busy machine a process takes
+# seconds to come up, and one that is to go before that has done nothing that could be judged.
+ALL_WORK_S = 60.0
 # Between the end of a fault and the next one, however late: applications are to do something in between.
 REST_S = 3.0
 
@@ -43,6 +46,8 @@ class Missing:
         # (process, number of a delivery) → what it is busy with.
         self._open: dict[tuple[str, int], list[str]] = {}
         self.acknowledged = 0
+        # The processes whose client was started.
+        self.at_work: set[str] = set()
 
     def look(self) -> dict[str, int]:
         """Read on; returns how many messages everybody still misses."""
@@ -54,6 +59,8 @@ class Missing:
 
     def _take(self, app: str, line: Line) -> None:
         match line["e"]:
+            case "started":
+                self.at_work.add(app)
             case "consumes":
                 group = line["group"]
                 self._reader_of[app] = f"{group}/{app.rpartition('-')[0]}" if group == BROADCAST else group
@@ -93,6 +100,7 @@ class Driver:
             async with asyncio.TaskGroup() as keeping:
                 for name, seat in self._seats.items():
                     keeping.create_task(seat.keep(), name=name)
+                await self._all_at_work()
                 await self._under_faults()
                 await self._drain()
                 self._progress("closing", 1.0, self._missing.acknowledged)
@@ -101,6 +109,15 @@ class Driver:
         finally:
             await self._site.close()
             self._journal.close()
+
+    async def _all_at_work(self) -> None:
+        """Wait until each application's client was started."""
+        deadline = asyncio.get_running_loop().time() + ALL_WORK_S
+        while asyncio.get_running_loop().time() < deadline:
+            self._missing.look()
+            if all(seat.name in self._missing.at_work for seat in self._seats.values()):
+                return
+            await asyncio.sleep(LOOK_S)
 
     async def _under_faults(self) -> None:
         """Have happen what was planned."""

@@ -21,7 +21,7 @@ def raftmq(*arguments: str, program: tuple[str, ...] = (), **variables: str) -> 
         [*(program or RAFTMQ), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
         env={key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"} | variables,
     )
@@ -61,7 +61,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     os.close(reading)
     with os.fdopen(writing, "wb") as nobody:
         done = subprocess.run(
-            [*RAFTMQ, "broker", "--print-config"], stdout=nobody, stderr=subprocess.PIPE, timeout=60, check=False
+            [*RAFTMQ, "broker", "--print-config"], stdout=nobody, stderr=subprocess.PIPE, timeout=180, check=False
         )
     assert (done.returncode, done.stderr) == (READER_GONE, b"")
 

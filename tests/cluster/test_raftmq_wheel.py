@@ -40,6 +40,16 @@ SPOKEN = {
     "chaos.proxy",
 }
 SPOKEN |= {"pipeline.spark.log.logsource", "pipeline.spark.topic.source"}
+# The seams at which `bench latency --explain` looks on (raftmq/bench/traced_broker.py).
+SPOKEN |= {
+    "broker.messages.send_answers",
+    "broker.raft_group.member",
+    "raft.core.node",
+    "raft.network.link",
+    "remoting.connection",
+    "store.files.kernelsync",
+    "store.log.commitlog",
+}
 
 # What of the hot path is in a wheel that is built here.
 COMPILES = not lacking() and os.environ.get(SWITCH) != "1"

@@ -10,8 +10,8 @@ from pathlib import Path
 from chaos.host.processes import HOST, free_ports
 from runtime.config import format_properties
 
-START_TIMEOUT_S = 40
-STOP_TIMEOUT_S = 30
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 90
 POLL_S = 0.05
 STARTED = "boot success"
 

@@ -10,7 +10,20 @@ import pytest
 from pipeline.spark.session import SparkMissing, check_java
 from tests.spark.topics import small_cluster
 
+# Spark gives a Python worker ten seconds to come up, which no setting of it changes.
+WORKER_LATE = "waiting for the Python worker to connect back"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark_wordcount.py"
+
+
+def example(namesrv: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(EXAMPLE)],
+        env={**os.environ, "NAMESRV_ADDR": namesrv, "FLIGHTS": "1500"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 @pytest.mark.timeout(240)
@@ -20,14 +33,10 @@ def test_word_count(tmp_path: Path) -> None:
     except SparkMissing as error:
         pytest.skip(str(error))
     with small_cluster(tmp_path) as cluster:
-        done = subprocess.run(
-            [sys.executable, str(EXAMPLE)],
-            env={**os.environ, "NAMESRV_ADDR": cluster.address, "FLIGHTS": "1500"},
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
+        done = example(cluster.address)
+        # On a busy machine a worker takes longer; what was sent before bears the tag of another run.
+        if WORKER_LATE in done.stderr:
+            done = example(cluster.address)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "sent 1,500 flights" in done.stdout
     assert done.stdout.endswith("the counts agree with what was sent\n")

@@ -212,7 +212,7 @@ def test_killed_driver_and_leader_every_message_once(group: LocalCluster, tmp_pa
     sender = Sender(group.address, "T")
     first = Driver(group.address, "T", folder)
     try:
-        wait_until(lambda: len(committed(folder)) >= 200, timeout_s=120)
+        wait_until(lambda: len(committed(folder)) >= 200, timeout_s=300)
         first.kill()
         killed = group.wait_for_leader()
         killed.kill()
@@ -223,7 +223,7 @@ def test_killed_driver_and_leader_every_message_once(group: LocalCluster, tmp_pa
         second = Driver(group.address, "T", folder)
         try:
             wait_until(lambda: len(sender.acknowledged) > before + 20)
-            wait_until(lambda: len(committed(folder)) > read, timeout_s=120)
+            wait_until(lambda: len(committed(folder)) > read, timeout_s=300)
         finally:
             second.kill()
     finally:
@@ -233,7 +233,7 @@ def test_killed_driver_and_leader_every_message_once(group: LocalCluster, tmp_pa
     killed.start()
     third = Driver(group.address, "T", folder, "once")
     try:
-        third.finished(120)
+        third.finished(300)
     finally:
         if third.process.poll() is None:
             third.kill()
