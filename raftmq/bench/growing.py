@@ -46,16 +46,23 @@ NEWEST_OF_A_QUEUE = 1024
 
 
 class SpreadSends:
-    """Sends bodies of one size to many places in turn: (topic, queue) pairs."""
+    """Sends bodies of one size to many places in turn, (topic, queue) pairs; the next load goes on where one ended."""
 
     def __init__(self, places: Sequence[tuple[str, int]], size: int) -> None:
         body = body_of(size)
         self._patterns = [send_template(topic, queue, body).pattern for topic, queue in places]
+        self._made = 0
+
+    @property
+    def rounds(self) -> int:
+        """How often each place has been sent to."""
+        return self._made // len(self._patterns)
 
     def frames(self, opaques: range) -> list[bytes]:
-        """Return sends to the opaques' places."""
-        patterns, count = self._patterns, len(self._patterns)
-        return [patterns[opaque % count] % opaque for opaque in opaques]
+        """Return sends to the places whose turn it is."""
+        patterns, count, made = self._patterns, len(self._patterns), self._made
+        self._made = made + len(opaques)
+        return [patterns[number % count] % opaque for number, opaque in enumerate(opaques, made)]
 
     def messages(self, answers: Sequence[Answer]) -> int:
         """Return 1 for each stored message."""
@@ -114,15 +121,25 @@ class GrowingBroker(ABC):
             connections=connections,
         )
 
-    async def warmed(self, work: Work, places: int) -> None:
+    async def spread(self, value: int, work: SpreadSends) -> Result:
+        """Load all places of `work` for a round. Raises BadAnswer when it did not come to each of them."""
+        before = work.rounds
+        found = await self.loaded("send", lambda: work, self.load.in_flight)
+        if work.rounds == before:
+            raise BadAnswer(
+                f"{self.of}, {value:,}: not all were sent to in {self.load.seconds:g} s: take more --seconds"
+            )
+        return found
+
+    async def warmed(self, value: int, work: SpreadSends) -> None:
         """Send to every place at least twice: the first message of a queue makes its files."""
-        target, sent = LoadedBroker(self.cluster.broker.address), 0
+        target = LoadedBroker(self.cluster.broker.address)
         for _ in range(WARM_LOADS_MAX):
             found = await run_load("warm-up", target, lambda: work, in_flight=self.load.in_flight, seconds=WARM_S)
-            sent += served(self.of, places, found).messages
-            if sent >= 2 * places:
+            served(self.of, value, found)
+            if work.rounds > 1:
                 return
-        raise BadAnswer(f"{self.of}: only {sent:,} messages were taken, for {places:,} places")
+        raise BadAnswer(f"{self.of}, {value:,}: after {WARM_LOADS_MAX} loads not all have had two messages")
 
     def sample(self, value: int, number: int, what: str, result: Result) -> GrowthSample:
         """Return one measurement, with the memory that the broker had when it had just grown to it."""
@@ -150,12 +167,11 @@ class GrowingTopics(GrowingBroker):
             async with asyncio.TaskGroup() as group:
                 for number in range(made, value):
                     group.create_task(one(number))
-        await self.warmed(self._work(value), value)
+        await self.warmed(value, self._work(value))
 
     async def measure(self, value: int, number: int) -> list[GrowthSample]:
         """Send to the first `value` topics."""
-        work = self._work(value)
-        found = await self.loaded("send", lambda: work, self.load.in_flight)
+        found = await self.spread(value, self._work(value))
         return [self.sample(value, number, "sends to so many topics of one queue in turn", found)]
 
     def _work(self, value: int) -> SpreadSends:
@@ -170,12 +186,11 @@ class GrowingQueues(GrowingBroker):
     async def make(self, value: int) -> None:
         """Make the topic of so many."""
         await self.topic(f"bench_queues_{value}", value)
-        await self.warmed(self._work(value), value)
+        await self.warmed(value, self._work(value))
 
     async def measure(self, value: int, number: int) -> list[GrowthSample]:
         """Send to all queues of that topic."""
-        work = self._work(value)
-        found = await self.loaded("send", lambda: work, self.load.in_flight)
+        found = await self.spread(value, self._work(value))
         return [self.sample(value, number, "sends to so many queues of one topic in turn", found)]
 
     def _work(self, value: int) -> SpreadSends:
@@ -187,11 +202,12 @@ class GrowingConnections(GrowingBroker):
 
     of = "connections"
 
-    async def make(self, value: int) -> None:  # noqa: ARG002 - of all values alike
+    async def make(self, value: int) -> None:
         """Make the topic; connections are made for each round."""
         if not self.memory:
             await self.topic("bench_connections", QUEUES)
-            await self.warmed(Sends("bench_connections", self.load.body_bytes), QUEUES)
+            places = [("bench_connections", queue) for queue in range(QUEUES)]
+            await self.warmed(value, SpreadSends(places, self.load.body_bytes))
 
     async def measure(self, value: int, number: int) -> list[GrowthSample]:
         """Send from so many connections; the broker's memory is that while they are open."""

@@ -22,7 +22,7 @@ GROWTH_VALUES: Mapping[str, tuple[int, ...]] = {
 GROWTH_MOST: Mapping[str, int] = {
     "topics": 100_000,
     "queues": 10_000,
-    "connections": 60_000,
+    "connections": 20_000,
     "consumers": 10_000,
     "backlog": 1_000_000_000,
     GROUPS: 32,

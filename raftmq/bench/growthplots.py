@@ -1,5 +1,6 @@
 """Plots of figures that were printed as lines of JSON: of `bench growth`, and of `bench peers`."""
 
+import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ GROWN = {
 # From here on each power of ten takes as much of the axis as the next.
 LOG_FROM = 20
 
+GROWTH_KEYS = {"of", "value", "what", "server_cpu_us_per_message"}
+
 Row = Mapping[str, Any]
 
 
@@ -29,8 +32,9 @@ class NothingToPlot(Exception):
 def plot_rows(rows: Iterable[Row], folder: Path) -> list[Path]:
     """Draw what can be drawn of some rows; return the files. Raises NothingToPlot."""
     known = list(rows)
-    growth = [row for row in known if {"of", "value", "what", "server_cpu_us_per_message"} <= row.keys()]
-    peers = [row for row in known if {"system", "in_flight", "body_bytes", "messages_per_s"} <= row.keys()]
+    # Its name becomes a file's.
+    growth = [row for row in known if row.keys() >= GROWTH_KEYS and row["of"] in GROWN]
+    peers = [row for row in known if {"system", "promise", "in_flight", "body_bytes", "messages_per_s"} <= row.keys()]
     if not growth and not peers:
         raise NothingToPlot("these lines hold no figures of `bench growth --json` or `bench peers --json`")
     return [*plot_growth(growth, folder), *plot_peers(peers, folder)]
@@ -64,15 +68,24 @@ def plot_growth(rows: Iterable[Row], folder: Path) -> list[Path]:
 
 
 def plot_peers(rows: Iterable[Row], folder: Path) -> list[Path]:
-    """Draw the rates of several systems side by side, a plot for each length of a body."""
-    bodies: dict[int, dict[str, dict[str, float]]] = {}
+    """Draw medians of the rates of systems that promise the same side by side; a plot for each load.
+
+    What does not count is left out, and the first system's second measurement of a round.
+    """
+    loads: dict[tuple[int, int], dict[str, dict[str, list[float]]]] = {}
     for row in rows:
-        groups = bodies.setdefault(int(row["body_bytes"]), {})
-        groups.setdefault(f"{row['in_flight']} in flight", {})[str(row["system"])] = float(row["messages_per_s"])
+        if not row.get("failed") and not row.get("again"):
+            promises = loads.setdefault((int(row["body_bytes"]), int(row["in_flight"])), {})
+            systems = promises.setdefault(str(row["promise"]), {})
+            systems.setdefault(str(row["system"]), []).append(float(row["messages_per_s"]))
     written = []
-    for body, groups in bodies.items():
-        written.append(folder / f"peers-{body}.svg")
-        bar_plot(written[-1], f"Sends, bodies of {body:,} bytes", "messages per second", groups)
+    for (body, in_flight), promises in sorted(loads.items()):
+        written.append(folder / f"peers-{body}-{in_flight}.svg")
+        medians = {
+            promise: {system: statistics.median(rates) for system, rates in systems.items()}
+            for promise, systems in promises.items()
+        }
+        bar_plot(written[-1], f"{in_flight} sends in flight, {body:,} bytes", "messages per second", medians)
     return written
 
 

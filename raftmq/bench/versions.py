@@ -38,7 +38,9 @@ importlib.import_module(inside + "broker.main")
 parts = {"raftmq", "auth", "broker", "raft", "remoting", "runtime", "store"}
 found = {name: module.__file__ for name, module in sys.modules.items()
          if name.split(".")[0] in parts and getattr(module, "__file__", None)}
-told = [str(found[inside + "broker.main"]), sorted(found.values()), None]
+told = [str(found[inside + "broker.main"]), sorted(found.values()), None, "pure Python"]
+if importlib.util.find_spec(inside + "remoting.compiled") is not None:
+    told[3] = importlib.import_module(inside + "remoting.compiled.door").describe()
 try:
     about = importlib.metadata.distribution("raftmq")
     told[2] = [about.version, str(about.locate_file(""))]
@@ -64,6 +66,8 @@ class RunVersion:
     loaded_from: str
     """The file of the broker's main module, as the interpreter that runs it says."""
     folder: Path
+    hot_path: str
+    """Which of the two runs: "compiled", or "pure Python" and why."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -76,7 +80,7 @@ class RunVersion:
 
     def __str__(self) -> str:
         commit = f", commit {self.commit}" if self.commit else ""
-        return f"{self.version} ({self.source}{commit}), loaded from {self.loaded_from}"
+        return f"{self.version} ({self.source}{commit}), hot path {self.hot_path}, loaded from {self.loaded_from}"
 
 
 def this_version() -> RunVersion:
@@ -157,7 +161,7 @@ def built_of_tag(tag: str, folder: Path) -> Path:
 def proved(folder: Path, source: str, commit: str = "") -> RunVersion:
     """Ask the interpreter what servers with this folder run. Raises ProcessError, when that is something else too."""
     told = _said([sys.executable, "-P", "-c", _PROBE], folder, more=_environment(folder))
-    main, files, about = orjson.loads(told.splitlines()[-1])
+    main, files, about, hot_path = orjson.loads(told.splitlines()[-1])
     strange = [file for file in files if not Path(file).resolve().is_relative_to(folder)]
     if strange:
         raise ProcessError(f"servers of {source} would run {strange[0]}, which lies elsewhere: what is to be measured?")
@@ -166,7 +170,7 @@ def proved(folder: Path, source: str, commit: str = "") -> RunVersion:
     else:
         # A checkout: what is installed beside it is another one.
         version = _declared(folder / "pyproject.toml")
-    return RunVersion(source, version, commit or _commit(folder), str(main), folder)
+    return RunVersion(source, version, commit or _commit(folder), str(main), folder, str(hot_path))
 
 
 def _declared(project: Path) -> str:

@@ -17,7 +17,7 @@ from raftmq.cli.bench_orderly import orderly
 from raftmq.cli.bench_peers import peers
 from raftmq.cli.bench_readers import readers
 from raftmq.cli.bench_rebalance import rebalance
-from raftmq.cli.bench_running import Folder, measured
+from raftmq.cli.bench_running import Folder, measured, seconds_option
 from raftmq.cli.bench_security import security
 from raftmq.cli.options import DEFAULT_NAMESRV, Json, Namesrv, in_utf8
 from raftmq.cli.output import fail, print_json, print_json_line, print_table, run
@@ -67,7 +67,7 @@ Flush = Annotated[str, typer.Option("--flush", help="flushDiskType of the spawne
 InFlight = Annotated[int, typer.Option("--in-flight", "-w", min=1, max=65535, help="Requests in flight a connection.")]
 Connections = Annotated[int, typer.Option("--connections", min=1, max=1024)]
 Size = Annotated[int, typer.Option("--size", "-s", min=1, max=4 * 1024 * 1024, help="Bytes of a body.")]
-Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time, after half a second of warm-up.")]
+Seconds = Annotated[float, seconds_option("Measured time, after half a second of warm-up.")]
 TopicName = Annotated[str, typer.Option("--topic", "-t", callback=in_utf8, help="Topic; created by the first send.")]
 Messages = Annotated[int, typer.Option("--messages", "-m", min=1, max=100_000_000)]
 
@@ -172,7 +172,7 @@ def at_rest(
 
 @app.command()
 def suite(
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each figure.")] = 3.0,
+    seconds: Annotated[float, seconds_option("Measured time of each figure.")] = 3.0,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
@@ -184,7 +184,7 @@ def suite(
 
 @app.command()
 def raft(
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each figure.")] = 3.0,
+    seconds: Annotated[float, seconds_option("Measured time of each figure.")] = 3.0,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
@@ -196,7 +196,7 @@ def raft(
 
 @app.command()
 def replication(
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each figure.")] = 3.0,
+    seconds: Annotated[float, seconds_option("Measured time of each figure.")] = 3.0,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raftmq.cli.bench_running import Folder, measured
+from raftmq.cli.bench_running import Folder, measured, seconds_option
 from raftmq.cli.options import Json
 from raftmq.cli.output import fail, print_json, print_table
 
@@ -23,7 +23,7 @@ def batches(
         int, typer.Option("--sends-in-flight", min=1, max=65535, help="Single sends in flight.")
     ] = 512,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="How often each is measured.")] = 5,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each figure.")] = 2.0,
+    seconds: Annotated[float, seconds_option("Measured time of each figure.")] = 2.0,
     mode: Annotated[
         str, typer.Option("--mode", help="What is loaded, by a name of `raftmq bench raft`.")
     ] = "raft, fsync",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from raftmq.cli.bench_running import Folder, measured
+from raftmq.cli.bench_running import Folder, measured, seconds_option
 from raftmq.cli.options import Json
 from raftmq.cli.output import fail, print_json, print_table
 
@@ -34,7 +34,7 @@ def fairness(
         list[int] | None,
         typer.Option("--floods", min=1, max=1024, help="Flooding connections; may be repeated. 10 and 40."),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each figure.")] = 10.0,
+    seconds: Annotated[float, seconds_option("Measured time of each figure.")] = 10.0,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:

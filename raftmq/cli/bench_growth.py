@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from raftmq.cli.bench_running import Folder, measured, told_progress
+from raftmq.cli.bench_running import Folder, measured, seconds_option, told_progress
 from raftmq.cli.options import Json
 from raftmq.cli.output import fail, one_line_errors, print_json_line, print_table
 
@@ -37,7 +37,7 @@ def growth(
     values: Annotated[
         str, typer.Option("--values", help="Numbers to measure, such as 1,4,16, of the one thing that --of names.")
     ] = "",
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each value a round.")] = 1.0,
+    seconds: Annotated[float, seconds_option("Measured time of each value a round.")] = 1.0,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=100)] = 3,
     in_flight: Annotated[
         int, typer.Option("--in-flight", "-w", min=1, max=65535, help="Sends in flight, over all connections.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raftmq.cli.bench_running import Folder, measured
+from raftmq.cli.bench_running import Folder, measured, seconds_option
 from raftmq.cli.options import Json
 from raftmq.cli.output import fail, print_json_line, print_table
 
@@ -37,7 +37,7 @@ def guard(
         typer.Option("--in-flight", "-w", min=1, max=65535, help="Requests in flight; may be repeated. 1, 64, 512."),
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="Pairs of each load and start.")] = 9,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each half of a pair.")] = 0.8,
+    seconds: Annotated[float, seconds_option("Measured time of each half of a pair.")] = 0.8,
     starts: Annotated[int, typer.Option("--starts", min=1, max=100, help="How often both are started.")] = 3,
     folder: Folder = None,
     as_json: Json = False,

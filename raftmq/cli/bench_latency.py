@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from raftmq.cli.bench_explain import show_explained
-from raftmq.cli.bench_running import Folder, measured, told_progress
+from raftmq.cli.bench_running import Folder, measured, seconds_option, told_progress
 from raftmq.cli.options import Json, Settings
 from raftmq.cli.output import fail, parse_settings, print_json_line, print_table
 
@@ -28,7 +28,7 @@ def latency(
         typer.Option("--share", help=f"Of the capacity, up to {SHARE_MAX:g}; may be repeated. 0.2 and 0.8."),
     ] = None,
     mode: Annotated[list[str] | None, typer.Option("--mode", help="single or raft; may be repeated. Both.")] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each share.")] = 10.0,
+    seconds: Annotated[float, seconds_option("Measured time of each share.")] = 10.0,
     size: Annotated[int, typer.Option("--size", "-s", min=24, max=1024 * 1024, help="Bytes of a body.")] = 100,
     explain: Annotated[
         bool, typer.Option("--explain", help="Where one send's time goes in a Raft group of three, stage by stage.")

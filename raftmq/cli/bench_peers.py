@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raftmq.cli.bench_running import Folder, measured
+from raftmq.cli.bench_running import Folder, finite, measured, seconds_option
 from raftmq.cli.options import Json
 from raftmq.cli.output import fail, print_json_line, print_table
 
@@ -32,10 +32,12 @@ def peers(
     ] = "1,64,512",
     size: Annotated[int, typer.Option("--size", "-s", min=1, max=BYTES_MAX, help="Bytes of a body.")] = 100,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="How often each is measured.")] = 3,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=600, help="Measured time of each figure.")] = 2.0,
+    seconds: Annotated[float, seconds_option("Measured time of each figure.")] = 2.0,
     warm_up: Annotated[
         float,
-        typer.Option("--warm-up", min=0, max=600, help="Seconds of load after each start of what is Java."),
+        typer.Option(
+            "--warm-up", min=0, max=600, callback=finite, help="Seconds of load after each start of what is Java."
+        ),
     ] = 25.0,
     together: Annotated[
         bool, typer.Option("--together", help="All are up at once: sooner over, but idle ones take processor time.")
@@ -66,9 +68,12 @@ def peers(
                 else:
                     typer.echo(_told(one))
 
-    measured(work)
-    if not as_json:
-        _show(found)
+    try:
+        measured(work)
+    finally:
+        # What was measured before Ctrl-C, or a failure, took a while too.
+        if not as_json:
+            _show(found)
     if bad := [one for one in found if one.failed is not None]:
         fail(f"{len(bad)} of {len(found)} measurements do not count, the first of {bad[0].system}: {bad[0].failed}")
 

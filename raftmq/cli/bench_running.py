@@ -1,5 +1,6 @@
 """How the benchmarks run: what all of them take, and how their mistakes are told."""
 
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -15,8 +16,22 @@ T = TypeVar("T")
 Folder = Annotated[
     Path | None, typer.Option("--dir", metavar="D", help="Folder for the stores; its disk is what is measured.")
 ]
+# Nobody waits longer for one figure.
+SECONDS_MAX = 3600.0
 # Where there is no terminal, a line about what goes on follows the one before after so many seconds.
 SAID_EVERY_S = 30.0
+
+
+def finite(value: float) -> float:
+    """Return an option's number; ends the command when it is none, which limits do not see."""
+    if math.isnan(value):
+        raise typer.BadParameter("this is no number")
+    return value
+
+
+def seconds_option(what: str) -> Any:
+    """Return the option --seconds; `what` takes so long."""
+    return typer.Option("--seconds", min=0.1, max=SECONDS_MAX, callback=finite, help=what)
 
 
 def measured(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raftmq.cli.bench_running import Folder, measured
+from raftmq.cli.bench_running import Folder, measured, seconds_option
 from raftmq.cli.options import Json
 from raftmq.cli.output import fail, print_json, print_table
 
@@ -27,7 +27,7 @@ def security(
     ] = None,
     size: Annotated[int, typer.Option("--size", "-s", min=1, max=4 * 1024 * 1024, help="Bytes of a body.")] = 100,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="How often each is measured.")] = 5,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Measured time of each figure.")] = 2.0,
+    seconds: Annotated[float, seconds_option("Measured time of each figure.")] = 2.0,
     pulls: Annotated[bool, typer.Option("--pulls", help="Measure pulls of 32 messages, too: 16 in flight.")] = False,
     folder: Folder = None,
     as_json: Json = False,

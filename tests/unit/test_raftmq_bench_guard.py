@@ -78,7 +78,7 @@ def test_rows_stand_in_the_order_of_kinds_and_what_was_refused_is_counted() -> N
 def made_up(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[GuardPair]]:
     """What the command measures, in place of anything; by the key "pairs"."""
     told: dict[str, list[GuardPair]] = {}
-    version = RunVersion("wheel x.whl", "0.9.0", "", "x/broker/main.py", Path("x"))
+    version = RunVersion("wheel x.whl", "0.9.0", "", "x/broker/main.py", Path("x"), "compiled")
 
     @contextmanager
     def base(_wheel: Path | None, _tree: Path | None) -> Iterator[RunVersion]:
@@ -102,7 +102,7 @@ def test_the_command_fails_for_one_load_that_is_slower(made_up: dict[str, list[G
     assert "slower than 0.9.0 with confidence" in found.stderr
     assert "raft, fsync, 512 in flight: at most 0.7" in found.stderr
     assert "64 in flight: at most" not in found.stderr
-    assert "base: 0.9.0 (wheel x.whl), loaded from x/broker/main.py" in found.stdout
+    assert "base: 0.9.0 (wheel x.whl), hot path compiled, loaded from x/broker/main.py" in found.stdout
     told = CliRunner().invoke(app, ["bench", "guard", "--json"])
     assert told.exit_code == 1
     head, *rows = map(orjson.loads, told.stdout.splitlines())

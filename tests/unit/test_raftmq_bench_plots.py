@@ -27,6 +27,10 @@ def grown(of: str, value: int, cost: float, ratio: float, what: str = "sends") -
     return {"of": of, "value": value, "what": what, "server_cpu_us_per_message": cost, "to_first": ratio}
 
 
+def rate(system: str, in_flight: int, per_s: int) -> dict[str, Any]:
+    return {"system": system, "promise": "disk", "in_flight": in_flight, "body_bytes": 100, "messages_per_s": per_s}
+
+
 def test_a_line_plot_has_its_labels_and_an_even_place_for_each_power_of_ten(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "lines.svg"
     line_plot(
@@ -76,18 +80,21 @@ def test_saved_lines_become_plots_of_what_grew_and_of_systems_side_by_side(tmp_p
         grown("backlog", 0, 10.0, 1.0),
         grown("backlog", 100_000, 12.0, 1.2),
         grown("backlog", 0, 2.0, 1.0, "pulls"),
-        {"system": "this one", "in_flight": 64, "body_bytes": 100, "messages_per_s": 40_000},
-        {"system": "another", "in_flight": 64, "body_bytes": 100, "messages_per_s": 30_000},
-        {"system": "this one", "in_flight": 1, "body_bytes": 1024, "messages_per_s": 4_000},
+        *(rate("this one", 64, per_s) for per_s in (1_000, 40_000, 41_000)),
+        {**rate("this one", 64, 90_000), "again": True},
+        {**rate("another", 64, 0), "failed": "it ended"},
+        {**rate("another", 64, 30_000), "promise": "page cache"},
+        {**rate("this one", 1, 4_000), "body_bytes": 1024},
+        {**grown("../backlog", 0, 10.0, 1.0)},
         {"something": "else"},
     ]
     written = plot_rows(rows, tmp_path)
     names = [path.name for path in written]
-    assert names == ["growth-queues.svg", "growth-backlog.svg", "growth.svg", "peers-100.svg", "peers-1024.svg"]
+    assert names == ["growth-queues.svg", "growth-backlog.svg", "growth.svg", "peers-100-64.svg", "peers-1024-1.svg"]
     found = {path.name: texts(path) for path in written}
     assert {"queues", "backlog", "backlog, pulls"} <= set(found["growth.svg"])
     assert {"sends", "pulls", "messages in the topic"} <= set(found["growth-backlog.svg"])
-    assert {"this one", "another", "64 in flight"} <= set(found["peers-100.svg"])
+    assert {"this one", "another", "disk", "page cache", "40k", "30k"} <= set(found["peers-100-64.svg"])
     with pytest.raises(NothingToPlot):
         plot_rows([{"something": "else"}], tmp_path)
 
@@ -98,12 +105,15 @@ def test_the_command_draws_saved_lines_and_says_what_is_wrong_with_others(tmp_pa
     for content, words in (
         ('{"of": ', "line 1 is no JSON"),
         ("[1]\n", "these lines hold no figures of "),
-        ('{"system": 1, "in_flight": 1, "body_bytes": "x", "messages_per_s": 1}\n', "its figures are not as "),
+        (
+            '{"system": 1, "promise": 1, "in_flight": 1, "body_bytes": "x", "messages_per_s": 1}\n',
+            "its figures are not as ",
+        ),
     ):
         file.write_text(content)
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 1
         assert words in done.stderr
-    file.write_text('{"system": "a", "in_flight": 1, "body_bytes": 100, "messages_per_s": 1}\n')
+    file.write_text('{"system": "a", "promise": "p", "in_flight": 1, "body_bytes": 100, "messages_per_s": 1}\n')
     done = CliRunner().invoke(app, command)
-    assert (done.exit_code, done.stderr.split()) == (0, [str(svg / "peers-100.svg")])
+    assert (done.exit_code, done.stderr.split()) == (0, [str(svg / "peers-100-1.svg")])

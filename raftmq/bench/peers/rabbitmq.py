@@ -37,7 +37,10 @@ class RabbitSystem:
             "HOME": str(folder),
             "ERL_EPMD_PORT": str(epmd_port),
             "ERL_EPMD_ADDRESS": HOST,
+            # What the machine's own service is told is not for these.
             "RABBITMQ_CONF_ENV_FILE": str(folder / "no-env.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "no-advanced.config"),
+            "RABBITMQ_CONFIG_FILES": str(folder / "no-more"),
         }
         self._epmd = PeerProcess("epmd", ["epmd"], folder / "epmd.log", self._common)
         self._nodes = [
@@ -63,9 +66,14 @@ class RabbitSystem:
         assert tool is not None
         columns = ("name", "leader", "members")
         command = [tool, "-q", "-n", _name(0), "list_queues", *columns, "--formatter", "json"]
-        (found,) = json.loads(run_to_end(command, TOOL_TIMEOUT_S, self._common))
-        if len(found["members"]) != NODES or found["leader"] != _name(0):
-            raise ProcessError(f"the quorum queue is not led by {_name(0)} with {NODES} members: {found}")
+        said = run_to_end(command, TOOL_TIMEOUT_S, self._common)
+        try:
+            (found,) = json.loads(said)
+            good = len(found["members"]) == NODES and found["leader"] == _name(0)
+        except (ValueError, KeyError, TypeError):
+            good = False
+        if not good:
+            raise ProcessError(f"the quorum queue is not led by {_name(0)} with {NODES} members: {said[:500]}")
 
     def pids(self) -> list[int]:
         """Return the processes that were started."""

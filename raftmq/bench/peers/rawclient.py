@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import subprocess
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import orjson
 
 from chaos.host.processes import ProcessError
 from raftmq.bench.frames import BadAnswer
+from raftmq.bench.peers.processes import run_to_end
 
 SOURCES = Path(__file__).with_name("rawload")
 FLAGS = ("-O2", "-std=gnu11")
@@ -71,17 +71,9 @@ def build(folder: Path) -> Path:
     made = folder / "rawload-client"
     sources = sorted(str(path) for path in SOURCES.glob("*.c"))
     try:
-        done = subprocess.run(
-            [cc, *FLAGS, "-o", str(made), *sources],
-            capture_output=True,
-            text=True,
-            timeout=BUILD_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ProcessError(f"{cc} did not build the load within {BUILD_TIMEOUT_S:g} s") from None
-    if done.returncode:
-        raise ProcessError(f"{cc} cannot build the load (are the C library's headers there?): {done.stderr[:500]}")
+        run_to_end([cc, *FLAGS, "-o", str(made), *sources], BUILD_TIMEOUT_S, {})
+    except ProcessError as error:
+        raise ProcessError(f"the load is not built (are the C library's headers there?): {error}") from None
     return made
 
 

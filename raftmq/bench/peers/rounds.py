@@ -5,16 +5,16 @@ but those whose turn it is not take their part of the processor: RocketMQ looks 
 """
 
 import asyncio
-import shutil
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from chaos.host.processes import ProcessError
+from raftmq.bench.backlog import room_in
 from raftmq.bench.frames import BadAnswer
 from raftmq.bench.peers.processes import family_seconds, known_processes
 from raftmq.bench.peers.rawclient import RawLoad, RawResult, build, run_raw
@@ -32,8 +32,10 @@ WARM_UP_OTHERS_S = 3.0
 CALM_CORES = 0.15
 CALM_TIMEOUT_S = 90.0
 CALM_SAMPLE_S = 2.0
-# For the room on the disk: messages a second at most over all numbers in flight, and what a record has beside its body.
-GUESSED_PER_S = 50_000
+# For the room on the disk: what a system stores a second at most, by messages and by bytes, and what a record has
+# beside its body.
+GUESSED_PER_S = 150_000
+GUESSED_BYTES_PER_S = 500_000_000
 RECORD_BYTES = 300
 GB = 10**9
 
@@ -64,7 +66,7 @@ class PeersLoad:
             for name in self.systems
         ]
         seconds = sum(copied_s) if self.together else max(copied_s)
-        return int(seconds * GUESSED_PER_S * (self.body_bytes + RECORD_BYTES))
+        return int(seconds * min(GUESSED_PER_S * (self.body_bytes + RECORD_BYTES), GUESSED_BYTES_PER_S))
 
 
 class PeerTurn(NamedTuple):
@@ -114,13 +116,16 @@ def turns(systems: Sequence[str], number: int) -> list[PeerTurn]:
 async def run_peers(
     load: PeersLoad, say: Callable[[str], None], parent: Path | None = None
 ) -> AsyncGenerator[PeerRound]:
-    """Start what is to be measured, and yield each measurement; raises ProcessError, BadAnswer."""
+    """Start what is to be measured, and yield each measurement; raises ProcessError, BadAnswer.
+
+    One system's failure costs that system its measurements, unless all are up at once.
+    """
     with tempfile.TemporaryDirectory(prefix="raftmq-bench-", dir=parent) as folder:
-        room, needed = shutil.disk_usage(folder).free, load.disk_bytes()
+        room, needed = room_in(Path(folder)), load.disk_bytes()
         if room < needed:
             raise ProcessError(
-                f"the stores may come to {needed / GB:.0f} GB, and {room / GB:.0f} GB are free there: take fewer "
-                "--systems, --rounds or --seconds, or another folder by --dir"
+                f"the stores may come to {needed / GB:.0f} GB, and the disk takes {max(room, 0) / GB:.0f} GB until "
+                "brokers take no more: take fewer --systems, --rounds or --seconds, or another folder by --dir"
             )
         program = await asyncio.to_thread(build, Path(folder))
         work = _together if load.together else _one_by_one
@@ -136,8 +141,14 @@ async def _one_by_one(
         for turn in turns(load.systems, number):
             with tempfile.TemporaryDirectory(dir=parent) as folder, ExitStack() as stack:
                 bench = PeersBench(load, program, say)
-                await bench.start(turn.system, Path(folder), stack)
-                await bench.warm_up(turn.system)
+                try:
+                    await bench.start(turn.system, Path(folder), stack)
+                    await bench.warm_up(turn.system)
+                except (BadAnswer, ProcessError) as error:
+                    # Of the others there is something to be said all the same.
+                    for in_flight in load.in_flight:
+                        yield replace(bench.told(number, turn, in_flight), failed=str(error))
+                    continue
                 for in_flight in load.in_flight:
                     yield await bench.measure(number, turn, in_flight)
 
@@ -223,10 +234,14 @@ class PeersBench:
             if used <= CALM_CORES or time.monotonic() > deadline:
                 return used
 
+    def told(self, number: int, turn: PeerTurn, in_flight: int) -> PeerRound:
+        """Return what is known of a measurement before it is made."""
+        promise = SYSTEMS[turn.system].promise
+        return PeerRound(number, turn.system, turn.again, promise, in_flight, self._load.body_bytes)
+
     async def measure(self, number: int, turn: PeerTurn, in_flight: int) -> PeerRound:
         """Measure one system; a round in which anything is refused, or that breaks off, says so."""
-        kind = SYSTEMS[turn.system]
-        told = PeerRound(number, turn.system, turn.again, kind.promise, in_flight, self._load.body_bytes)
+        told = self.told(number, turn, in_flight)
         samples: list[dict[str, float]] = []
         try:
             found = await self._run(
@@ -237,9 +252,9 @@ class PeersBench:
                 at_mark=lambda: samples.append(self._cpu_seconds()),
             )
         except (BadAnswer, ProcessError) as error:
-            return _failed(told, str(error))
+            return replace(told, failed=str(error))
         if len(samples) != 2:
-            return _failed(told, "the load did not say when it began and ended")
+            return replace(told, failed="the load did not say when it began and ended")
         used = {name: samples[1][name] - samples[0][name] for name in self._systems}
         return _round_of(told, found, used)
 
@@ -262,10 +277,6 @@ class PeersBench:
         return {name: family_seconds(known, system.pids()) for name, system in self._systems.items()}
 
 
-def _failed(told: PeerRound, why: str) -> PeerRound:
-    return PeerRound(**{**asdict(told), "failed": why})
-
-
 def _round_of(told: PeerRound, found: RawResult, used: dict[str, float]) -> PeerRound:
     """Put a measurement together; `used` is the processor time of each system meanwhile."""
     why = None
@@ -274,21 +285,18 @@ def _round_of(told: PeerRound, found: RawResult, used: dict[str, float]) -> Peer
     elif not found.acknowledged:
         why = "nothing was acknowledged"
     others = sum(seconds for name, seconds in used.items() if name != told.system)
-    return PeerRound(
-        **{
-            **asdict(told),
-            "acknowledged": found.acknowledged,
-            "seconds": round(found.seconds, 3),
-            "messages_per_s": round(found.acknowledged / found.seconds),
-            "p50_ms": found.p50_ms,
-            "p99_ms": found.p99_ms,
-            "max_ms": found.max_ms,
-            "cpu_us_per_message": round(used[told.system] / found.acknowledged * 1e6, 2)
-            if found.acknowledged
-            else None,
-            "client_busy": round(found.client_busy, 3),
-            "others_busy": round(others / found.seconds, 3),
-            "errors": found.errors,
-            "failed": why,
-        }
+    cpu = round(used[told.system] / found.acknowledged * 1e6, 2) if found.acknowledged else None
+    return replace(
+        told,
+        acknowledged=found.acknowledged,
+        seconds=round(found.seconds, 3),
+        messages_per_s=round(found.acknowledged / found.seconds),
+        p50_ms=found.p50_ms,
+        p99_ms=found.p99_ms,
+        max_ms=found.max_ms,
+        cpu_us_per_message=cpu,
+        client_busy=round(found.client_busy, 3),
+        others_busy=round(others / found.seconds, 3),
+        errors=found.errors,
+        failed=why,
     )

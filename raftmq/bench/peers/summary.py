@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raftmq.bench.peers.rounds import PeerRound
 
@@ -84,8 +84,8 @@ def _row(rounds: Sequence[PeerRound], first: dict[int, int]) -> PeerRow:
         return row
     cpu = [one.cpu_us_per_message for one in good if one.cpu_us_per_message is not None]
     ratios = [first[one.round] / one.messages_per_s for one in good if one.round in first]
-    return PeerRow(
-        *(row.system, row.again, row.promise, row.in_flight, row.body_bytes, row.rounds, row.failed),
+    return replace(
+        row,
         messages_per_s=round(statistics.median(one.messages_per_s for one in good)),
         p50_ms=round(statistics.median(one.p50_ms for one in good), 3),
         p99_ms=round(statistics.median(one.p99_ms for one in good), 3),
