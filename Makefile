@@ -22,11 +22,11 @@ help: ## this list
 venv: $(READY) ## .venv with RaftMQ and everything that it needs, at the versions of requirements.lock
 
 $(READY): requirements.lock pyproject.toml setup/pip.lock setup/venv.sh $(HOTPATH)
-	@$(if $(filter-out $(HOTPATH),$?),bash setup/venv.sh,$(PYTHON) -m setup.compile && touch $@)
+	@$(if $(filter-out $(HOTPATH),$?),bash setup/venv.sh,$(PYTHON) -m setup.compile && touch $@ || :)
 
 # Less than the rest; where that is there, this is.
 $(DEMO): requirements.lock pyproject.toml setup/pip.lock setup/venv.sh setup/demo.txt $(HOTPATH)
-	@$(if $(filter-out $(HOTPATH),$?),bash setup/venv.sh $$(test -e $(READY) || echo demo),$(PYTHON) -m setup.compile && touch $@)
+	@$(if $(filter-out $(HOTPATH),$?),bash setup/venv.sh $$(test -e $(READY) || echo demo),$(PYTHON) -m setup.compile && touch $@ || :)
 
 $(TOOLS): setup/tools.sh $(READY)
 	@bash setup/tools.sh

@@ -209,12 +209,11 @@ def refusal(why: str) -> Command:
 
 
 def gated_runs(handler: Handler, is_open: Callable[[Command], bool]) -> Handler:
-    """Return what serves a run by `handler` while a gate is open, else each of its sends as that gate does."""
+    """Return what serves a run by `handler` while a gate is open, else has each of its sends come to that gate."""
 
     def gated(connection: Connection, run: SendRun) -> object:
         if is_open(cast(Command, run)):
             return handler(connection, cast(Command, run))
-        connection.serve_each(run)
-        return None
+        return run
 
     return cast(Handler, gated)

@@ -32,8 +32,9 @@ _NEVER = float("inf")
 READ_BYTES = 256_000
 
 # A Command answers at once; bytes are a whole frame, already encoded (hot path); None means that the answer comes later
-# through Connection.reply or write, or never (one-way); an awaitable is run as a task and its result is the answer.
-Reply = Command | bytes | None | Awaitable[Command | None]
+# through Connection.reply or write, or never (one-way); an awaitable is run as a task and its result is the answer. Who
+# is given a run of sends may return it: then each of them is served by itself.
+Reply = Command | bytes | SendRun | None | Awaitable[Command | None]
 Handler = Callable[["Connection", Command], Reply]
 
 
@@ -121,13 +122,9 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             self.reply(request, refusal(request, error))
             return
+        assert not isinstance(result, SendRun), "runs are not kept for later"
         if result is not None:
             self._answer(request, result)
-
-    def serve_each(self, run: SendRun) -> None:
-        """Serve the sends of a run one by one, as if they had been read so."""
-        for command in run.commands():
-            self.handle(self._handlers.get(command.code, Connection._unsupported), command)
 
     def submit(self, request: Command, timeout: float) -> "asyncio.Future[Command]":
         """Send a request; the future gives its answer, whatever its code, or ConnectionLost or InvokeTimeout.
@@ -271,15 +268,16 @@ class Connection(asyncio.Protocol):
                 self.waiting.answer(command)
                 continue
             handler = handlers.get(command.code)
-            if handler is None:
-                self._unsupported(command)
-                continue
             try:
-                result = handler(self, command)
+                result = self._unsupported(command) if handler is None else handler(self, command)
             except Exception as error:
                 self.reply(command, refusal(command, error))
                 continue
-            if result is not None:
+            if isinstance(result, SendRun):
+                # Each by itself, as if they had been read so.
+                commands[count + 1 : count + 1] = result.commands()
+                until = turns.until() if turns is not None else _NEVER
+            elif result is not None:
                 self._answer(command, result)
         if self._reader.error is not None:
             self._side.bad_frame(self._reader.error)
@@ -357,13 +355,12 @@ class Connection(asyncio.Protocol):
             self.write(encode(command))
         self.spent += size
 
-    def _unsupported(self, request: Command) -> None:
+    def _unsupported(self, request: Command) -> Reply:
         if isinstance(request, SendRun):
-            self.serve_each(request)  # Nobody takes runs any more: quotas are on since it was read.
-            return
+            return request  # Nobody takes runs any more: quotas are on since it was read.
         told = self._side.on_unsupported
         answer = None if told is None else told(self, request)
-        self.reply(request, unsupported(request) if answer is None else answer)
+        return unsupported(request) if answer is None else answer
 
     def _answer(self, request: Command, result: Command | bytes | Awaitable[Command | None]) -> None:
         """Send what a handler has returned, or wait for it."""

@@ -2,7 +2,7 @@
 
 `python -m setup.compile` puts it beside its source, where remoting/compiled/door.py finds it, unless what lies there
 was made of the same; the wheel's build hook says where else to, and the module's name there, which is compiled in. It
-ends well whatever happens and says so in one line: RaftMQ does without.
+says in one line what came of it: RaftMQ does without. The exit code is 1 where it should have been compiled.
 """
 
 import argparse
@@ -41,7 +41,11 @@ class Stamp(NamedTuple):
 
 
 class NotCompiled(Exception):
-    """There is no compiled hot path; the text says why, in a few words."""
+    """The hot path was not compiled; the text says why, in a few words."""
+
+
+class CannotCompile(NotCompiled):
+    """Nothing can be compiled here, or is wanted to be."""
 
 
 def compiler() -> list[str]:
@@ -67,7 +71,7 @@ def stamp(source: Path) -> Stamp:
     try:
         cython = version("cython")
     except PackageNotFoundError:
-        raise NotCompiled("no Cython in this environment") from None
+        raise CannotCompile("no Cython in this environment") from None
     digest = hashlib.sha256()
     for part in (source, *included(source)):
         digest.update(part.read_bytes())
@@ -135,20 +139,30 @@ def place(made: Path, target: Path) -> None:
 
 def ensure(into: Path, name: str, source: Path, *, anew: bool) -> str:
     """See to it that the folder has the module; return what was done. Raises NotCompiled."""
+    target = into / f"{source.stem}{SUFFIX}"
     if os.environ.get(SWITCH) == "1":
-        raise NotCompiled(f"{SWITCH}=1")
-    if missing := lacking():
-        raise NotCompiled(missing)
-    target, made_of = into / f"{source.stem}{SUFFIX}", stamp(source)
+        raise CannotCompile(f"{SWITCH}=1")
+    made_of = stamp(source)
     if not anew and target.exists() and stamp_of(target) == made_of:
         return "the hot path is compiled already"
+    try:
+        _compile(target, name, source, made_of, load=not anew)
+    except (NotCompiled, OSError):
+        # One of before is of another source, and would be a warning at every start.
+        target.unlink(missing_ok=True)
+        raise
+    return "compiled the hot path"
+
+
+def _compile(target: Path, name: str, source: Path, made_of: Stamp, *, load: bool) -> None:
+    if missing := lacking():
+        raise CannotCompile(missing)
     with tempfile.TemporaryDirectory(prefix="raftmq-compile-") as folder:
         made = compile_into(Path(folder), name, source, made_of)
-        if not anew and stamp_of(made) != made_of:
+        if load and stamp_of(made) != made_of:
             raise NotCompiled("what was compiled cannot be loaded")
-        into.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         place(made, target)
-    return "compiled the hot path"
 
 
 def main() -> None:
@@ -160,12 +174,12 @@ def main() -> None:
     given = parser.parse_args()
     into = given.into or given.source.parent
     try:
-        said = ensure(into, given.name, given.source.resolve(), anew=given.into is not None)
+        said, failed = ensure(into, given.name, given.source.resolve(), anew=given.into is not None), False
     except (NotCompiled, OSError) as error:
-        # One of before would be of another source, and a warning at every start.
-        (into / f"{given.source.stem}{SUFFIX}").unlink(missing_ok=True)
-        said = f"{error}: the hot path runs as Python"
+        said, failed = f"{error}: the hot path runs as Python", not isinstance(error, CannotCompile)
     print(f"set-up: {said}")
+    # Whoever could have it, and has not, is to try again.
+    sys.exit(int(failed))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ ABOUT_INSIDE = '"""The parts of RaftMQ: not for import from outside, they change
 # The room of the compiled hot path, and what of it does not go along: its source, and what was compiled for use from
 # the checkout, under the name that the module has there.
 COMPILED = Path("remoting", "compiled")
-STAYS = {".pyx", ".so"}
+STAYS = {".pyx", ".pxi", ".so"}
 
 
 class Edit(NamedTuple):

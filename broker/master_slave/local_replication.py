@@ -220,7 +220,7 @@ class LocalReplication:
             results = self._put(turn)
             end = self._store.write()
         except (StoreError, OSError) as error:
-            _log.error("cannot write the log, %d sends fail: %s", len(turn), error)
+            _log.error("cannot write the log, %d sends fail: %s", sends_in(turn), error)
             refusal = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
             single = (PendingRecord, PutResult)
             results = [refusal if isinstance(entry.records, single) else [refusal] for entry in turn]

@@ -91,8 +91,8 @@ class SendHandlers:
             SEND_RUN: cast(Handler, self.send_run),
         }
 
-    def send_run(self, connection: Connection, run: SendRun) -> None:
-        """Store usual sends that came together; one by one when anything is unusual about them or the moment."""
+    def send_run(self, connection: Connection, run: SendRun) -> SendRun | None:
+        """Store usual sends that came together; return them when anything is unusual about them or the moment."""
         if self._live.broker is not self._config:
             self._reload()
         rows, suffix = run.rows, self._run_suffix
@@ -105,10 +105,10 @@ class SendHandlers:
             or rows.body_max > self._body_bytes_max
             or rows.properties_max + len(suffix) > PROPERTIES_BYTES_MAX
         ):
-            connection.serve_each(run)
-            return
+            return run
         records = RecordRun(rows, sys_flags, connection.peer_host, suffix)
         self._append_batch(records, partial(self._answers.run_stored, connection, run, records), until=run.until)
+        return None
 
     def send(self, connection: Connection, request: Command) -> None:
         """Store a message (SEND_MESSAGE 10)."""

@@ -103,7 +103,7 @@ cdef inline unsigned char* _hexadecimal(unsigned char* to, uint64_t value) noexc
     return to + 16
 
 
-cdef inline void _set(PyObject* made, Py_ssize_t at, object value):
+cdef inline void _set(PyObject* made, Py_ssize_t at, object value) noexcept:
     Py_INCREF(value)
     PyTuple_SET_ITEM(<object>made, at, value)
 
@@ -114,6 +114,7 @@ cdef object _eleven(object kind, object v0, object v1, object v2, object v3, obj
     cdef PyObject* made = (<PyTypeObject*>kind).tp_alloc(<PyTypeObject*>kind, 11)
     if made == NULL:
         raise MemoryError
+    forget_hash(made)
     _set(made, 0, v0)
     _set(made, 1, v1)
     _set(made, 2, v2)

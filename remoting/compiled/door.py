@@ -45,9 +45,9 @@ def _why_not() -> str:
         return f"{SWITCH}=1"
     try:
         from remoting.compiled import hotpath as built
-    except ImportError as error:
-        # Python's word for a name that a package lacks; whatever is there and cannot be loaded has another one.
-        if error.name == __package__:
+    except Exception as error:
+        # ImportError is Python's word for a name that a package lacks; what is there and cannot be loaded may have any.
+        if isinstance(error, ImportError) and error.name == __package__:
             return "not built"
         _log.warning("the compiled hot path cannot be loaded (%s): Python runs instead; `make venv` builds it", error)
         return "what was built cannot be loaded"

@@ -19,6 +19,18 @@ cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         PyObject* (*tp_alloc)(PyTypeObject*, Py_ssize_t)
 
+cdef extern from *:
+    """
+    /* Since Python 3.14 a tuple keeps its hash, and 0, which is what new memory holds, would be taken for one. */
+    static inline void forget_hash(PyObject *made) {
+    #if PY_VERSION_HEX >= 0x030E0000
+        ((PyTupleObject *)made)->ob_hash = -1;
+    #endif
+        (void)made;
+    }
+    """
+    void forget_hash(PyObject* made) noexcept
+
 include "bytes.pxi"
 include "properties.pxi"
 include "requests.pxi"

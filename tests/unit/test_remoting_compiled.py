@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,20 +24,21 @@ ENDS_WITHIN_S = 100
 needs_compiler = pytest.mark.skipif(bool(lacking()), reason=f"nothing can be compiled here: {lacking()}")
 
 
-def run(*command: str | Path, root: Path = ROOT, **more: str) -> str:
+def run(*command: str | Path, root: Path = ROOT, code: int = 0, **more: str) -> str:
     """Run Python with a checkout; return what it printed, warnings first. Nothing of this run's choice is handed on."""
     kept = {key: value for key, value in os.environ.items() if key not in {"RAFTMQ_PURE", "CC"}}
     environment = {**kept, "PYTHONPATH": str(root), **more}
     done = subprocess.run(
         [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=ENDS_WITHIN_S
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stderr + done.stdout
 
 
-def compiled(source: Path, **more: str) -> str:
+def compiled(source: Path, *, code: int = 0, **more: Any) -> str:
     """Run what set-up runs; return its line."""
-    return run("-m", "setup.compile", "--source", source, root=ROOT, **more)
+    command: tuple[str | Path, ...] = ("-m", "setup.compile", "--source", source)
+    return run(*command, root=ROOT, code=code, **more)
 
 
 def told(root: Path, **more: str) -> str:
@@ -135,11 +137,11 @@ def test_set_up_compiles_once_and_anew_when_the_source_is_another_one(module: Pa
         ("cdef extern from 'none.h':\n    int x\ny = x", "none.h"),
     ],
 )
-def test_a_source_that_does_not_compile_ends_well(source: Path, text: str, said: str) -> None:
+def test_a_source_that_does_not_compile_is_one_line_and_tried_again(source: Path, text: str, said: str) -> None:
     old = source.with_name(f"hotpath{SUFFIX}")
     old.write_bytes(b"of before")
     source.write_text(text)
-    line = compiled(source)
+    line = compiled(source, code=1)
     assert line.startswith("set-up: ")
     assert said in line
     assert line.endswith(": the hot path runs as Python\n")
@@ -150,6 +152,18 @@ def test_a_source_that_does_not_compile_ends_well(source: Path, text: str, said:
 def test_without_a_compiler_set_up_ends_well(source: Path, tmp_path: Path) -> None:
     assert compiled(source, PATH=str(tmp_path)) == "set-up: no C compiler: the hot path runs as Python\n"
     assert compiled(source, RAFTMQ_PURE="1") == "set-up: RAFTMQ_PURE=1: the hot path runs as Python\n"
+
+
+@needs_compiler
+def test_what_was_built_of_this_source_outlives_runs_that_do_not_want_or_cannot_build_it(
+    module: Path, source: Path, tmp_path: Path
+) -> None:
+    compiled(source, RAFTMQ_PURE="1")
+    assert compiled(source, PATH=str(tmp_path)) == "set-up: the hot path is compiled already\n"
+    assert module.exists()
+    source.write_text(SOURCE + "# another word\n")
+    compiled(source, PATH=str(tmp_path))
+    assert not module.exists()
 
 
 @pytest.mark.parametrize("path", sorted(ROOM.glob("hotpath.py?")), ids=lambda path: path.name)

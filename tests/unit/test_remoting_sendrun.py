@@ -1,6 +1,7 @@
 """Runs of sends on a connection: whoever takes none, or fails, still answers each send by itself."""
 
 import asyncio
+import time
 import tracemalloc
 from collections.abc import Mapping
 from typing import cast
@@ -17,7 +18,7 @@ from remoting.limits import ServerLimits
 from remoting.sendrun import SEND_RUN, SendRun
 from remoting.server import _TlsOnly
 from remoting.side import Side
-from remoting.turns import ALONE_COMMANDS
+from remoting.turns import ALONE_COMMANDS, LOOK_COMMANDS, READ_SECONDS
 from tests.parts.recorder import Recorder
 from tests.parts.send_runs import needs_hotpath, send_frame
 
@@ -75,7 +76,7 @@ async def test_a_failure_of_who_takes_runs_is_told_of_each_send() -> None:
 @pytest.mark.parametrize("served", [{RequestCode.SEND_MESSAGE_V2: single}, {}])
 async def test_sends_that_wait_when_runs_are_taken_no_more_are_served_each(served: dict[int, Handler]) -> None:
     table: dict[int, Handler] = {
-        SEND_RUN: lambda connection, run: connection.serve_each(cast(SendRun, run)),
+        SEND_RUN: lambda _connection, run: cast(SendRun, run),
         RequestCode.SEND_MESSAGE_V2: single,
     }
     connection, transport = connected(table)
@@ -87,6 +88,22 @@ async def test_sends_that_wait_when_runs_are_taken_no_more_are_served_each(serve
     assert [each.opaque for each in found] == [*range(count)]
     wanted = 0 if served else ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert {each.code for each in found[ALONE_COMMANDS:]} == {wanted}
+
+
+async def test_the_sends_of_a_run_that_are_served_each_take_no_more_of_a_turn_than_others() -> None:
+    served = 0
+
+    def slow(_connection: Connection, request: Command) -> Reply:
+        nonlocal served
+        served += 1
+        time.sleep(READ_SECONDS / LOOK_COMMANDS)
+        return Command.response(0, request.ext["b"])
+
+    connection, transport = connected({SEND_RUN: lambda _connection, run: run, RequestCode.SEND_MESSAGE_V2: slow})
+    count = 4 * LOOK_COMMANDS
+    connection.data_received(sends(count))
+    assert LOOK_COMMANDS <= served <= 2 * LOOK_COMMANDS
+    assert [each.opaque for each in await answers(transport)] == [*range(count)]
 
 
 async def test_a_plain_connection_where_tls_is_enforced_is_told_so_whatever_it_sends() -> None:

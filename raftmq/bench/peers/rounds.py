@@ -28,8 +28,10 @@ SETTLED_S = 0.3
 WARM_IN_FLIGHT = 64
 # Python and Erlang's code is not compiled as it runs; a little fills files and buffers.
 WARM_UP_OTHERS_S = 3.0
-# After the warm-up Java compiles on for a while, which would be others' time in the first turns.
+# After the warm-up Java compiles on for a while, which would be part of what is measured next. At rest is what uses
+# little of a core, or no less than it did a moment ago: DLedger takes nearly half of one for ever.
 CALM_CORES = 0.15
+CALM_FALLS = 0.9
 CALM_TIMEOUT_S = 90.0
 CALM_SAMPLE_S = 2.0
 # For the room on the disk: what a system stores a second at most, by messages and by bytes, and what a record has
@@ -144,6 +146,7 @@ async def _one_by_one(
                 try:
                     await bench.start(turn.system, Path(folder), stack)
                     await bench.warm_up(turn.system)
+                    await bench.calm()
                 except (BadAnswer, ProcessError) as error:
                     # Of the others there is something to be said all the same.
                     for in_flight in load.in_flight:
@@ -225,14 +228,15 @@ class PeersBench:
             await self._run(name, in_flight=WARM_IN_FLIGHT, lead_in_s=0.0, seconds=seconds)
 
     async def calm(self) -> float:
-        """Wait until the systems use little of the processor, but not for ever; return the share of one core."""
-        deadline = time.monotonic() + CALM_TIMEOUT_S
+        """Wait until the systems use no less of the processor with time; return the share of one core."""
+        deadline, last = time.monotonic() + CALM_TIMEOUT_S, 0.0
         while True:
             began, before = time.monotonic(), sum(self._cpu_seconds().values())
             await asyncio.sleep(CALM_SAMPLE_S)
             used = (sum(self._cpu_seconds().values()) - before) / (time.monotonic() - began)
-            if used <= CALM_CORES or time.monotonic() > deadline:
+            if used <= CALM_CORES or 0 < last * CALM_FALLS <= used or time.monotonic() > deadline:
                 return used
+            last = used
 
     def told(self, number: int, turn: PeerTurn, in_flight: int) -> PeerRound:
         """Return what is known of a measurement before it is made."""
