@@ -101,7 +101,8 @@ class Deadlines:
         """Return when a request came from its client; None of one that was passed on by a member of unknown clock."""
         until, now = self.of(request), self.now()
         if not request.flag & HOP_FLAG:
-            return Came(until - self._seconds, now)
+            # It may have waited here since it was read, while nobody led.
+            return Came(until - self._seconds, request.read_at)
         if self._member is None or AGE not in request.ext:
             return None
         low, high = self._member.age_seconds(request.ext.get(FROM, ""), _number(request, AT))

@@ -319,7 +319,7 @@ class Parts:
             self.timers.table(),
             self.pull.table(),
             self.pop.table(),
-            OffsetHandlers(live, offsets, topics, groups, store, clients, self._origins).table(),
+            OffsetHandlers(live, offsets, topics, groups, store, clients, self._origins, mode.role.lease).table(),
             ClientHandlers(live, clients, topics, groups, mode.role).table(),
             QueueLockHandlers(self.locks, mode.role, mode.elsewhere, shared=mode.meta.shared).table(),
             AdminBroker(live, store, stats, info, clock, mode.clean).table(),

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol, cast
 
 from broker.clients import Channel, ClientTable
+from broker.leader_only import refusal
 from broker.messages.commit_origins import Origins
 from broker.metadata.committers import ADMINISTRATOR, ANYBODY, Committer
 from broker.metadata.consumer_groups import GroupTable
@@ -74,7 +75,10 @@ class OffsetHandlers:
         store: QueueStore,
         clients: ClientTable,
         origins: Origins | None = None,
+        lease: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`lease` tells whether nobody else can lead at this very moment."""
+        self._lease = lease
         self._origins = Origins(clients) if origins is None else origins
         self._offsets = offsets
         self._topics = topics
@@ -97,10 +101,14 @@ class OffsetHandlers:
         header = request.header(QueryConsumerOffsetRequestHeader)
         group, topic, queue_id = header.consumerGroup, header.topic, header.queueId
         if self._offsets.pending(group, topic, queue_id):
-            answer = partial(self._found, header)
+            answer = partial(self._found_late, header)
             self._offsets.wait(group, topic, queue_id, partial(_answer, connection, request, answer))
             return None
         return self._found(header)
+
+    def _found_late(self, header: QueryConsumerOffsetRequestHeader) -> Command:
+        """Answer what had to wait: in the meantime another may have come to lead (R7)."""
+        return self._found(header) if self._lease() else refusal("this broker may lead no more")
 
     def _found(self, header: QueryConsumerOffsetRequestHeader) -> Command:
         offset = self._offsets.query(header.consumerGroup, header.topic, header.queueId)

@@ -193,15 +193,16 @@ class GroupMeta:
             self._flying.popleft()
         elif batch is not None:
             self.drop()
-        self.index = max(self.index, index)
+        before, self.index = self.index, max(self.index, index)
         try:
             for operation in operations:
                 for table in self._routes.of(operation):
                     if index > table.file.covers:
                         table.apply(operation, own=own)
-        except MetadataError:
-            raise
         except Exception as error:
+            self.index = before  # files that are written on the way out must not say that this entry is in them
+            if isinstance(error, MetadataError):
+                raise
             raise MetadataError(f"META entry {index} cannot be applied: {error!r}") from error
         self.last_meta = max(self.last_meta, index)
         if own and batch is not None:

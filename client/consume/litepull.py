@@ -205,8 +205,9 @@ class LitePullConsumer(Lifecycle):
         if self._auto_commit and self._started:
             self._note(fetched)
             await self._offsets.persist([fetched.queue])
-        if self._started and fetched.queue not in self._queues:
-            # Told again, to a new master, it would take back what its next owner has stored.
+        if self._started:
+            # Told again, to a new master, it would take back what its next owner has stored. Even if that is this one,
+            # which asks only now where to begin.
             self._offsets.forget(fetched.queue)
 
     def assignment(self) -> list[MessageQueue]:

@@ -149,6 +149,8 @@ class RemoteOffsets(_Noted):
     async def _commit_at(self, address: str, queue: MessageQueue, offset: int) -> None:
         # Whoever was away may have lost the queue: until a broker knows whose a connection is, it cannot tell.
         await self._be_known(address)
+        if queue not in self.offsets:
+            return  # given away meanwhile, and its next owner may have stored more
         await self._api.commit(address, self._group, queue, offset, consumer=True)
 
 

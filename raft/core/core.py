@@ -1,7 +1,6 @@
-"""One member's Raft: its part in elections (Voting), PySyncObj's commit rule, and our replication.
+"""One member's Raft: its part in elections (Voting), our replication, and what is committed, each a method of its own.
 
-Nothing here knows proposals, membership changes or transfers: those are RaftNode's. Each decision is a method of its
-own.
+Nothing here knows proposals, membership changes or transfers: those are RaftNode's.
 """
 
 import random
@@ -13,6 +12,7 @@ from raft.core.follower import Follower
 from raft.core.lease import Lease
 from raft.core.library_clock import entered
 from raft.core.progress import PeerReplication
+from raft.core.pysyncobj import APPLY_FEW
 from raft.core.votefile import VoteFile
 from raft.protocol.config import GroupConfig
 from raft.protocol.hello import Hello
@@ -257,6 +257,7 @@ class Core(Voting):
             # Its store holds messages and no entry: only a person can say whose log counts (R1). With a hole in place
             # of its CONFIG it must know who leads: what the leader does not keep any more nobody brings back (R13).
             return
+        followed = (peer, fields["term"]) == (self.election.leader, self.election.term)
         self._heard(peer, fields["term"])
         if "clock" in fields:
             self.clocks.note(peer, fields["clock"], None)
@@ -277,12 +278,12 @@ class Core(Voting):
         if self.log.durable < self.log.last.index:
             self.log.sync_soon()
         self.advance()
-        if answer is None and self.log.full:
-            # Of the room that it lacks the leader hears at once.
+        if answer is None and self.log.full:  # of the room that it lacks the leader hears at once
             answer = self.follower.unready(fields["seq"])
         if answer is not None and not self._will_acknowledge(answer, fields["entries"]):
             self.send(peer, answer)
-        self._apply()
+        if followed:  # else the owner, who may have led, is told first, and then a tick comes
+            self._apply()
 
     def _will_acknowledge(self, answer: RaftMessage, entries: Sequence[object]) -> bool:
         """Whether an answer to new entries can wait for the disk, which then says all of it at once."""
@@ -311,10 +312,9 @@ class Core(Voting):
         if fields["term"] > self.election.term:
             self.step_down(fields["term"])
         elif self.leads and fields["term"] == self.election.term:
-            asked_at = self.replication.reply(peer, fields, self.election.commit)
-            if self.replication.took_counts():
-                self.move_commit()
-            if peer in self.learners:
+            asked_at = self.replication.reply(peer, fields)
+            self.move_commit()
+            if peer in self.learners:  # it may have caught up, and vote
                 self.replication.news = True
             if asked_at is not None and "clock" in fields:
                 self.clocks.note(peer, fields["clock"], self.now() - asked_at)
@@ -331,7 +331,7 @@ class Core(Voting):
         self._apply()
 
     def move_commit(self) -> None:
-        """Commit, by the library's rule but for a term's first entries, what a majority has on disk, and apply it."""
+        """Commit what a majority has on disk, and apply it; up to a term's no-op that is the library's part alone."""
         election, replication = self.election, self.replication
         if (index := self.held_by_majority()) <= election.commit:
             return
@@ -348,7 +348,8 @@ class Core(Voting):
         return 0 if config is None else self.replication.held_by(self.voters, config.majority_size, self.self_id, own)
 
     def _apply(self) -> None:
-        if self.applied < self.election.commit:
+        """Apply what was committed just now, if it is little: a member that catches up does so in ticks."""
+        if 0 < min(self.election.commit, self.countable()) - self.applied <= APPLY_FEW:
             self.election.apply()
 
     def lacks_base(self, peer: str, message: RaftMessage) -> bool:
@@ -365,7 +366,7 @@ class Core(Voting):
         """Put the last CONFIG entry of the log in force: after an append, and after a cut (R9); tell if it is new."""
         index = self.log.last_config()
         if (index, self.follower.cuts) == (self.config_index, self._config_cuts):
-            return False
+            return False  # after a cut another CONFIG may stand at the same index
         self.config_index, self._config_cuts = index, self.follower.cuts
         self.config = GroupConfig.decode(self.log.payload(index)) if index else None
         self._trusted.clear()

@@ -199,7 +199,7 @@ class RaftNode:
         """Note that the log is on disk up to `index`: acknowledge it, or count it."""
         assert index <= self._log.durable, f"durable up to {index}, the log says {self._log.durable}"
         self._core.durable()
-        if self._core.wants_tick():
+        if self._core.wants_tick() or self._handover.target is not None:
             self._wake()
 
     # -- proposals --

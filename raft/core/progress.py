@@ -148,8 +148,6 @@ class PeerReplication:
         """Whether a peer could take more at once than one tick sends."""
         self.news = False
         """Whether a reply told something that pump() must look at."""
-        self.counts = False
-        """Whether a reply told something that the commit rule must look at."""
         # Since when a peer has not been told of a commit.
         self._untold_since: float | None = None
         self.peers: dict[str, Progress] = {}
@@ -158,17 +156,16 @@ class PeerReplication:
 
     def begin(self, term: int, members: Iterable[str]) -> None:
         """Start a term as its leader: nothing is known of anybody."""
-        self.peers.clear()
+        self.end()
         self.term = term
-        self._push_at = None
         self.set_members(members)
 
     def end(self) -> None:
         """Lead no more."""
         self.peers.clear()
         self.term = 0
-        self._push_at = None
-        self.more = False
+        self._push_at = self._untold_since = None
+        self.more = self.news = False
 
     def set_members(self, members: Iterable[str]) -> None:
         """Send to exactly these, voters and learners; a new one is probed from the end of the log."""
@@ -218,11 +215,8 @@ class PeerReplication:
                 self._stream(peer, commit)
         self.tell(commit)
 
-    def reply(self, member: str, fields: Mapping[str, Any], commit: int) -> float | None:
-        """Take an APPEND_REPLY of this term; return when the append left that it answers, None for an old one.
-
-        What is committed already (up to `commit`) is no news: of three members the second answer needs no tick.
-        """
+    def reply(self, member: str, fields: Mapping[str, Any]) -> float | None:
+        """Take an APPEND_REPLY of this term; return when the append left that it answers, None for an old one."""
         peer = self.peers.get(member)
         if peer is None:
             return None
@@ -240,16 +234,9 @@ class PeerReplication:
             if not peer.differs(min(found, fields["hint_index"]) + 1):
                 # The peer refuses what it says it would take: wait for the next beat instead of spinning.
                 self._park(peer)
-        if peer.match != match and peer.match > commit:
-            self.counts = True
         if peer.probing or probing or peer.next <= self._log.last.index:
             self.news = True
         return peer.asked_at if current else None
-
-    def took_counts(self) -> bool:
-        """Return `counts`, which is over then."""
-        counts, self.counts = self.counts, False
-        return counts
 
     def held_by(self, voters: Sequence[str], majority: int, self_id: str, own: int) -> int:
         """Return the last entry that so many of the voters have on disk, none beyond what this member itself has."""

@@ -1,12 +1,11 @@
 """The one door to PySyncObj 0.3.17: every private name of it that is used stands here, and is looked for at import.
 
-The library gives the election (timer, candidate, votes), the no-op at the start of a term, the commit rule, stepping
-down without a majority, the table of callbacks by (index, term) with the loop that answers them, and TimeoutNow. It is
-not given: files (JournalView shows it our log), sockets (LibraryTransport), threads, a poller, its append and
-acknowledge path, membership, dumps, pickles.
+The library gives the election (timer, candidate, votes), the no-op at the start of a term, the commit rule (beside
+ours, Core.move_commit), stepping down without a majority, the table of callbacks by (index, term) with the loop that
+answers them, and TimeoutNow. It is not given: files (JournalView shows it our log), sockets (LibraryTransport),
+threads, a poller, its append and acknowledge path, membership, dumps, pickles.
 
-Two of the library's module globals are replaced (MODULE_GLOBALS): several nodes, each with its own clock, may live in
-one process.
+Two of its module globals are replaced (MODULE_GLOBALS): several nodes, each with its own clock, may share a process.
 """
 
 # ruff: noqa: SLF001  # the private names of the library have their one place here
@@ -216,6 +215,7 @@ class _Sync(stock.SyncObj):  # type: ignore[misc]  # the library carries no type
         return self._journal[fromIDx - first : last - first + 1] if first <= fromIDx <= last else []
 
     def _SyncObj__applyLogEntries(self) -> bool:
+        assert self._applies_until is None, "what is told of an entry may not bring the next one about"
         applied = self._SyncObj__raftLastApplied
         upto = min(self._SyncObj__raftCommitIndex, self._hooks.countable(), applied + APPLY_ENTRIES_MAX)
         if upto - applied > APPLY_FEW:

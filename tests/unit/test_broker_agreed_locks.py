@@ -8,7 +8,7 @@ import pytest
 import broker.metadata.agreed_locks
 from broker.metadata.agreed_locks import AgreedLocks
 from broker.metadata.operations import LOST, LocalMeta
-from broker.metadata.replicated import decode
+from broker.metadata.replicated import decode, encode
 from broker.metadata.table_file import MetadataError
 from broker.queue_locks import LOCK_SECONDS, TRUSTED_SECONDS
 from raft.protocol.types import Fate
@@ -191,6 +191,15 @@ def test_an_operation_of_a_later_version_stops_a_member(tmp_path: Path) -> None:
     member = leader(tmp_path)
     with pytest.raises(MetadataError, match="upgrade this member"):
         member.locks.apply([99, 7, [1, 1, 1]], own=False)
+
+
+def test_an_entry_that_was_not_applied_is_in_no_file(tmp_path: Path) -> None:
+    """The member ends, and writes its files on the way out: upgraded, it has the entry still to apply."""
+    member = leader(tmp_path)
+    before = member.meta.index
+    with pytest.raises(MetadataError, match="upgrade this member"):
+        member.meta.apply(before + 1, encode([[99, 7, [1, 1, 1]]]))
+    assert member.meta.index == before
 
 
 class TestMembersOfAnOlderVersion:

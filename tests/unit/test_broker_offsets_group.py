@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 import broker.metadata.offset_batches
-from broker.leader_only import HOP_FLAG
+from broker.leader_only import HOP, HOP_FLAG
 from broker.messages.offset_handlers import OffsetHandlers
 from broker.metadata.operations import LOST
 from raft.protocol.types import Refusal
@@ -247,10 +247,9 @@ class Requests:
 
     def __init__(self, parts: Parts, member: Member) -> None:
         self.member = member
-        self.client = Someone()
-        self.handlers = OffsetHandlers(
-            parts.config, member.offsets, member.topics, member.groups, parts.store, parts.clients
-        )
+        self.client, self.leased = Someone(), True
+        tables = (member.offsets, member.topics, member.groups)
+        self.handlers = OffsetHandlers(parts.config, *tables, parts.store, parts.clients, lease=lambda: self.leased)
         parts.join(cast("Peer", self.client), "c", "g", "T")
 
     def query(self) -> int | None:
@@ -314,6 +313,15 @@ async def test_a_commit_that_asks_is_answered_when_it_is_applied(requests: Reque
     again = requests.commit(7)
     assert again is not None, "it is applied already"
     assert again.code == ResponseCode.SUCCESS
+
+
+async def test_a_query_that_waited_is_answered_by_who_leads_still(requests: Requests) -> None:
+    assert requests.commit(7, oneway=True) is not None
+    assert requests.query() is None
+    requests.leased = False
+    requests.member.settle()
+    [answer] = requests.client.answers
+    assert (answer.code, answer.ext.get(HOP)) == (ResponseCode.SERVICE_NOT_AVAILABLE, "1")
 
 
 async def test_a_oneway_commit_waits_for_nobody(requests: Requests) -> None:

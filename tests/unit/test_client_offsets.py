@@ -83,6 +83,7 @@ class Brokers:
         self.told: list[tuple[str, int]] = []
         self.down: set[str] = set()
         self.met: set[str] = set()
+        self.gives_away = False
         self.route = {0: "m:1", 1: "s:1"}
         self.routes = Routes(self.ask, lambda: "ns:9876")
         # Only `commit` is asked for.
@@ -96,6 +97,8 @@ class Brokers:
 
     async def meet(self, address: str) -> None:
         self.met.add(address)
+        if self.gives_away:
+            self.offsets.forget(ONE)
 
     async def commit(
         self, address: str, _group: str, _queue: MessageQueue, offset: int, *, consumer: bool = False
@@ -154,3 +157,9 @@ async def test_a_queue_that_somebody_else_has_is_not_told_again() -> None:
     brokers.told.clear()
     assert await brokers.offsets.persist() == []
     assert brokers.told == []
+
+
+async def test_a_queue_that_goes_to_somebody_else_meanwhile_is_not_told() -> None:
+    brokers = Brokers()
+    brokers.gives_away = True
+    assert await brokers.persist(5) == []

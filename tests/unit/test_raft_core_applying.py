@@ -1,8 +1,10 @@
-"""Who has committed entries to apply still: it may follow and vote, and does not lead."""
+"""Applying what is committed: who is behind with it does not lead, and who leads no more knows so before."""
 
 import pytest
 
 from raft.core import core
+from raft.protocol.messages import MessageKind
+from raft.protocol.types import Fate, Role
 from tests.parts.raft_memory_log import Group
 
 
@@ -23,3 +25,26 @@ def test_who_is_far_from_having_applied_everything_does_not_lead(monkeypatch: py
     group.run(0.5)
     assert behind.status()["applied"] == behind.status()["commit"]
     group.elect("n1")
+
+
+def test_who_led_hears_that_it_leads_no_more_before_what_the_next_leader_has_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R7: what it answers as it applies this would be a leader's answer."""
+    group = Group()
+    leader = group.elect("n0")
+    group.drop = lambda _source, target, message: target == "n0" and message.kind is MessageKind.APPEND_REPLY
+    group.propose("n0")
+    group.run(0.01)
+    assert group["n1"].log.last.index == group["n2"].log.last.index == leader.log.last.index
+    group.cut("n0")
+    group.drop = lambda *_: False
+    group.run(3, lambda: any(group[name].node.serving for name in ("n1", "n2")))
+    entry, heard = leader.log.last.index, list[Role]()
+    monkeypatch.setattr(leader, "on_commit", lambda _index: heard.append(leader.roles[-1][0]))
+    assert leader.node.role is Role.LEADER
+    group.heal()
+    group.run(1)
+    assert leader.node.applied_index > entry
+    assert set(heard) == {Role.FOLLOWER}
+    assert group.fates == [Fate.COMMITTED]

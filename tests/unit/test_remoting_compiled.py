@@ -41,7 +41,7 @@ def compiled(source: Path, *, code: int = 0, **more: Any) -> str:
     return run(*command, root=ROOT, code=code, **more)
 
 
-def told(root: Path, **more: str) -> str:
+def told(root: Path, **more: Any) -> str:
     """What the door of a checkout says."""
     return run("-P", "-c", "from remoting.compiled import door; print(door.describe())", root=root, **more)
 
