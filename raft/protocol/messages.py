@@ -1,8 +1,8 @@
 """What members say to one another: kinds, their fields, and the one place where what arrived is checked.
 
-A message is a head, a CBOR array of the kind and its fields in the order of FIELDS, and a payload of raw bytes that
-nobody copies: the entries of an append, a part of a file. What a field may be stands beside its name; whatever else
-arrives is MessageError and costs its sender the connection.
+A message is a head, a CBOR array of the kind and its fields in the order of FIELDS (or what fixed_heads.py makes of
+them), and a payload of raw bytes that nobody copies: the entries of an append, a part of a file. What a field may be
+stands beside its name; whatever else arrives is MessageError and costs its sender the connection.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Framing between members, without any I/O: bytes in, frames out, and the pieces of a message as they are sent.
 
-A frame is ``length u32 · head length u16 · head (CBOR) · payload (raw bytes)``, big-endian; `length` counts what is
+A frame is ``length u32 · head length u16 · head · payload (raw bytes)``, big-endian; `length` counts what is
 behind it. A length of 0 is a sign of life and nothing else.
 
 The reader hands out the buffer that the next bytes go to (asyncio.BufferedProtocol): what is too long for its own
