@@ -13,6 +13,9 @@ from pipeline.history.results import Finding
 
 Witness = dict[str, Any]
 
+# Of a queue that was not resumed where it should be, so many of the newest commits are told.
+COMMITS_TOLD = 3
+
 
 def readers(history: AppHistory) -> dict[str, str]:
     """Return who consumes in this run, each with its topic."""
@@ -112,7 +115,7 @@ def together(history: AppHistory) -> Finding:
 def resumed(history: AppHistory) -> Finding:
     """Check that who began to poll a queue went on between the last acknowledged and the furthest attempted commit."""
     started = {event.app: event.at for event in history.events if event.kind == STARTED}
-    commits = [commit for commit in history.commits if commit.reader == LITE]
+    commits = sorted((one for one in history.commits if one.reader == LITE), key=lambda one: one.began)
     bad: list[Witness] = []
     looked = 0
     for delivery in _firsts(history):
@@ -128,7 +131,12 @@ def resumed(history: AppHistory) -> Finding:
         most = max((commit.positions.get(queue, 0) for commit in commits if commit.began < delivery.at), default=0)
         looked += least > 0
         if not least <= delivery.offsets[0] <= most:
-            bad.append({"app": delivery.app, "queue": queue, "at": delivery.offsets[0], "least": least, "most": most})
+            newest = [commit for commit in commits if queue in commit.positions and commit.began < delivery.at][
+                -COMMITS_TOLD:
+            ]
+            told = [[commit.began, commit.until, commit.ok, commit.positions[queue]] for commit in newest]
+            found = {"app": delivery.app, "queue": queue, "at": delivery.offsets[0], "least": least, "most": most}
+            bad.append({**found, "commits": told})
     return judged("P-resumed", "polling that did not resume where it was committed", looked, bad)
 
 
