@@ -20,6 +20,14 @@ GROWN = {
 # From here on each power of ten takes as much of the axis as the next.
 LOG_FROM = 20
 
+# Where a message is when it is acknowledged, on how many nodes: as short as an axis needs it.
+PROMISES = {
+    "a majority of three has fsynced": "3, fsync",
+    "page caches of a majority of three": "3, memory",
+    "a majority of three has stored it, no fsync": "3, no fsync",
+    "page caches of master and slave": "2, memory",
+    "page cache of one broker": "1, memory",
+}
 GROWTH_KEYS = {"of", "value", "what", "server_cpu_us_per_message"}
 
 Row = Mapping[str, Any]
@@ -82,7 +90,7 @@ def plot_peers(rows: Iterable[Row], folder: Path) -> list[Path]:
     for (body, in_flight), promises in sorted(loads.items()):
         written.append(folder / f"peers-{body}-{in_flight}.svg")
         medians = {
-            promise: {system: statistics.median(rates) for system, rates in systems.items()}
+            PROMISES.get(promise, promise): {system: statistics.median(rates) for system, rates in systems.items()}
             for promise, systems in promises.items()
         }
         bar_plot(written[-1], f"{in_flight} sends in flight, {body:,} bytes", "messages per second", medians)

@@ -19,8 +19,8 @@ from pygal.style import Style
 sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "pygal"]
 
 WIDTH, HEIGHT = 720, 400
-# Told apart by eyes that do not see all colours (Okabe and Ito's palette).
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+# Told apart by eyes that do not see all colours (Okabe and Ito's palette, and grey).
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#f0e442", "#999999")
 GROUND, GRID, TEXT = "#ffffff", "#d0d0d0", "#333333"
 # Numbers at the y axis above its 0.
 STEPS_MOST = 5
