@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from raftmq.bench.peers.systems import FSYNCED, MAJORITY, PAGE_CACHE, PAIR, STORED
 from raftmq.bench.plots import Points, bar_plot, line_plot
 
 # What grows → what stands at the axis.
@@ -22,11 +23,11 @@ LOG_FROM = 20
 
 # Where a message is when it is acknowledged, on how many nodes: as short as an axis needs it.
 PROMISES = {
-    "a majority of three has fsynced": "3, fsync",
-    "page caches of a majority of three": "3, memory",
-    "a majority of three has stored it, no fsync": "3, no fsync",
-    "page caches of master and slave": "2, memory",
-    "page cache of one broker": "1, memory",
+    FSYNCED: "3, fsync",
+    MAJORITY: "3, memory",
+    STORED: "3, no fsync",
+    PAIR: "2, memory",
+    PAGE_CACHE: "1, memory",
 }
 GROWTH_KEYS = {"of", "value", "what", "server_cpu_us_per_message"}
 

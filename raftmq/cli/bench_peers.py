@@ -32,7 +32,7 @@ def peers(
     ] = "1,64,512",
     size: Annotated[int, typer.Option("--size", "-s", min=1, max=BYTES_MAX, help="Bytes of a body.")] = 100,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="How often each is measured.")] = 3,
-    seconds: Annotated[float, seconds_option("Measured time of each figure.")] = 2.0,
+    seconds: Annotated[float, seconds_option("Measured time of each figure.", 600)] = 2.0,
     warm_up: Annotated[
         float,
         typer.Option(

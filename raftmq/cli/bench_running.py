@@ -29,9 +29,9 @@ def finite(value: float) -> float:
     return value
 
 
-def seconds_option(what: str) -> Any:
+def seconds_option(what: str, most: float = SECONDS_MAX) -> Any:
     """Return the option --seconds; `what` takes so long."""
-    return typer.Option("--seconds", min=0.1, max=SECONDS_MAX, callback=finite, help=what)
+    return typer.Option("--seconds", min=0.1, max=most, callback=finite, help=what)
 
 
 def measured(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

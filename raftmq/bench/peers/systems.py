@@ -23,6 +23,7 @@ PAGE_CACHE = "page cache of one broker"
 PAIR = "page caches of master and slave"
 MAJORITY = "page caches of a majority of three"
 FSYNCED = "a majority of three has fsynced"
+STORED = "a majority of three has stored it, no fsync"
 
 
 class PeerSystem(Protocol):
@@ -78,9 +79,7 @@ SYSTEMS: Mapping[str, PeerKind] = {
     "raftmq-raft": _ours("raft", FSYNCED),
     "rocketmq-dledger": _rocketmq(rocketmq.dledger, MAJORITY, 3),
     "rabbitmq-quorum": PeerKind("RabbitMQ", FSYNCED, 3, False, lambda folder: RabbitSystem(folder, TOPIC)),
-    "nats-r3": PeerKind(
-        "NATS", "a majority of three has stored it, no fsync", 3, False, lambda folder: NatsSystem(folder, TOPIC)
-    ),
+    "nats-r3": PeerKind("NATS", STORED, 3, False, lambda folder: NatsSystem(folder, TOPIC)),
     "raftmq-raft-nofsync": _ours("lazy", MAJORITY),
     "raftmq-sync": _ours("sync", PAIR),
     "rocketmq-sync": _rocketmq(rocketmq.pair, PAIR, 2),
