@@ -1,6 +1,7 @@
 """Time as a value that is handed in, so that tests can turn the hands themselves."""
 
 import time
+from functools import partial
 from typing import Protocol
 
 
@@ -31,9 +32,8 @@ class SystemClock:
 class BootClock(SystemClock):
     """The machine's clock whose monotonic time counts suspension."""
 
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    # Asked some thirty times for each entry of a group: without a frame of its own.
+    monotonic = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
 
 
 # Milliseconds that a wall clock may move against the monotonic one without anybody being suspicious. Daemons that keep

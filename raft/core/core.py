@@ -41,7 +41,8 @@ class Core(Voting):
     def __init__(self, settings: RaftSettings, log: Log, votes: VoteFile, outside: Outside, rng: random.Random) -> None:
         self._outside = outside
         self.lease = self.lease_class(outside.monotonic, settings.lease_s)
-        self.replication = self.replication_class(settings, log, self.lease, outside.monotonic, self._send_timed)
+        send, push_in = self._send_timed, outside.push_in
+        self.replication = self.replication_class(settings, log, self.lease, outside.monotonic, send, push_in)
         self.follower = self.follower_class(log)
         super().__init__(settings, log, votes, outside, rng, self)
         self.send = self._send_timed
@@ -203,7 +204,7 @@ class Core(Voting):
         if self.applied < min(self.election.commit, self.countable()) or self.replication.more:
             return self.now()
         if self.leads:
-            return min(self.election.next_beat, self.replication.push_at or self.election.next_beat)
+            return self.election.next_beat
         return self.election.deadline if self.config is None else min(self.election.deadline, self.clocks.ask_at)
 
     def _count(self) -> None:
@@ -313,7 +314,8 @@ class Core(Voting):
             self.step_down(fields["term"])
         elif self.leads and fields["term"] == self.election.term:
             asked_at = self.replication.reply(peer, fields)
-            self.move_commit()
+            if fields["durable"] > self.election.commit:
+                self.move_commit()
             if peer in self.learners:  # it may have caught up, and vote
                 self.replication.news = True
             if asked_at is not None and "clock" in fields:
@@ -340,7 +342,8 @@ class Core(Voting):
             return
         election.commit = index
         self._apply()
-        replication.news |= replication.tell(index) or self.applied < index
+        replication.tell(index)
+        replication.news |= self.applied < index
 
     def held_by_majority(self) -> int:
         """Return the last entry that a majority of the voters has on disk, as far as this one has."""
@@ -380,9 +383,8 @@ class Core(Voting):
 
     def hand_out(self) -> bool:
         """Send what was appended just now; whether that is all: the rest waits for disks, answers and the timer."""
-        pushed = self.replication.push_at is not None
         self.replication.pump(self.election.commit)
-        return not self.replication.more and (pushed or self.replication.push_at is None)
+        return not self.replication.more
 
     def _others(self) -> list[str]:
         members = self.config.members if self.config is not None else ()

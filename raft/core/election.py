@@ -38,6 +38,10 @@ class Outside(Protocol):
         """Carry a message; False when there is no link or no room. Never calls back."""
         ...
 
+    def push_in(self, seconds: float) -> None:
+        """Have replication.pushed() called after so long, with the commit index. Never calls back."""
+        ...
+
     def apply(self, index: int) -> None:
         """Everything up to `index` is committed, and not yet applied."""
         ...

@@ -5,6 +5,7 @@ the socket of a stopped process is as old as its question. It lasts 0.8 of the s
 member that answered grants a pre-vote or a vote. The clock must go on while the process or the machine sleeps.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from raft.protocol.config import GroupConfig
 
 # Rounds whose answers are awaited at a time; of more, the oldest are forgotten and their answers renew nothing.
 ROUNDS_MAX = 65_536
+_NEVER = float("-inf")
 
 
 class Lease:
@@ -51,9 +53,11 @@ class Lease:
 
     def acked(self, peer: str, seq: int) -> None:
         """Note that a member answered a round of this term; unknown and older rounds change nothing."""
-        at = self._sent_at(seq)
-        if at is not None and at > self._answered.get(peer, float("-inf")):
-            self._answered[peer] = at
+        rounds = self._rounds
+        # Sequences rise, so what is kept can be halved to find it.
+        at = bisect_left(rounds, (seq,))
+        if at < len(rounds) and rounds[at][0] == seq and rounds[at][1] > self._answered.get(peer, _NEVER):
+            self._answered[peer] = rounds[at][1]
 
     def valid(self, config: GroupConfig, self_id: str) -> bool:
         """Whether a read may be answered now from what is committed here. Ask at each answer, not before."""
@@ -66,18 +70,6 @@ class Lease:
     def _until(self, config: GroupConfig, self_id: str) -> float:
         """When the newest round that a majority of the voters answered stops counting."""
         now = self._clock()
-        times = [now if voter == self_id else self._answered.get(voter, float("-inf")) for voter in config.voters]
+        times = [now if voter == self_id else self._answered.get(voter, _NEVER) for voter in config.voters]
         times.sort(reverse=True)
         return times[config.majority_size - 1] + self._span_s
-
-    def _sent_at(self, seq: int) -> float | None:
-        """When a round left. Sequences rise, so what is kept can be halved to find it."""
-        rounds = self._rounds
-        low, high = 0, len(rounds)
-        while low < high:
-            middle = (low + high) // 2
-            if rounds[middle][0] < seq:
-                low = middle + 1
-            else:
-                high = middle
-        return rounds[low][1] if low < len(rounds) and rounds[low][0] == seq else None

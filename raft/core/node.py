@@ -64,6 +64,9 @@ class RaftNode:
         self._events = events
         self._open = Proposals()
         self._woken = False
+        # Role, term and leader as the owner was told; and whether proposals of earlier terms are open still.
+        self._told_seat: tuple[Any, ...] | None = None
+        self._buries = False
         self._told_role: tuple[Role, int] | None = None
         self._told_leader: str | None = None
         self._told_config: GroupConfig | None = None
@@ -100,6 +103,10 @@ class RaftNode:
     def apply(self, index: int) -> None:
         """Let the owner apply what was committed."""
         self._events.on_commit(index)
+
+    def push_in(self, seconds: float) -> None:
+        """Let push() be called after so long."""
+        self._events.push_in(seconds)
 
     # -- life --
 
@@ -150,6 +157,11 @@ class RaftNode:
         if core.config is None or core.linked:
             due = min(due, max(self._founding.next_at, core.now()))
         return max(0.0, due - core.now())
+
+    @entry
+    def push(self) -> None:
+        """Tell the others what is committed, if no entry has done so: what was asked for by push_in."""
+        self._core.replication.pushed(self._core.election.commit)
 
     # -- links and messages --
 
@@ -358,11 +370,21 @@ class RaftNode:
 
     def settle(self) -> None:
         """Tell the owner what changed; called at the end of every way in."""
-        core = self._core
+        core, seat = self._core, self._core.election.seat
+        if seat != self._told_seat or self._buries:
+            self._told_seat = seat
+            self._tell()
+        if core.config is not None and core.config is not self._told_config:
+            self._told_config = core.config
+            self._say_hello()
+            self._events.on_config(core.config)
+
+    def _tell(self) -> None:
+        core, election = self._core, self._core.election
         core.settle()
-        if self._open.has_older(core.election.term):
+        self._buries = self._open.has_older(election.term)
+        if self._buries:
             self._open.bury(core.applied, self._log.term(core.applied) or 0)
-        election = core.election
         role = (election.role, election.term)
         if role != self._told_role:
             self._told_role = role
@@ -372,10 +394,6 @@ class RaftNode:
         if leader != self._told_leader:
             self._told_leader = leader
             self._events.on_leader(leader)
-        if core.config is not None and core.config is not self._told_config:
-            self._told_config = core.config
-            self._say_hello()
-            self._events.on_config(core.config)
 
     def _wake(self) -> None:
         if not self._woken:

@@ -96,12 +96,12 @@ class Progress:
 
     def answered(self, seq: int, now: float) -> bool:
         """Note an answer; False when it answers none of the open appends, and so says nothing of where to go on."""
-        flight = next((flight for flight in self.flights if flight.seq == seq), None)
-        if flight is None:
-            return False
-        self.heard_at, self.asked_at = now, flight.sent_at
-        self.answered_at = max(self.answered_at, flight.sent_at)
-        return True
+        for flight in self.flights:
+            if flight.seq == seq:
+                self.heard_at, self.asked_at = now, flight.sent_at
+                self.answered_at = max(self.answered_at, flight.sent_at)
+                return True
+        return False
 
     def matched(self, seq: int, received: int, durable: int) -> None:
         """Take a success: everything up to `received` is there, up to `durable` on disk; older appends are too."""
@@ -134,7 +134,9 @@ class PeerReplication:
         lease: Lease,
         monotonic: Callable[[], float],
         send: Callable[[str, RaftMessage], bool],
+        push_in: Callable[[float], None],
     ) -> None:
+        """`push_in` has pushed() called after so many seconds."""
         self._settings = settings
         self._log = log
         self._lease = lease
@@ -143,13 +145,14 @@ class PeerReplication:
         self.term = 0
         """The term led, 0 for none."""
         self._seq = 0
-        self._push_at: float | None = None
         self.more = False
         """Whether a peer could take more at once than one tick sends."""
         self.news = False
         """Whether a reply told something that pump() must look at."""
-        # Since when a peer has not been told of a commit.
+        # Since when a peer has not been told of a commit; and whether pushed() is to come.
         self._untold_since: float | None = None
+        self._push_in = push_in
+        self._timed = False
         self.peers: dict[str, Progress] = {}
         self.times = Timings()
         """From when an append left to the answer that tells its entries to be on the peer's disk; of all terms."""
@@ -164,7 +167,7 @@ class PeerReplication:
         """Lead no more."""
         self.peers.clear()
         self.term = 0
-        self._push_at = self._untold_since = None
+        self._untold_since = None
         self.more = self.news = False
 
     def set_members(self, members: Iterable[str]) -> None:
@@ -207,11 +210,12 @@ class PeerReplication:
     def pump(self, commit: int) -> None:
         """Send what is new, and soon the commit index if nothing carries it."""
         self.more = self.news = False
+        last = self._log.last.index
         for peer in self.peers.values():
             if peer.probing:
                 if peer.has_room(0):
                     self._append(peer, commit, 0)
-            else:
+            elif peer.next <= last:
                 self._stream(peer, commit)
         self.tell(commit)
 
@@ -240,13 +244,9 @@ class PeerReplication:
 
     def held_by(self, voters: Sequence[str], majority: int, self_id: str, own: int) -> int:
         """Return the last entry that so many of the voters have on disk, none beyond what this member itself has."""
-        held = sorted([own if voter == self_id else min(own, self.peers[voter].match) for voter in voters])
-        return held[-majority] if held else 0
-
-    @property
-    def push_at(self) -> float | None:
-        """When the commit index is to be told, None when everybody knows it."""
-        return self._push_at
+        peers = self.peers
+        held = sorted([own if voter == self_id else peers[voter].match for voter in voters])
+        return min(own, held[-majority]) if held else 0
 
     def _stream(self, peer: Progress, commit: int) -> bool:
         """Send new entries as far as window and tick allow; whether any left."""
@@ -289,25 +289,30 @@ class PeerReplication:
         """Let a probing peer be until the next beat."""
         peer.flights.append(AppendInFlight(0, peer.next - 1, 0, self._monotonic()))
 
-    def tell(self, commit: int) -> bool:
-        """Tell the commit index to who has not heard of it for too long; whether `push_at` is set that was not.
+    def tell(self, commit: int) -> None:
+        """Tell the commit index to who has not heard of it for too long; soon, if that is not yet so.
 
         While entries follow one another each tells of the one before, and the timer need not move with every one.
         """
-        now, timer = self._monotonic(), self._push_at
-        waiting = [peer for peer in self.peers.values() if not peer.probing and peer.commit_told < commit]
+        waiting = [peer for peer in self.peers.values() if peer.commit_told < commit and not peer.probing]
         if not waiting:
             self._untold_since = None
-            if timer is not None and now >= timer:
-                self._push_at = None
-            return False
+            return
+        now = self._monotonic()
         if self._untold_since is None:
             self._untold_since = now
-        due = self._untold_since + COMMIT_PUSH_S
-        if now >= due:
+        left = self._untold_since + COMMIT_PUSH_S - now
+        if left <= 0:
+            self._untold_since = None
             for peer in waiting:
                 self._append(peer, commit, 0)
-            self._push_at = self._untold_since = None
-        elif timer is None or now >= timer:
-            self._push_at = due
-        return timer is None and self._push_at is not None
+        elif not self._timed:
+            self._timed = True
+            # Two clocks may round it to less than they can tell apart.
+            self._push_in(max(left, COMMIT_PUSH_S / 10))
+
+    def pushed(self, commit: int) -> None:
+        """Tell the commit index if it is time by now, or have this called again."""
+        self._timed = False
+        if self.term:
+            self.tell(commit)

@@ -53,6 +53,7 @@ PRIVATE_METHODS = {
 PRIVATE_STATE = {
     "_SyncObj__raftState": "role",
     "_SyncObj__raftLeader": "whose appends are followed",
+    "_SyncObj__raftCurrentTerm": "the term",
     "_SyncObj__raftElectionDeadline": "when the candidate code runs; gated by the pre-vote",
     "_SyncObj__raftCommitIndex": "commit",
     "_SyncObj__raftLastApplied": "applied; set at start, or the whole log would be applied again",
@@ -278,6 +279,12 @@ class Election:
         return _ROLES[self._sync._SyncObj__raftState]
 
     @property
+    def seat(self) -> tuple[Any, ...]:
+        """Role, term and leader as one value, which is another one when any of them is."""
+        sync = self._sync
+        return sync._SyncObj__raftState, sync._SyncObj__raftCurrentTerm, sync._SyncObj__raftLeader
+
+    @property
     def leads(self) -> bool:
         """Whether this member leads, as far as it knows."""
         return self._sync._SyncObj__raftState == _LEADER  # type: ignore[no-any-return] # numbers, asked all the time
@@ -285,7 +292,7 @@ class Election:
     @property
     def term(self) -> int:
         """The current term."""
-        return int(self._sync.raftCurrentTerm)
+        return self._sync._SyncObj__raftCurrentTerm  # type: ignore[no-any-return] # a number, asked all the time
 
     @property
     def leader(self) -> str | None:
@@ -305,7 +312,7 @@ class Election:
     @property
     def commit(self) -> int:
         """The commit index as the library counts it."""
-        return int(self._sync._SyncObj__raftCommitIndex)
+        return self._sync._SyncObj__raftCommitIndex  # type: ignore[no-any-return] # a number, as above
 
     @commit.setter
     def commit(self, index: int) -> None:

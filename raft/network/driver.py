@@ -103,6 +103,7 @@ class RaftDriver:
         self._loop = asyncio.get_running_loop()
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._pusher: asyncio.TimerHandle | None = None
         self._running = False
         self._durable_position = 0
         self._durable_told = False
@@ -162,7 +163,7 @@ class RaftDriver:
         """Take part no more: open proposals are UNKNOWN, all links end. The log is its owner's to close."""
         self._running = False
         self.node.stop()
-        for handle in (self._soon, self._timer):
+        for handle in (self._soon, self._timer, self._pusher):
             if handle is not None:
                 handle.cancel()
         for meeting in self._meetings.values():
@@ -228,6 +229,10 @@ class RaftDriver:
         """Tick once this turn of the loop is over, however often this is called in it."""
         if self._soon is None:
             self._soon = self._loop.call_soon(self._tick)
+
+    def push_in(self, seconds: float) -> None:
+        """Have the node push after so long."""
+        self._pusher = self._loop.call_later(seconds, self.node.push)
 
     # ---- time and disk
 

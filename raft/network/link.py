@@ -180,14 +180,20 @@ class Link(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes in."""
         self._quiet_in = 0
-        self._count(nbytes)
+        if nbytes >= SMALL_BYTES:
+            self._count(nbytes)
         for head, payload in self._reader.filled(nbytes):
             if self.closed or self._reason:
                 return
-            if self.opened:
-                self._receive(head, payload)
-            else:
+            if not self.opened:
                 self._shake_on(head)
+                continue
+            try:
+                message = decode(head, payload)
+            except MessageError as error:
+                self.abort(f"a message that cannot be read: {error}")
+                return
+            self._owner.link_received(self, message)
         if self._reader.error is not None:
             self.abort(str(self._reader.error))
 
@@ -210,8 +216,6 @@ class Link(asyncio.BufferedProtocol):
 
     def _count(self, received: int) -> None:
         """Read no more in this turn of the loop once it is enough."""
-        if received < SMALL_BYTES:
-            return
         self._turn_bytes += received
         if self._next_turn is None:
             self._next_turn = self._loop.call_soon(self._turn)
@@ -223,14 +227,6 @@ class Link(asyncio.BufferedProtocol):
         enough, self._turn_bytes = self._turn_bytes >= TURN_BYTES, 0
         if enough and not self.closed and not self._transport.is_closing():
             self._transport.resume_reading()
-
-    def _receive(self, head: bytes, payload: memoryview) -> None:
-        try:
-            message = decode(head, payload)
-        except MessageError as error:
-            self.abort(f"a message that cannot be read: {error}")
-            return
-        self._owner.link_received(self, message)
 
     def _shake_on(self, head: bytes) -> None:
         try:

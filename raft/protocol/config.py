@@ -7,6 +7,7 @@ members, each an array id, address, store id, voter.
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 import cbor2
@@ -63,6 +64,12 @@ class Member(NamedTuple):
     voter: bool = True
 
 
+@lru_cache(maxsize=64)
+def _voters(members: tuple[Member, ...]) -> tuple[str, ...]:
+    """Who votes; asked for each send that is answered."""
+    return tuple(member.id for member in members if member.voter)
+
+
 class GroupConfig(NamedTuple):
     """The content of one CONFIG entry. Immutable; every change gives a new one."""
 
@@ -86,7 +93,7 @@ class GroupConfig(NamedTuple):
     @property
     def voters(self) -> tuple[str, ...]:
         """Ids of those who vote and count."""
-        return tuple(member.id for member in self.members if member.voter)
+        return _voters(self.members)
 
     @property
     def learners(self) -> tuple[str, ...]:

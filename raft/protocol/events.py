@@ -37,6 +37,10 @@ class NodeEvents(Protocol):
         """Call tick() soon, at the end of this turn of the loop."""
         ...
 
+    def push_in(self, seconds: float) -> None:
+        """Call push() after so many seconds; asked for again only when that has been done."""
+        ...
+
     def reset_wanted(self, member_id: str) -> None:
         """Copy the log from this leader: it no longer keeps what this member lacks (R13)."""
         ...

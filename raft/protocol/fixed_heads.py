@@ -12,6 +12,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from raft.protocol.fields import NUMBER_MAX
+
 # A member's word that it reads them.
 FIXED_HEADS = "fixed-heads"
 APPEND, REPLY = 2, 3
@@ -20,6 +22,7 @@ ROWS_MAX = 16
 _APPEND = struct.Struct(">BBQQQQQ")
 _ROW = struct.Struct(">QQQI")
 _REPLY = struct.Struct(">BBQQQQQQ")
+_ONE_ENTRY = struct.Struct(">BBQQQQQQQQI")
 
 
 def write_fixed(kind: int, fields: Mapping[str, Any]) -> bytes | None:
@@ -38,6 +41,34 @@ def write_fixed(kind: int, fields: Mapping[str, Any]) -> bytes | None:
         APPEND, len(rows), fields["term"], fields["seq"], fields["prev_index"], fields["prev_term"], fields["commit"]
     )
     return head + b"".join([_ROW.pack(*row) for row in rows]) if rows else head
+
+
+def read_usual(head: bytes, payload_bytes: int) -> dict[str, Any] | None:
+    """Return the fields of a reply, or of an APPEND of one entry, if all of them are as they must be.
+
+    None says nothing: whoever reads the general way finds out what it is, or what is wrong with it.
+    """
+    size = len(head)
+    if size == _REPLY.size and head[0] == REPLY and not payload_bytes:
+        _, ok, term, seq, match, durable, hint_index, hint_term = _REPLY.unpack(head)
+        # None of them is negative, so that together they are in the range if each is.
+        if ok > 1 or term | seq | match | durable | hint_index | hint_term > NUMBER_MAX:
+            return None
+        return {
+            "term": term, "seq": seq, "ok": ok == 1, "match": match, "durable": durable,
+            "hint_index": hint_index, "hint_term": hint_term,
+        }  # fmt: skip
+    if size != _ONE_ENTRY.size or head[0] != APPEND:
+        return None
+    _, count, term, seq, prev_index, prev_term, commit, index, of, position, length = _ONE_ENTRY.unpack(head)
+    if count != 1 or term | seq | prev_index | commit | index | position > NUMBER_MAX:
+        return None
+    if index != prev_index + 1 or not prev_term <= of <= term or of == 0 or not 0 < length == payload_bytes:
+        return None
+    return {
+        "term": term, "seq": seq, "prev_index": prev_index, "prev_term": prev_term, "commit": commit,
+        "entries": [[index, of, position, length]],
+    }  # fmt: skip
 
 
 def read_fixed(head: bytes) -> tuple[int, list[Any]] | None:

@@ -13,7 +13,7 @@ import cbor2
 
 from raft.protocol.config import ID_BYTES
 from raft.protocol.fields import CLOCK_MS_MAX, NUMBER_MAX, FieldError, blob, flag, number, sequence, text, unpack
-from raft.protocol.fixed_heads import read_fixed, write_fixed
+from raft.protocol.fixed_heads import APPEND, read_fixed, read_usual, write_fixed
 from raft.protocol.types import Entry
 
 # Bytes of a head: what the frame's 16-bit length can say.
@@ -207,6 +207,7 @@ EXTRA_FIELDS: dict[MessageKind, tuple[tuple[str, Check], ...]] = {
     MessageKind.APPEND_REPLY: (("clock", _CLOCK),),
 }
 
+_APPEND, _REPLY = MessageKind.APPEND, MessageKind.APPEND_REPLY
 # Kinds whose payload is one buffer for each of their entries.
 _WITH_ENTRIES = frozenset(kind for kind, fields in FIELDS.items() if any(name == "entries" for name, _ in fields))
 # Kinds whose payload is one buffer, up to so many bytes.
@@ -258,6 +259,10 @@ def decode(head: bytes | memoryview, payload: memoryview | bytes = b"") -> RaftM
 
     The payload is not copied: its parts are views of what was handed in.
     """
+    if len(payload) <= PAYLOAD_BYTES_MAX and (fields := read_usual(bytes(head), len(payload))) is not None:
+        return (
+            RaftMessage(_APPEND, fields, (memoryview(payload),)) if head[0] == APPEND else RaftMessage(_REPLY, fields)
+        )
     if not 0 < len(head) <= HEAD_BYTES_MAX:
         raise MessageError(f"a head has {len(head)} bytes, 1 to {HEAD_BYTES_MAX} are allowed")
     if len(payload) > PAYLOAD_BYTES_MAX:

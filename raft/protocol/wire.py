@@ -107,10 +107,14 @@ class RaftFrameReader:
 
     def _cut(self, frames: list[Frame]) -> None:
         """Take the whole frames out of the own buffer, and make room for the rest of the one that is not whole."""
-        own = self._own
+        own, limit = self._own, self.limit
         start, end = self._start, self._end
         while end - start >= LENGTH_BYTES:
-            total = LENGTH_BYTES + self._length(start)
+            # Checked before anything is kept for it.
+            length: int = _LENGTH.unpack_from(own, start)[0]
+            if length > limit or 0 < length <= _HEAD_LENGTH_BYTES:
+                raise WireError(f"a frame of {length} bytes; up to {limit} are accepted")
+            total = LENGTH_BYTES + length
             if total > end - start:
                 break
             if total > LENGTH_BYTES:
@@ -126,13 +130,6 @@ class RaftFrameReader:
         elif max(total, LENGTH_BYTES) > READ_BYTES - start or end == READ_BYTES:
             own[: end - start] = own[start:end]
             self._start, self._end = 0, end - start
-
-    def _length(self, start: int) -> int:
-        """Read and check a length word before anything is kept for it."""
-        length: int = _LENGTH.unpack_from(self._own, start)[0]
-        if length > self.limit or 0 < length <= _HEAD_LENGTH_BYTES:
-            raise WireError(f"a frame of {length} bytes; up to {self.limit} are accepted")
-        return length
 
     def _go_long(self, total: int) -> None:
         have = self._end - self._start

@@ -169,7 +169,7 @@ class Machine:
         self.fatal: BaseException | None = None
         self.resets: list[str] = []
         self.woken = False
-        self.due = 0.0
+        self.due, self.push_at = 0.0, float("inf")
         self.auto_sync = True
         self.vote_disk: OSError | None = None
         self.settings = group.settings(name)
@@ -243,6 +243,9 @@ class Machine:
 
     def wake(self) -> None:
         self.woken = True
+
+    def push_in(self, seconds: float) -> None:
+        self.push_at = self.group.clock.monotonic() + seconds
 
     def reset_wanted(self, member_id: str) -> None:
         self.resets.append(member_id)
@@ -340,6 +343,10 @@ class Group:
             for machine in self.machines.values():
                 if machine.auto_sync and machine.log.durable < machine.log.last.index:
                     machine.sync()
+                    busy = True
+                if machine.push_at <= self.clock.monotonic():
+                    machine.push_at = float("inf")
+                    machine.node.push()
                     busy = True
                 if machine.woken or machine.due <= self.clock.monotonic():
                     machine.woken = False

@@ -276,6 +276,11 @@ class Member:
         """Tick soon."""
         self._tick_by(self.world.now)
 
+    def push_in(self, seconds: float) -> None:
+        """Have the node push after so long by its own clock."""
+        node = self.raft
+        self.world.after(self.clock.true_seconds(seconds), node.push, on=self)
+
     def _tick_by(self, moment: float) -> None:
         if moment >= self._tick_at:
             return

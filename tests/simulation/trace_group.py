@@ -189,7 +189,7 @@ class TraceGroup:
     def do_tick(self, *names: str) -> None:
         """`tick [n0 …]`: members look at the clock."""
         for member in self.some(names):
-            member.raft.tick()
+            member.look()
 
     def do_run(self, milliseconds: str, *flags: str) -> None:
         """`run 2000 [quiet]`: time goes by in small steps, all tick and every message arrives; quiet tells nothing."""
@@ -197,7 +197,7 @@ class TraceGroup:
         for _ in range(int(milliseconds) // STEP_MS):
             self.clock.advance(STEP_MS / 1000)
             for member in self.some(()):
-                member.raft.tick()
+                member.look()
             self.settle()
             self.do_deliver()
         self.quiet = False

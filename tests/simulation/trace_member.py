@@ -92,6 +92,7 @@ class TracedNode:
         self.store_id = bytes([number + 1]) * 16
         self.held = False
         self.wants_tick = False
+        self.push_at = float("inf")
         self.node: RaftNode | None = None
         self.votes(has_log=False)
 
@@ -144,6 +145,7 @@ class TracedNode:
         """End the process without a word; with `power` what was not synced is gone too."""
         self.node = None
         self.wants_tick = False
+        self.push_at = float("inf")
         if power:
             self.log.power_loss()
 
@@ -191,3 +193,13 @@ class TracedNode:
 
     def wake(self) -> None:
         self.wants_tick = True
+
+    def push_in(self, seconds: float) -> None:
+        self.push_at = self.clock.monotonic() + seconds
+
+    def look(self) -> None:
+        """See to what is due by now."""
+        self.raft.tick()
+        if self.clock.monotonic() >= self.push_at:
+            self.push_at = float("inf")
+            self.raft.push()

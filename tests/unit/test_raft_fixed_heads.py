@@ -1,13 +1,14 @@
 """raft/protocol/fixed_heads.py: the short form says what CBOR says, is checked as that is, and goes to who reads it."""
 
 import contextlib
+import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from raft.protocol.fields import NUMBER_MAX
-from raft.protocol.fixed_heads import FIXED_HEADS, ROWS_MAX
+from raft.protocol.fixed_heads import APPEND, FIXED_HEADS, REPLY, ROWS_MAX
 from raft.protocol.hello import FEATURES
 from raft.protocol.messages import MessageError, MessageKind, RaftMessage, append, decode, encode_head
 from raft.protocol.types import Entry
@@ -82,3 +83,49 @@ def test_what_is_wrong_costs_its_sender_the_link(head: bytes) -> None:
 def test_any_bytes_are_a_message_or_refused(head: bytes, payload: bytes) -> None:
     with contextlib.suppress(MessageError):
         decode(head, payload)
+
+
+EDGES = st.sampled_from([0, 1, 2, 3, 5, 6, NUMBER_MAX, NUMBER_MAX + 1, (1 << 64) - 1])
+
+
+@given(
+    st.sampled_from([APPEND, REPLY, 1]),
+    st.integers(0, 2),
+    st.lists(EDGES | st.integers(0, (1 << 64) - 1), min_size=8, max_size=8),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
+@example(APPEND, 1, [3, 9, 7, 2, 5, 8, 3, 100], 2, 2)
+@example(APPEND, 1, [3, 9, 7, 2, 5, 8, 1, 100], 2, 2)
+@example(APPEND, 1, [3, 9, 7, 3, 5, 8, 4, 100], 2, 2)
+@example(APPEND, 1, [3, 9, 7, 0, 5, 8, 0, 100], 2, 2)
+@example(APPEND, 1, [3, 9, NUMBER_MAX, 0, 5, NUMBER_MAX + 1, 1, 100], 2, 2)
+@example(REPLY, 1, [3, 9, 7, 3, 5, 8, 0, 0], 0, 0)
+@example(REPLY, 1, [3, 9, 7, 3, 5, 8, 0, 0], 0, 1)
+def test_what_is_read_the_short_way_is_what_the_general_way_says(
+    kind: int, flag: int, values: list[int], size: int, payload: int
+) -> None:
+    if kind == APPEND:
+        head = struct.pack(">BB8QI", kind, flag, *values, size)
+    else:
+        head = struct.pack(">BB6Q", kind, flag, *values[:6])
+
+    def read() -> object:
+        try:
+            message = decode(head, b"x" * payload)
+        except MessageError as error:
+            return str(error)
+        return message, tuple(map(type, message.fields.values())), tuple(map(type, message.payload))
+
+    short = read()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("raft.protocol.messages.read_usual", lambda _head, _bytes: None)
+        assert short == read()
+
+
+def test_what_comes_all_the_time_is_read_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = dict.fromkeys(("term", "seq", "match", "durable", "hint_index", "hint_term"), 1) | {"ok": True}
+    answer = encode_head(RaftMessage(MessageKind.APPEND_REPLY, reply), fixed=True)
+    monkeypatch.setattr("raft.protocol.messages.read_fixed", None)
+    assert decode(HEAD, b"ab").payload == (b"ab",)
+    assert decode(answer).fields == reply

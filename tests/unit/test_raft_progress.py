@@ -19,15 +19,27 @@ class Rig:
         self.now = 10.0
         self.sent: list[RaftMessage] = []
         self.linked = True
+        self.push_at: float | None = None
         self.log = MemoryLog()
         for _ in range(10):
             self.log.append(EntryType.MESSAGES, 2, b"m" * 99, 0)
         made = RaftSettings("n0", "g", (Peer("n0", "h", 1), Peer("n1", "h", 2)), **settings)
         self.lease = Lease(lambda: self.now, 0.4)
         self.lease.begin()
-        self.made = PeerReplication(made, self.log, self.lease, lambda: self.now, self.send)
+        self.made = PeerReplication(made, self.log, self.lease, lambda: self.now, self.send, self.push_in)
         self.made.begin(3, ["n1"])
         self.peer = self.made.peers["n1"]
+
+    def push_in(self, seconds: float) -> None:
+        assert self.push_at is None, "one timer at a time"
+        self.push_at = self.now + seconds
+
+    def pushed(self, commit: int) -> list[RaftMessage]:
+        """The time has come."""
+        self.push_at = None
+        self.sent.clear()
+        self.made.pushed(commit)
+        return list(self.sent)
 
     def send(self, peer: str, message: RaftMessage) -> bool:
         assert peer == "n1"
@@ -213,12 +225,40 @@ def test_the_commit_index_is_told_soon_and_once() -> None:
     rig = Rig()
     rig.stream()
     assert rig.pump(commit=10) == []
-    assert rig.made.push_at == rig.now + COMMIT_PUSH_S
+    assert rig.push_at == rig.now + COMMIT_PUSH_S
     rig.now += COMMIT_PUSH_S
-    (told,) = rig.pump(commit=10)
+    (told,) = rig.pushed(commit=10)
     assert told.fields["commit"] == 10
     assert rig.pump(commit=10) == []
-    assert rig.made.push_at is None
+    assert rig.push_at is None
+
+
+def test_while_entries_follow_one_another_one_timer_does_for_all() -> None:
+    rig = Rig()
+    rig.stream()
+    rig.pump(commit=9)
+    asked = rig.push_at
+    rig.now += COMMIT_PUSH_S / 2
+    rig.log.append(EntryType.MESSAGES, 3, b"m", 0)
+    (entry,) = rig.pump(commit=9)
+    assert entry.fields["commit"] == 9
+    assert rig.pump(commit=10) == []
+    assert rig.push_at == asked, "the timer need not move"
+    rig.now += COMMIT_PUSH_S / 2
+    assert rig.pushed(commit=10) == [], "nobody waits for so long yet"
+    assert rig.push_at == pytest.approx(rig.now + COMMIT_PUSH_S / 2)
+    rig.now += COMMIT_PUSH_S
+    assert [message.fields["commit"] for message in rig.pushed(commit=10)] == [10]
+    assert rig.push_at is None
+
+
+def test_who_leads_no_more_tells_no_commit() -> None:
+    rig = Rig()
+    rig.stream()
+    rig.pump(commit=10)
+    rig.made.end()
+    rig.now += COMMIT_PUSH_S
+    assert rig.pushed(commit=10) == []
 
 
 def test_R13_a_peer_behind_what_is_kept_is_told_so_at_each_beat() -> None:
