@@ -8,8 +8,8 @@ Only the CommitLog is the truth: queues and index may lag behind it on disk, nev
 The package is synchronous: no asyncio, no sockets. Threads:
 
 * the caller's thread (the broker's loop) puts, writes, dispatches and reads what is in memory;
-* one *flusher* does fdatasync for everything written so far: a group commit for whoever waits; with kernelSyncEnable
-  the kernel does it for them, and the caller's thread collects what it did;
+* one *flusher* does fdatasync for everything written so far: a group commit for whoever waits; where it can the kernel
+  does it for them, and the caller's thread collects what it did (unless kernelSyncEnable is false);
 * one *helper* makes the next file and fills zeros ahead of the writing, syncs the derived files, removes old files;
 * the caller's own pool runs read_cold() for what is not in memory.
 

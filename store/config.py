@@ -39,7 +39,7 @@ class StoreConfig:
     flushIntervalCommitLog: int = 500
     flushCommitLogLeastPages: int = 4  # pages of 4 KiB that must be dirty before the interval flushes
     flushCommitLogThoroughInterval: int = 10_000  # flushes whatever is dirty
-    kernelSyncEnable: bool = False  # what is asked for is synced by the kernel (AIO) where it can, not by a thread
+    kernelSyncEnable: bool = True  # what is asked for is synced by the kernel (AIO) where it can, not by a thread
 
     checkCRCOnRecover: bool = True
     maxRecoveryCommitlogFiles: int = 30

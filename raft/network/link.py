@@ -1,6 +1,6 @@
 """One connection between two members: the handshake, then messages; framing, bounded buffers, signs of life.
 
-A link never decides what a message means. What is sent during one turn of the loop leaves in one `writelines`.
+A link never decides what a message means. What is sent during one turn of the loop leaves in at most two `writelines`.
 """
 
 import asyncio
@@ -79,8 +79,10 @@ class Link(asyncio.BufferedProtocol):
         self._reader = RaftFrameReader()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
+        # What follows the first message of this turn, and the bytes of all of them; and whether _flush() is to come.
         self._out: list[Piece] = []
         self._out_bytes = 0
+        self._flushes = False
         self._reason = ""
         # Bytes received in this turn of the loop, and what begins the next one.
         self._turn_bytes = 0
@@ -249,21 +251,26 @@ class Link(asyncio.BufferedProtocol):
         self.abort(f"no handshake within {self._limits.handshake_seconds:g} s")
 
     def _write(self, pieces: list[Piece], size: int) -> None:
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out += pieces
         self._out_bytes += size
         self._written += size
         self._quiet_out = 0
+        if self._flushes:
+            self._out += pieces
+            return
+        # The first of a turn does not wait for the next one: an entry that comes alone is under way at once.
+        self._flushes = True
+        self._loop.call_soon(self._flush)
+        self._hand_over(pieces)
 
     def _flush(self) -> None:
-        pieces = self._out
-        if not pieces or self.closed:
-            return
-        self._out = []
-        self._out_bytes = 0
+        self._flushes = False
+        pieces, self._out, self._out_bytes = self._out, [], 0
+        if pieces and not self.closed:
+            self._hand_over(pieces)
+
+    def _hand_over(self, pieces: list[Piece]) -> None:
+        # A transport that failed to write is closed before connection_lost tells, and takes nothing then.
         if not self._transport.is_closing():
-            # A transport that failed to write is closed before connection_lost tells, and takes nothing then.
             self._transport.writelines(pieces)
 
     def _tune(self, transport: asyncio.BaseTransport) -> None:

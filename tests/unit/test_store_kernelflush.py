@@ -312,7 +312,8 @@ def test_a_kernel_without_such_syncs_leaves_them_to_the_thread(
     ("options", "slave", "disk", "by"),
     [
         ({"kernelSyncEnable": True}, False, Disk, "kernel"),
-        ({}, False, Disk, "thread"),
+        ({}, False, Disk, "kernel"),
+        ({"kernelSyncEnable": False}, False, Disk, "thread"),
         ({"kernelSyncEnable": True}, True, Disk, "thread"),
         ({"kernelSyncEnable": True}, False, Counted, "thread"),
     ],
