@@ -48,7 +48,7 @@ async def test_the_hello_is_made_for_each_link() -> None:
         assert (await a.linked("n1")).clock_ms > first.clock_ms
 
 
-async def test_the_first_message_of_a_turn_leaves_at_once_the_others_in_one_write(
+async def test_the_first_message_of_a_turn_leaves_at_once_the_others_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     a, b = Party("n0"), Party("n1")
