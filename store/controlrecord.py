@@ -100,7 +100,7 @@ def control_bytes(store_host: bytes, payload_bytes: int = 0) -> int:
 
 def chained(control: Control, previous: int) -> Control:
     """Return the record with the chain that continues `previous`."""
-    return control._replace(chain=crc32(_chained_bytes(control), previous))
+    return _new(Control, (*control[:13], crc32(_chained_bytes(control), previous), control[14]))
 
 
 def continues(control: Control, previous: int) -> bool:

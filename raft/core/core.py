@@ -4,7 +4,6 @@ Nothing here knows proposals, membership changes or transfers: those are RaftNod
 """
 
 import random
-from collections.abc import Sequence
 from typing import Any
 
 from raft.core.election import Outside, Voting
@@ -258,12 +257,10 @@ class Core(Voting):
             # Its store holds messages and no entry: only a person can say whose log counts (R1). With a hole in place
             # of its CONFIG it must know who leads: what the leader does not keep any more nobody brings back (R13).
             return
-        followed = (peer, fields["term"]) == (self.election.leader, self.election.term)
-        self._heard(peer, fields["term"])
+        followed = self._heard(peer, fields["term"])
         if "clock" in fields:
             self.clocks.note(peer, fields["clock"], None)
-        if self.log.full:
-            # What it has may be committed meanwhile. To stay silent would have all of it sent again at every beat.
+        if self.log.full:  # to stay silent would have all of it sent again at every beat
             self.follower.hear(fields["commit"])
             self.advance()
         if self.log.cutting or self.log.full:
@@ -279,22 +276,18 @@ class Core(Voting):
         if self.log.durable < self.log.last.index:
             self.log.sync_soon()
         self.advance()
-        if answer is None and self.log.full:  # of the room that it lacks the leader hears at once
-            answer = self.follower.unready(fields["seq"])
-        if answer is not None and not self._will_acknowledge(answer, fields["entries"]):
+        if answer is None and self.log.full and not self.follower.owes:
+            answer = self.follower.unready(fields["seq"])  # of the room that it lacks the leader hears at once
+        if answer is not None:
             self.send(peer, answer)
         if followed:  # else the owner, who may have led, is told first, and then a tick comes
             self._apply()
-
-    def _will_acknowledge(self, answer: RaftMessage, entries: Sequence[object]) -> bool:
-        """Whether an answer to new entries can wait for the disk, which then says all of it at once."""
-        return bool(entries and answer.fields["ok"]) and self.follower.on_disk() < self.follower.verified
 
     def wants_tick(self) -> bool:
         """Whether an APPEND, its reply or a sync left something to do before time has passed."""
         if self.leads:
             return self.replication.news
-        return self.applied < min(self.election.commit, self.countable())
+        return self.applied < self.election.commit and self.applied < self.countable()
 
     def behind(self, peer: str, message: RaftMessage) -> bool:
         """Take a leader's word that it no longer keeps what this member needs; whether that is so (R13)."""
@@ -352,7 +345,8 @@ class Core(Voting):
 
     def _apply(self) -> None:
         """Apply what was committed just now, if it is little: a member that catches up does so in ticks."""
-        if 0 < min(self.election.commit, self.countable()) - self.applied <= APPLY_FEW:
+        commit = self.election.commit
+        if commit > self.applied and 0 < min(commit, self.countable()) - self.applied <= APPLY_FEW:
             self.election.apply()
 
     def lacks_base(self, peer: str, message: RaftMessage) -> bool:
@@ -363,7 +357,8 @@ class Core(Voting):
 
     def advance(self) -> None:
         """Move a follower's commit index to what it may believe."""
-        self.election.commit = max(self.election.commit, self.follower.committed())
+        committed = self.follower.committed()
+        self.election.commit = max(self.election.commit, committed)
 
     def refresh_config(self) -> bool:
         """Put the last CONFIG entry of the log in force: after an append, and after a cut (R9); tell if it is new."""
@@ -390,13 +385,16 @@ class Core(Voting):
         members = self.config.members if self.config is not None else ()
         return [member.id for member in members if member.id != self.self_id]
 
-    def _heard(self, leader: str, term: int) -> None:
-        """Note that a leader of this term, or a higher one, spoke."""
-        known = self.election.leader if term == self.election.term else None
-        assert known in {None, leader}, f"two leaders in term {term}: {leader} and {known}"
-        if (leader, term) != (self.election.leader, self.election.term):
-            self.stood = (self.now(), term, f"{leader} leads")
-        self._appended_at = self.now()
+    def _heard(self, leader: str, term: int) -> bool:
+        """Note that a leader of this term, or a higher one, spoke; whether it is the one that is followed already."""
+        election, self._appended_at = self.election, self.now()
+        followed = term == election.term and leader == election.leader
         self.prevote.cancel()
-        self.election.follow(term, leader)
+        if followed:
+            election.follow_on()
+        else:
+            assert term != election.term or election.leader is None, f"{leader} and {election.leader} lead term {term}"
+            self.stood = (self._appended_at, term, f"{leader} leads")
+            election.follow(term, leader)
         self.follower.follow(leader, term)
+        return followed

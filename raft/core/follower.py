@@ -46,6 +46,8 @@ class Follower:
         self._reported = 0
         # Why entries were refused last: said once.
         self._refused = ""
+        self.owes = False
+        """Whether the last append is acknowledged later, by acknowledge()."""
 
     @property
     def leader(self) -> str | None:
@@ -61,10 +63,12 @@ class Follower:
     def append(self, message: RaftMessage, commit: int) -> RaftMessage | None:
         """Take an APPEND of the leader followed and return the answer, None when it is better to be silent.
 
-        `commit` is this member's commit index. Raises OSError when the disk fails.
+        What it brings is acknowledged once it is on the disk, which then says all of it at once (`owes`). `commit` is
+        this member's commit index. Raises OSError when the disk fails.
         """
         fields = message.fields
         self._seq = max(self._seq, fields["seq"])
+        self.owes = False
         prev = self._step_over_base(fields["prev_index"], fields["prev_term"])
         if prev is None:
             at = newest_not_above(self._log, fields["prev_index"], fields["prev_term"])
@@ -84,7 +88,8 @@ class Follower:
         verified = max(prev, entries[-1].index if entries else prev)
         self.verified = max(self.verified, verified)
         self._leader_commit = max(self._leader_commit, fields["commit"])
-        return self._answer(fields["seq"], None)
+        self.owes = bool(entries) and self.on_disk() < self.verified
+        return None if self.owes else self._answer(fields["seq"], None)
 
     def append_damaged(self, message: RaftMessage, commit: int) -> RaftMessage:
         """Take of an APPEND what is known in front of damaged entries, and return the answer. Raises OSError.

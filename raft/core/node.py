@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from raft.core.bootstrapper import Founding
-from raft.core.clocks import Clocks
 from raft.core.core import Core
 from raft.core.entry_point import entry
 from raft.core.leader_transfer import Handover
 from raft.core.library_clock import entered
 from raft.core.membership import Membership
+from raft.core.node_view import NodeView
 from raft.core.proposals import Proposals
 from raft.core.repair import Repair
 from raft.core.status import describe
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _QUIET = frozenset({MessageKind.APPEND, MessageKind.APPEND_REPLY, MessageKind.CLOCK, MessageKind.CLOCK_REPLY})
 
 
-class RaftNode:
+class RaftNode(NodeView):
     """One member. `core_class` may be another one, with other decisions.
 
     A SteadyClock that is handed in is told what the majority agrees with: what is proposed is to be stamped by it.
@@ -298,61 +298,7 @@ class RaftNode:
         self._wake()
         return refusal
 
-    # -- what it is --
-
-    @property
-    def role(self) -> Role:
-        """What this member is."""
-        return Role.FOLLOWER if self.ended else self._core.election.role
-
-    @property
-    def term(self) -> int:
-        """The current term."""
-        return self._core.election.term
-
-    @property
-    def leader_id(self) -> str | None:
-        """The leader of this term, None while none is known."""
-        return None if self.ended else self._core.election.leader
-
-    @property
-    def commit_index(self) -> int:
-        """Everything up to it is committed."""
-        return min(self._core.election.commit, self._core.countable())
-
-    @property
-    def applied_index(self) -> int:
-        """Everything up to it was given to on_commit, which returned."""
-        return self._core.applied
-
-    @property
-    def config(self) -> GroupConfig | None:
-        """The members in force, None while this one is in no group."""
-        return self._core.config
-
-    @property
-    def config_index(self) -> int:
-        """The index of that CONFIG entry."""
-        return self._core.config_index
-
-    @property
-    def serving(self) -> bool:
-        """Whether it leads, and everything up to its own no-op is committed and applied."""
-        return self.role is Role.LEADER and self._core.may_serve()
-
-    @property
-    def has_quorum(self) -> bool:
-        """Whether it leads and a majority answers, or follows a leader."""
-        return not self.ended and self._core.has_quorum()
-
-    def has_lease(self) -> bool:
-        """Whether a read may be answered from what is committed here, at this very moment (R7)."""
-        return self.serving and self._handover.target is None and self._core.has_lease()
-
-    @property
-    def clocks(self) -> Clocks:
-        """What is known of the members' wall clocks (R17)."""
-        return self._core.clocks
+    # -- what it is: see NodeView --
 
     def status(self) -> dict[str, Any]:
         """Return the state for people and machines: plain values, times in milliseconds."""

@@ -1,19 +1,19 @@
 """Proposals whose fate is open: each is told once what became of its entry."""
 
 import logging
-from typing import NamedTuple
 
 from raft.protocol.types import Fate, OnFate
 
 _log = logging.getLogger(__name__)
 
 
-class _Open(NamedTuple):
+class _Open:
     """An entry of ours; `place` is its index, 0 until that is known."""
 
-    place: int
-    term: int
-    on_fate: OnFate
+    __slots__ = ("on_fate", "place", "term")
+
+    def __init__(self, term: int, on_fate: OnFate) -> None:
+        self.place, self.term, self.on_fate = 0, term, on_fate
 
 
 class Proposals:
@@ -31,7 +31,7 @@ class Proposals:
     def begin(self, term: int, on_fate: OnFate) -> int:
         """Note one that is about to be appended: if that fails midway, nobody knows what is on the disk."""
         self._made += 1
-        self._open[self._made] = _Open(0, term, on_fate)
+        self._open[self._made] = _Open(term, on_fate)
         return self._made
 
     def refused(self, key: int, why: str = "") -> None:
@@ -44,7 +44,7 @@ class Proposals:
     def placed(self, key: int, index: int) -> None:
         """Note where it stands."""
         self._refused = ""
-        self._open[key] = self._open[key]._replace(place=index)
+        self._open[key].place = index
 
     def settle(self, key: int, *, committed: bool) -> None:
         """Tell the fate of one, unless it was told already."""

@@ -23,6 +23,7 @@ from pysyncobj.transport import Transport
 from pysyncobj.version import VERSION
 
 from raft.core.hooks import Hooks, Votes
+from raft.core.journal_view import JournalView
 from raft.core.library_clock import clock
 from raft.protocol.types import EntryRefused, Log, Role
 from runtime.crc import crc32
@@ -97,63 +98,6 @@ stock.monotonicTime = clock
 stock.createJournal = _journal_or_file
 
 
-class JournalView(Journal):  # type: ignore[misc]  # the library carries no types
-    """Our log as the library's journal: a virtual entry at the base, then the entries, without their bytes (R9)."""
-
-    def __init__(self, log: Log, votes: Votes, hooks: Hooks) -> None:
-        self._log = log
-        self._votes = votes
-        self._hooks = hooks
-
-    def __len__(self) -> int:
-        return self._log.last.index - self._log.base.index + 1
-
-    def __getitem__(self, item: int | slice) -> Any:
-        base = self._log.base.index
-        if isinstance(item, slice):
-            return [self._entry(base + place) for place in range(*item.indices(len(self)))]
-        return self._entry(base + item if item >= 0 else self._log.last.index + 1 + item)
-
-    def _entry(self, index: int) -> tuple[bytes, int, int]:
-        term = self._log.term(index)
-        assert term is not None, f"entry {index} is outside the log"
-        return b"", index, term
-
-    def add(self, command: bytes, index: int, term: int) -> None:
-        """Append; the only entry that the library makes itself is the no-op of a new leader."""
-        assert len(command) == 1, "the library appends nothing but no-ops"
-        appended = self._hooks.append_noop(term)
-        assert appended == index, f"the no-op stands at {appended}, the library counts {index}"
-
-    def clear(self, place: int = 0) -> None:
-        """Never: conflicts are cut by our own append path, and retention is the store's."""
-        raise AssertionError(f"the library may not cut the log at {place}")
-
-    deleteEntriesFrom = deleteEntriesTo = clear
-
-    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
-        """Take no note: the commit index travels in control records."""
-
-    def getRaftCommitIndex(self) -> int:
-        """Return what the log itself knows as committed."""
-        return max(self._log.commit, self._log.base.index)
-
-    def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:
-        """Make term and vote durable."""
-        self._votes.save(term, votedForNodeId or "")
-
-    def getCurrentTerm(self) -> int:
-        """Return the term on disk."""
-        return self._votes.term
-
-    def getVotedForNodeId(self) -> str | None:
-        """Return the vote on disk."""
-        return self._votes.voted_for or None
-
-    def _destroy(self) -> None:
-        pass
-
-
 class LibraryTransport(Transport):  # type: ignore[misc]  # the library carries no types
     """The library's way to its peers: whoever owns the node carries the messages."""
 
@@ -209,11 +153,9 @@ class _Sync(stock.SyncObj):  # type: ignore[misc]  # the library carries no type
     def _SyncObj__getEntries(
         self, fromIDx: int, count: int | None = None, maxSizeBytes: int | None = None
     ) -> list[tuple[bytes, int, int]]:
-        first = self._journal[0][1]
         upto = self._hooks.countable() if self._applies_until is None else self._applies_until
-        last = min(upto, self._journal[-1][1], fromIDx + min(count or 1, APPLY_ENTRIES_MAX) - 1)
         assert maxSizeBytes is None, "the library may not read the log"
-        return self._journal[fromIDx - first : last - first + 1] if first <= fromIDx <= last else []
+        return self._journal.between(fromIDx, min(upto, fromIDx + min(count or 1, APPLY_ENTRIES_MAX) - 1))
 
     def _SyncObj__applyLogEntries(self) -> bool:
         assert self._applies_until is None, "what is told of an entry may not bring the next one about"
@@ -266,6 +208,7 @@ class Election:
         )
         self._self_id = self_id
         self._nodes: dict[str, Any] = {}
+        self._timeout = timeouts_s[1]
         self._sync = _Sync(self_id, conf, conf.journalFile, hooks)
         # What lies below was applied before the stop; from the first damaged entry on all is, once that is mended.
         self._sync._SyncObj__raftLastApplied = min(self._sync._SyncObj__raftCommitIndex, hooks.countable())
@@ -367,9 +310,15 @@ class Election:
             self._sync._SyncObj__setCurrentTerm(term, None)
             self.decline_to_stand()
         if wait and not self.asked_to_stand:
-            self.deadline = clock() + self._sync._SyncObj__generateRaftTimeout()
+            self._timeout = self._sync._SyncObj__generateRaftTimeout()
+            self.deadline = clock() + self._timeout
         self._sync._SyncObj__raftLeader = None if leader is None else self._node(leader)
         self._sync._SyncObj__setState(int(Role.FOLLOWER))
+
+    def follow_on(self) -> None:
+        """Begin the timeout anew, as long as the last one, while the leader followed goes on."""
+        if not self.asked_to_stand:
+            self._sync._SyncObj__raftElectionDeadline = clock() + self._timeout
 
     def await_fate(self, index: int, term: int, answer: Callable[[bool], None]) -> None:
         """Call `answer` when an entry of that index is committed: True if it is the one of this term."""

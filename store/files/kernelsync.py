@@ -83,9 +83,13 @@ class KernelSyncs:
 
     def collect(self) -> list[OSError | None]:
         """Return what became of requests that are over, None for each that succeeded. Raises OSError."""
+        self.hush()
+        return self._take(_AT_ONCE, 0, ctypes.byref(self._at_once))
+
+    def hush(self) -> None:
+        """Let `fileno()` be readable no more, until the next request is over."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._eventfd)
-        return self._take(_AT_ONCE, 0, ctypes.byref(self._at_once))
 
     def wait(self) -> list[OSError | None]:
         """Return what became of all that is under way, once it is over. Raises OSError."""

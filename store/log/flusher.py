@@ -185,7 +185,12 @@ class Flusher:
 
     def _collect(self, told: Callable[[int], None]) -> None:
         kernel, ending = self._kernel, self._round
-        if kernel is None or ending is None:
+        if kernel is None:
+            return
+        if ending is None:
+            # The kernel signals behind what it did, which was collected in between. Left there, the signal would have
+            # the loop call again and again until the next round.
+            kernel.hush()
             return
         try:
             ending.note(kernel.collect())

@@ -41,6 +41,9 @@ class EntryLog(EntryView):
         super().__init__(parts, found)
         self._assembler = parts.assembler
         self._file_bytes = parts.file_bytes
+        # See CONTROL_BYTES and META_BYTES.
+        self._left_by_meta = min(CONTROL_BYTES, parts.file_bytes // 16)
+        self._left_by_messages = self._left_by_meta + min(META_BYTES, parts.file_bytes // 4)
         self._builder = EntryBuilder(parts.log, parts.assembler, parts.store_host, parts.file_bytes)
         self._held = HeldBack(
             parts.log,
@@ -267,11 +270,10 @@ class EntryLog(EntryView):
             parts.make_room()
 
     def _leaves(self, kinds: Collection[EntryType]) -> int:
-        """Return the bytes that must be left behind entries of these kinds: see CONTROL_BYTES and META_BYTES."""
-        control = min(CONTROL_BYTES, self._file_bytes // 16)
+        """Return the bytes that must be left behind entries of these kinds."""
         if EntryType.MESSAGES in kinds:
-            return control + min(META_BYTES, self._file_bytes // 4)
-        return control if EntryType.META in kinds else 0
+            return self._left_by_messages
+        return self._left_by_meta if EntryType.META in kinds else 0
 
     def _undo(self, error: OSError) -> None:
         """Take back what was to be written. Raises EntryRefused when only room was lacking."""

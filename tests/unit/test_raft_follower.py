@@ -33,8 +33,14 @@ def taken(
     told: int = 0,
     own: int = 0,
 ) -> RaftMessage:
-    """The answer to an append of term 9 that tells the commit index `told`; `own` is the follower's."""
+    """The answer to an append of term 9 that tells the commit index `told`; `own` is the follower's.
+
+    Of one that waits for the disk: what it would be now.
+    """
     answer = follower.append(append(9, seq, prev, told, entries), own)
+    assert (answer is None) == follower.owes
+    if follower.owes:
+        answer = follower._answer(follower._seq, None)
     assert answer is not None
     return answer
 
@@ -85,6 +91,7 @@ def test_R5_match_and_durable_are_told_apart_and_the_second_follows_when_it_move
     follower = follower_of(log)
     answer = taken(follower, (0, 0), log_of(9, 9).read(1, 1000), seq=7)
     assert (answer.fields["match"], answer.fields["durable"], answer.fields["seq"]) == (2, 0, 7)
+    assert follower.owes
     assert follower.acknowledge() is None
     log.sync()
     later = follower.acknowledge()

@@ -9,8 +9,9 @@ import pysyncobj.syncobj as stock
 import pytest
 
 from raft.core import pysyncobj as library
+from raft.core.journal_view import JournalView
 from raft.core.library_clock import entered
-from raft.core.pysyncobj import APPLY_ENTRIES_MAX, Election, JournalView
+from raft.core.pysyncobj import APPLY_ENTRIES_MAX, Election
 from raft.protocol.types import EntryType, Role
 from tests.parts.raft_memory_log import MemoryLog
 
@@ -369,6 +370,9 @@ def test_the_journal_shows_a_virtual_entry_at_the_base() -> None:
     assert len(journal) == 2
     assert [journal[0], journal[-1], journal[1]] == [(b"", 2, 1), (b"", 3, 2), (b"", 3, 2)]
     assert journal[0:5] == [(b"", 2, 1), (b"", 3, 2)]
+    assert journal.between(2, 9) == [(b"", 2, 1), (b"", 3, 2)]
+    assert journal.between(3, 3) == [(b"", 3, 2)]
+    assert journal.between(1, 3) == journal.between(4, 9) == []
 
 
 def test_R9_nothing_is_written_to_a_log_at_the_start() -> None:

@@ -44,6 +44,31 @@ async def test_what_is_asked_for_is_synced_by_the_kernel_and_told_in_the_loop(tm
     rig.close()
 
 
+async def test_a_signal_behind_what_was_collected_does_not_keep_the_loop_busy(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, KernelSyncs())
+    assert rig.fd is not None
+    rig.ask(100)
+    assert isinstance(rig.flusher._kernel, KernelSyncs)
+    while rig.log.flushed < 100:
+        rig.flusher.collect()
+    # As after a second request of that round whose end was seen before it was signalled.
+    os.eventfd_write(rig.fd, 1)
+    called = 0
+
+    def collect() -> None:
+        nonlocal called
+        called += 1
+        rig.flusher.collect()
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(rig.fd, collect)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    loop.remove_reader(rig.fd)
+    assert 1 <= called <= 2
+    rig.close()
+
+
 def test_requests_that_gather_are_served_together(tmp_path: Path) -> None:
     with faked(tmp_path) as (rig, kernel):
         for _ in range(5):

@@ -58,7 +58,7 @@ DOORS = {
     "pygal": ("raftmq/bench/plots.py",),
     "pyarrow": ("pipeline/history/parquet.py", "pipeline/spark/"),
     "pyspark": ("pipeline/spark/", "raftmq/cli/pipeline.py", "raftmq/bench/pipeline.py", "examples/"),
-    "pysyncobj": ("raft/core/pysyncobj.py",),
+    "pysyncobj": ("raft/core/pysyncobj.py", "raft/core/journal_view.py"),
     "rich": ("raftmq/",),
     "rocketmq": (),
     "tenacity": ("client/retry.py", "chaos/site/toxiproxy.py"),
