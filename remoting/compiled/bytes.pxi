@@ -32,9 +32,9 @@ cdef void _make_crc_table() noexcept:
 _make_crc_table()
 
 
-cdef uint32_t _crc32(Bytes at, Py_ssize_t size) noexcept nogil:
-    """CRC-32 as zlib has it, eight bytes a step."""
-    cdef uint32_t crc = 0xFFFFFFFFu, low, high
+cdef uint32_t _crc32_after(uint32_t before, Bytes at, Py_ssize_t size) noexcept nogil:
+    """CRC-32 as zlib has it, begun with that of what stands before; eight bytes a step."""
+    cdef uint32_t crc = before ^ 0xFFFFFFFFu, low, high
     while size >= 8:
         low = crc ^ (at[0] | (<uint32_t>at[1] << 8) | (<uint32_t>at[2] << 16) | (<uint32_t>at[3] << 24))
         high = at[4] | (<uint32_t>at[5] << 8) | (<uint32_t>at[6] << 16) | (<uint32_t>at[7] << 24)
@@ -51,6 +51,10 @@ cdef uint32_t _crc32(Bytes at, Py_ssize_t size) noexcept nogil:
         at += 1
         size -= 1
     return crc ^ 0xFFFFFFFFu
+
+
+cdef inline uint32_t _crc32(Bytes at, Py_ssize_t size) noexcept nogil:
+    return _crc32_after(0, at, size)
 
 
 cdef inline uint32_t _u32(Bytes at) noexcept nogil:

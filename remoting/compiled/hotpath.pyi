@@ -43,6 +43,40 @@ def check_covered(
 def read_covered(
     dispatched_type: type[_T], data: bytes, at: int, count: int, topics: dict[bytes, str], magic_1: int
 ) -> list[_T] | None: ...
+def seal_entry(
+    control_type: type[_T],
+    kind: object,
+    data: bytearray,
+    index: int,
+    position: int,
+    timestamp: int,
+    term: int,
+    previous_term: int,
+    count: int,
+    commit: int,
+    config: int,
+    before: int,
+    host: bytes,
+    tail: bytes,
+    magic: int,
+    crc32: Callable[[Any], int],
+) -> _T: ...
+def check_entry(
+    control_type: type[_T],
+    kind: object,
+    data: bytes,
+    index: int,
+    term: int,
+    position: int,
+    previous_term: int,
+    config: int,
+    before: int,
+    tail: bytes,
+    fixed: int,
+    magic_1: int,
+    magic_2: int,
+    crc32: Callable[[Any], int],
+) -> _T | None: ...
 def by_queue(batch: list[_T]) -> list[Any] | None: ...
 def pack_entries(entries: list[tuple[int, int, int]]) -> bytes: ...
 def index_columns(batch: list[_T], prefixes: dict[str, int], left_out: int) -> tuple[bytes, bytes, bytes] | None: ...

@@ -6,6 +6,7 @@ it: see remoting/sendrun.py, store/log/assembler.py, store/raftlog/covered_recor
 the two to be equal on every input. Nothing of RaftMQ is imported here: what is needed is handed in.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
@@ -36,4 +37,5 @@ include "properties.pxi"
 include "requests.pxi"
 include "sends.pxi"
 include "records.pxi"
+include "entries.pxi"
 include "columns.pxi"

@@ -1,27 +1,33 @@
 # Records that others have written: a follower's look at an entry.
 
-def check_covered(const unsigned char[::1] view, int64_t position, Py_ssize_t count, Py_ssize_t fixed,
-                  uint32_t magic_1, uint32_t magic_2):
-    """Return -1 when `view` holds `count` records back to back, the first at `position`; else where it does not."""
-    cdef Py_ssize_t at = 0, end = view.shape[0], i, size
-    cdef Bytes here
+cdef Py_ssize_t _covered_until(Bytes all, Py_ssize_t end, int64_t position, int64_t count, Py_ssize_t fixed,
+                               uint32_t magic_1, uint32_t magic_2) noexcept nogil:
+    """Return -1 when `count` records stand in `end` bytes back to back, the first at `position`; else where not."""
+    cdef Py_ssize_t at = 0, size
+    cdef int64_t i
     cdef uint32_t magic
     if position > INT64_MAX - end:
         return 0
-    if end == 0:
-        return -1 if count == 0 else 0
     for i in range(count):
         if end - at < fixed:
             return at
-        here = &view[at]
-        size = <int32_t>_u32(here)
-        magic = _u32(here + 4)
+        size = <int32_t>_u32(all + at)
+        magic = _u32(all + at + 4)
         if (magic != magic_1 and magic != magic_2) or size < fixed or size > end - at:
             return at
-        if _i64(here + 28) != position + at:
+        if _i64(all + at + 28) != position + at:
             return at
         at += size
     return -1 if at == end else at
+
+
+def check_covered(const unsigned char[::1] view, int64_t position, Py_ssize_t count, Py_ssize_t fixed,
+                  uint32_t magic_1, uint32_t magic_2):
+    """Return -1 when `view` holds `count` records back to back, the first at `position`; else where it does not."""
+    cdef Py_ssize_t end = view.shape[0]
+    if end == 0:
+        return -1 if count == 0 and position <= INT64_MAX else 0
+    return _covered_until(&view[0], end, position, count, fixed, magic_1, magic_2)
 
 
 def read_covered(object dispatched_type, bytes data not None, Py_ssize_t at, Py_ssize_t count, dict topics,

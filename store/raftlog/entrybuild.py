@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from raft.protocol.types import EntryType, Mark
-from remoting.record import BLANK_BYTES, BORNHOST_V6, HEADS, STOREHOST_V6
+from remoting.compiled.door import COMPILED, hotpath
+from remoting.record import BLANK_BYTES, BORNHOST_V6, HEADS, MAGIC_V1, STOREHOST_V6
 from runtime.crc import crc32
-from store.controlrecord import Control, chained, control_bytes, encode_control
+from store.controlrecord import CONTROL_TAIL, Control, chained, control_bytes, encode_control
 from store.log.assembler import Assembler
 from store.log.commitlog import CommitLog
 from store.recordrun import RecordRun
@@ -20,6 +21,7 @@ from store.types import Dispatched, PendingRecord, PutStatus
 ENTRY_BYTES_MAX = 8 * 1024 * 1024
 _HEAD_BYTES_MAX = HEADS[BORNHOST_V6 | STOREHOST_V6].size
 _OK = PutStatus.PUT_OK
+_IPV4_BYTES = 8
 
 Records = Sequence[PendingRecord | Sequence[PendingRecord]]
 
@@ -93,15 +95,7 @@ class EntryBuilder:
             log.discard()
             return None, results
         data = bytearray().join(log.pieces)
-        covered = memoryview(data)[self._control_bytes :]
-        control = self._control(
-            EntryType.MESSAGES,
-            place,
-            position,
-            self._assembler.timestamp,
-            covered=(len(covered), len(batch), crc32(covered)),
-        )
-        data[: self._control_bytes] = encode_control(control, self._store_host)
+        control = self._seal(data, place, position, len(batch))
         whole = memoryview(data).toreadonly()
         log.pieces = [whole]
         return Built(control, whole, batch), results
@@ -124,6 +118,23 @@ class EntryBuilder:
             return results
         finally:
             assembler.open_entry(0)
+
+    def _seal(self, data: bytearray, place: Place, position: int, count: int) -> Control:
+        """Write the control record of an entry of messages to the front of its bytes."""
+        last, last_config, term, commit = place
+        timestamp = self._assembler.timestamp
+        if COMPILED and len(self._store_host) == _IPV4_BYTES:
+            assert term >= last.term, "terms never go back in a log"
+            assert commit <= last.index, "an entry cannot know its own commit"
+            return hotpath.seal_entry(
+                Control, EntryType.MESSAGES, data, last.index + 1, position, timestamp, term, last.term, count, commit,
+                last_config, last.chain, self._store_host, CONTROL_TAIL, MAGIC_V1, crc32,
+            )  # fmt: skip
+        covered = memoryview(data)[self._control_bytes :]
+        summed = (len(covered), count, crc32(covered))
+        control = self._control(EntryType.MESSAGES, place, position, timestamp, covered=summed)
+        data[: self._control_bytes] = encode_control(control, self._store_host)
+        return control
 
     def _control(
         self,

@@ -13,6 +13,8 @@ import store.derived.indexfile
 import store.derived.queuestate
 import store.files.queuefile
 import store.raftlog.covered_records
+import store.raftlog.entrybuild
+import store.raftlog.entrycheck
 from remoting.codec import encode
 from remoting.codes import RequestCode
 from remoting.command import Command
@@ -27,6 +29,8 @@ _USERS: tuple[ModuleType, ...] = (
     store.derived.indexfile,
     store.files.queuefile,
     store.raftlog.covered_records,
+    store.raftlog.entrybuild,
+    store.raftlog.entrycheck,
 )
 
 
