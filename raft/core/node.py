@@ -256,9 +256,9 @@ class RaftNode(NodeView):
         assert index == self._log.last.index, f"entry {index} was appended, the log ends at {self._log.last.index}"
         self._open.placed(key, index)
         core.election.await_fate(index, term, lambda committed: self._open.settle(key, committed=committed))
-        self._log.sync_soon()
         if core.refresh_config() or not core.hand_out():
             self._wake()
+        self._log.sync_soon()
         return None
 
     # -- membership and transfer: ConfigRefused, in words, when a change makes no sense --

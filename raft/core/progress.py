@@ -4,7 +4,7 @@ A peer is *probed* with empty appends until one matches, then *streamed* to: app
 within a window of bytes and messages. `next` never goes back because something succeeded; it goes back to what is
 acknowledged when the peer says that its log differs, when the link broke, or when it stays silent with appends open.
 Every append has a sequence of its own, so that an answer is known to be that of a question of this term, and when it
-was asked (R7).
+was asked (R7). Peers that stand at the same entry are sent the very same one.
 """
 
 import logging
@@ -38,6 +38,14 @@ class AppendInFlight(NamedTuple):
     last: int
     size: int
     sent_at: float
+
+
+class _Made(NamedTuple):
+    """An append that was made for one peer: who stands at the same entry is sent the same, in the same round."""
+
+    asked: tuple[int, int, int]
+    message: RaftMessage
+    flight: AppendInFlight
 
 
 class Progress:
@@ -145,6 +153,8 @@ class PeerReplication:
         self.term = 0
         """The term led, 0 for none."""
         self._seq = 0
+        # Within one call of beat(), pump() or tell(): in the next one the log may be another.
+        self._made: _Made | None = None
         self.more = False
         """Whether a peer could take more at once than one tick sends."""
         self.news = False
@@ -201,6 +211,7 @@ class PeerReplication:
     def beat(self, commit: int) -> None:
         """Send to every peer what is new, or an empty append: the heartbeat."""
         now = self._monotonic()
+        self._made = None
         for peer in self.peers.values():
             if peer.silent(now, SILENT_BEATS * self._settings.heartbeat_ms / 1000):
                 peer.lost(self._log.last.index, self._log.base.index)
@@ -210,6 +221,7 @@ class PeerReplication:
     def pump(self, commit: int) -> None:
         """Send what is new, and soon the commit index if nothing carries it."""
         self.more = self.news = False
+        self._made = None
         last = self._log.last.index
         for peer in self.peers.values():
             if peer.probing:
@@ -264,21 +276,23 @@ class PeerReplication:
     def _append(self, peer: Progress, commit: int, bytes_max: int) -> int:
         """Send one append of up to `bytes_max` bytes (0: an empty one); bytes sent, 0 when nothing left."""
         prev = peer.next - 1
-        prev_term = self._log.term(prev)
-        if prev_term is None:
-            self._tell_behind(peer)
-            self._park(peer)
+        made, asked = self._made, (prev, commit, bytes_max)
+        if made is None or made.asked != asked:
+            prev_term = self._log.term(prev)
+            if prev_term is None:
+                self._tell_behind(peer)
+                self._park(peer)
+                return 0
+            entries = self._log.read(peer.next, bytes_max)[:ENTRIES_MAX] if bytes_max else []
+            self._seq += 1
+            self._lease.sent(self._seq)
+            message = append(self.term, self._seq, (prev, prev_term), commit, entries)
+            flight = AppendInFlight(self._seq, prev + len(entries), message.size, self._monotonic())
+            made = self._made = _Made(asked, message, flight)
+        if not self._send(peer.member, made.message):
             return 0
-        entries = self._log.read(peer.next, bytes_max)[:ENTRIES_MAX] if bytes_max else []
-        self._seq += 1
-        self._lease.sent(self._seq)
-        message = append(self.term, self._seq, (prev, prev_term), commit, entries)
-        size = message.size
-        flight = AppendInFlight(self._seq, prev + len(entries), size, self._monotonic())
-        if not self._send(peer.member, message):
-            return 0
-        peer.sent(flight, commit)
-        return size
+        peer.sent(made.flight, commit)
+        return made.flight.size
 
     def _tell_behind(self, peer: Progress) -> None:
         base = self._log.base
@@ -303,7 +317,7 @@ class PeerReplication:
             self._untold_since = now
         left = self._untold_since + COMMIT_PUSH_S - now
         if left <= 0:
-            self._untold_since = None
+            self._untold_since = self._made = None
             for peer in waiting:
                 self._append(peer, commit, 0)
         elif not self._timed:

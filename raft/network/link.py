@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from raft.network.handshake import Acceptor, Dialler, HandshakeRefused
 from raft.protocol.messages import MessageError, RaftMessage, decode
-from raft.protocol.wire import FRAME_BYTES_MAX, KEEPALIVE, Piece, RaftFrameReader, frame, frame_message
+from raft.protocol.wire import FRAME_BYTES_MAX, KEEPALIVE, Framed, Piece, RaftFrameReader, frame
 
 # Bytes that one link takes in one turn of the loop: a member that catches up gets them faster than it can check them,
 # and who else has something to do waits meanwhile. A frame that is longer is taken alone.
@@ -123,12 +123,15 @@ class Link(asyncio.BufferedProtocol):
 
         Never calls back. Raises raft.protocol.wire.WireError for a message that no frame holds.
         """
+        return self.send_framed(Framed.of(message, fixed=self.fixed_heads))
+
+    def send_framed(self, framed: Framed) -> bool:
+        """Send a message that was framed with this link's kind of heads; see send()."""
         if not self.opened or self.closed or self._reason:
             return False
-        pieces, size = frame_message(message, fixed=self.fixed_heads)
-        if self.unsent + size > self._limits.output_bytes_max:
+        if self.unsent + framed.size > self._limits.output_bytes_max:
             return False
-        self._write(pieces, size)
+        self._write(framed.pieces, framed.size)
         return True
 
     def close(self, reason: str) -> None:

@@ -20,6 +20,7 @@ from raft.network.link import Link, LinkLimits, LinkOwner
 from raft.protocol.fixed_heads import FIXED_HEADS
 from raft.protocol.hello import Hello, HelloError
 from raft.protocol.messages import RaftMessage
+from raft.protocol.wire import Framed
 from runtime.listening import is_loopback, stop_accepting
 from runtime.quiet import FewLines
 from runtime.refusals import DoorRefusals
@@ -38,6 +39,8 @@ _STRANGER_LINES = 32
 _STEADY_SECONDS = 1.0
 # How long close() waits for what is still to be sent.
 _CLOSE_SECONDS = 0.5
+# A message that goes to several members is kept framed up to this size.
+FRAMED_BYTES_MAX = 256 * 1024
 _LIMITS = LinkLimits()
 
 Address = tuple[str, int]
@@ -116,6 +119,7 @@ class PeerTransport:
         self._strangers = FewLines(_STRANGER_LINES)
         self._refusals = DoorRefusals("Raft")
         self._closing = False
+        self._framed: Framed | None = None
         # Links of others that ended before they had proved whose they are.
         self._refused = dict.fromkeys(REFUSALS, 0)
         self.port = 0
@@ -158,7 +162,14 @@ class PeerTransport:
     def send(self, peer: str, message: RaftMessage) -> bool:
         """Send a message after those before it; False when there is no link or too much waits for it already."""
         link = self._out.get(peer)
-        return link is not None and link.send(message)
+        if link is None:
+            return False
+        framed = self._framed
+        if framed is None or framed.message is not message or framed.fixed != link.fixed_heads:
+            framed = Framed.of(message, fixed=link.fixed_heads)
+            # What goes to several members is framed once; a long one is little work, and much to keep.
+            self._framed = framed if framed.size <= FRAMED_BYTES_MAX else None
+        return link.send_framed(framed)
 
     @property
     def refused(self) -> Mapping[str, int]:

@@ -292,3 +292,34 @@ def test_only_what_is_to_be_sent_is_news() -> None:
     rig.log.append(EntryType.MESSAGES, 3, b"m", 0)
     rig.reply(flight, match=11, durable=11)
     assert rig.made.news, "there is more to send"
+
+
+def test_peers_at_the_same_entry_are_sent_the_same_append_and_others_their_own() -> None:
+    rig = Rig()
+    sent: list[tuple[str, RaftMessage]] = []
+    rig.made._send = lambda peer, message: sent.append((peer, message)) or True  # type: ignore[func-returns-value]
+    rig.made.set_members(["n1", "n2", "n3"])
+    for ask in range(2):
+        rig.made.pump(0)
+        for peer, probe in sent:
+            upto = 10 if peer != "n3" or ask else 4
+            answer = {"seq": probe.fields["seq"], "ok": True, "match": upto, "durable": upto}
+            rig.made.reply(peer, {"term": 3, "hint_index": 0, "hint_term": 0, **answer})
+        sent.clear()
+    rig.made.peers["n3"].next = 9
+    rig.log.append(EntryType.MESSAGES, 3, b"m", 0)
+    rig.made.pump(0)
+    (one, first), (other, second), (apart, third) = sent
+    assert [one, other, apart] == ["n1", "n2", "n3"]
+    assert first is second
+    assert prevs([first, third]) == [(10, 1), (8, 3)]
+    assert first.fields["seq"] != third.fields["seq"]
+    # In the next round the log may be another, and the sequence tells it.
+    sent.clear()
+    rig.made.beat(0)
+    assert len({message.fields["seq"] for _, message in sent}) == 1
+    assert sent[0][1].fields["seq"] > third.fields["seq"]
+    # Both are known to be the answers to a question of this moment.
+    for peer in ("n1", "n2"):
+        answer = {"seq": sent[0][1].fields["seq"], "ok": True, "match": 11, "durable": 11}
+        assert rig.made.reply(peer, {"term": 3, "hint_index": 0, "hint_term": 0, **answer}) == rig.now

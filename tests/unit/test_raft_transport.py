@@ -12,6 +12,7 @@ import uvloop
 
 from raft.network.transport import SecretRequired
 from raft.protocol.messages import MessageKind, RaftMessage
+from raft.protocol.wire import Framed
 from tests.parts.raft_links import IMPATIENT, QUICK, Party, Proxy, hello_of, introduce, note, started
 
 
@@ -72,6 +73,32 @@ async def test_the_first_message_of_a_turn_leaves_at_once_the_others_together(
                 assert (await b.messages.get())[1].fields["round"] == round_
             assert writes == [1, 49], turn
             writes.clear()
+
+
+async def test_what_goes_to_several_members_is_framed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, c = Party("n0"), Party("n1"), Party("n2")
+    async with started(a, b, c):
+        await introduce(a, b, c)
+        framed: list[RaftMessage] = []
+        frame = Framed.of
+
+        def counted(message: RaftMessage, *, fixed: bool) -> Framed:
+            framed.append(message)
+            return frame(message, fixed=fixed)
+
+        monkeypatch.setattr(Framed, "of", counted)
+        first, second = note(1), note(2)
+        for message in (first, second):
+            for peer in ("n1", "n2"):
+                assert a.transport.send(peer, message)
+        assert framed == [first, second]
+        for party in (b, c):
+            assert [(await party.messages.get())[1].fields["round"] for _ in range(2)] == [1, 2]
+        # Whoever knows no heads of fixed form gets its own.
+        a.transport._out["n2"].fixed_heads = not a.transport._out["n1"].fixed_heads
+        for peer in ("n1", "n2"):
+            a.transport.send(peer, first)
+        assert framed == [first, second, first, first]
 
 
 async def test_without_a_link_send_says_no() -> None:
