@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from raft.network.handshake import Acceptor, Dialler, HandshakeRefused
 from raft.protocol.messages import MessageError, RaftMessage, decode
-from raft.protocol.wire import FRAME_BYTES_MAX, KEEPALIVE, Framed, Piece, RaftFrameReader, frame
+from raft.protocol.wire import FRAME_BYTES_MAX, KEEPALIVE, Piece, RaftFrameReader, frame, frame_message
 
 # Bytes that one link takes in one turn of the loop: a member that catches up gets them faster than it can check them,
 # and who else has something to do waits meanwhile. A frame that is longer is taken alone.
@@ -123,15 +123,15 @@ class Link(asyncio.BufferedProtocol):
 
         Never calls back. Raises raft.protocol.wire.WireError for a message that no frame holds.
         """
-        return self.send_framed(Framed.of(message, fixed=self.fixed_heads))
+        return self.send_frame(*frame_message(message, fixed=self.fixed_heads))
 
-    def send_framed(self, framed: Framed) -> bool:
+    def send_frame(self, pieces: list[Piece], size: int) -> bool:
         """Send a message that was framed with this link's kind of heads; see send()."""
         if not self.opened or self.closed or self._reason:
             return False
-        if self.unsent + framed.size > self._limits.output_bytes_max:
+        if self.unsent + size > self._limits.output_bytes_max:
             return False
-        self._write(framed.pieces, framed.size)
+        self._write(pieces, size)
         return True
 
     def close(self, reason: str) -> None:

@@ -19,8 +19,8 @@ from raft.network.handshake import NONCE_BYTES, REFUSALS, Acceptor, Dialler, Ide
 from raft.network.link import Link, LinkLimits, LinkOwner
 from raft.protocol.fixed_heads import FIXED_HEADS
 from raft.protocol.hello import Hello, HelloError
-from raft.protocol.messages import RaftMessage
-from raft.protocol.wire import Framed
+from raft.protocol.messages import MessageKind, RaftMessage
+from raft.protocol.wire import Piece, frame_message
 from runtime.listening import is_loopback, stop_accepting
 from runtime.quiet import FewLines
 from runtime.refusals import DoorRefusals
@@ -119,7 +119,9 @@ class PeerTransport:
         self._strangers = FewLines(_STRANGER_LINES)
         self._refusals = DoorRefusals("Raft")
         self._closing = False
-        self._framed: Framed | None = None
+        # The last message, with which kind of heads it was framed, and its frame.
+        self._framed, self._framed_fixed = RaftMessage(MessageKind.CLOCK, {}), False
+        self._frame: tuple[list[Piece], int] = ([], 0)
         # Links of others that ended before they had proved whose they are.
         self._refused = dict.fromkeys(REFUSALS, 0)
         self.port = 0
@@ -164,12 +166,13 @@ class PeerTransport:
         link = self._out.get(peer)
         if link is None:
             return False
-        framed = self._framed
-        if framed is None or framed.message is not message or framed.fixed != link.fixed_heads:
-            framed = Framed.of(message, fixed=link.fixed_heads)
-            # What goes to several members is framed once; a long one is little work, and much to keep.
-            self._framed = framed if framed.size <= FRAMED_BYTES_MAX else None
-        return link.send_framed(framed)
+        if message is self._framed and link.fixed_heads is self._framed_fixed:
+            return link.send_frame(*self._frame)
+        frame = frame_message(message, fixed=link.fixed_heads)
+        # What goes to several members is framed once; a long one is little work, and much to keep.
+        if frame[1] <= FRAMED_BYTES_MAX:
+            self._framed, self._framed_fixed, self._frame = message, link.fixed_heads, frame
+        return link.send_frame(*frame)
 
     @property
     def refused(self) -> Mapping[str, int]:

@@ -54,18 +54,9 @@ def frame(head: bytes, payload: tuple[Piece, ...] = ()) -> tuple[list[Piece], in
     return [_WORDS.pack(length, len(head)) + head, *payload], LENGTH_BYTES + length
 
 
-class Framed(NamedTuple):
-    """A message as it goes over the wire: the pieces of its frame, and their bytes."""
-
-    message: RaftMessage
-    fixed: bool
-    pieces: list[Piece]
-    size: int
-
-    @classmethod
-    def of(cls, message: RaftMessage, *, fixed: bool = False) -> "Framed":
-        """Frame a message; WireError when it is too long. `fixed`: see encode_head()."""
-        return cls(message, fixed, *frame(encode_head(message, fixed=fixed), message.payload))
+def frame_message(message: RaftMessage, *, fixed: bool = False) -> tuple[list[Piece], int]:
+    """Return the pieces of a message's frame and their bytes; WireError when it is too long. `fixed`: encode_head()."""
+    return frame(encode_head(message, fixed=fixed), message.payload)
 
 
 class RaftFrameReader:

@@ -7,7 +7,7 @@ import pytest
 
 from raft.network.link import TURN_BYTES, Link, LinkLimits, LinkOwner
 from raft.protocol.messages import MessageKind, RaftMessage
-from raft.protocol.wire import FRAME_BYTES_MAX, Framed
+from raft.protocol.wire import FRAME_BYTES_MAX, frame_message
 
 PART = bytes(256 * 1024)
 
@@ -68,7 +68,7 @@ def pour(link: Link, wire: Wire, data: memoryview) -> memoryview:
 
 async def test_a_link_takes_so_much_in_one_turn_of_the_loop(made: tuple[Link, Wire, Receiver]) -> None:
     link, wire, receiver = made
-    pieces = Framed.of(RaftMessage(MessageKind.REPAIR_BYTES, {"start": 0, "kept": 0, "sure": True}, (PART,))).pieces
+    pieces, _ = frame_message(RaftMessage(MessageKind.REPAIR_BYTES, {"start": 0, "kept": 0, "sure": True}, (PART,)))
     rest = memoryview(b"".join(pieces) * 32)
     turns = 0
     while rest:
@@ -85,7 +85,7 @@ async def test_a_link_takes_so_much_in_one_turn_of_the_loop(made: tuple[Link, Wi
 
 async def test_a_link_that_closes_is_not_read_on(made: tuple[Link, Wire, Receiver]) -> None:
     link, wire, _ = made
-    pieces = Framed.of(RaftMessage(MessageKind.REPAIR_BYTES, {"start": 0, "kept": 0, "sure": True}, (PART,))).pieces
+    pieces, _ = frame_message(RaftMessage(MessageKind.REPAIR_BYTES, {"start": 0, "kept": 0, "sure": True}, (PART,)))
     pour(link, wire, memoryview(b"".join(pieces) * 8))
     assert not wire.reading
     wire.closing = True

@@ -12,7 +12,7 @@ import uvloop
 
 from raft.network.transport import SecretRequired
 from raft.protocol.messages import MessageKind, RaftMessage
-from raft.protocol.wire import Framed
+from raft.protocol.wire import Piece, frame_message
 from tests.parts.raft_links import IMPATIENT, QUICK, Party, Proxy, hello_of, introduce, note, started
 
 
@@ -80,13 +80,12 @@ async def test_what_goes_to_several_members_is_framed_once(monkeypatch: pytest.M
     async with started(a, b, c):
         await introduce(a, b, c)
         framed: list[RaftMessage] = []
-        frame = Framed.of
 
-        def counted(message: RaftMessage, *, fixed: bool) -> Framed:
+        def counted(message: RaftMessage, *, fixed: bool) -> tuple[list[Piece], int]:
             framed.append(message)
-            return frame(message, fixed=fixed)
+            return frame_message(message, fixed=fixed)
 
-        monkeypatch.setattr(Framed, "of", counted)
+        monkeypatch.setattr("raft.network.transport.frame_message", counted)
         first, second = note(1), note(2)
         for message in (first, second):
             for peer in ("n1", "n2"):

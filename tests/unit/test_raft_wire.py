@@ -22,10 +22,10 @@ from raft.protocol.wire import (
     KEEPALIVE,
     READ_BYTES,
     Frame,
-    Framed,
     RaftFrameReader,
     WireError,
     frame,
+    frame_message,
 )
 
 
@@ -92,7 +92,7 @@ def test_a_long_payload_is_received_in_place() -> None:
 
 def test_a_message_with_entries_comes_through() -> None:
     entries = [Entry(7, 2, 100, b"a" * 10), Entry(8, 2, 110, memoryview(b"b" * READ_BYTES * 2))]
-    _, _, pieces, size = Framed.of(append(2, 1, (6, 1), 5, entries))
+    pieces, size = frame_message(append(2, 1, (6, 1), 5, entries))
     assert any(piece is entries[1].data for piece in pieces), "the payload is not copied"
     (only,) = feed(RaftFrameReader(FRAME_BYTES_MAX), b"".join(pieces))
     message = decode(only.head, only.payload)
@@ -143,7 +143,7 @@ def test_what_is_too_long_is_not_framed() -> None:
         frame(b"h" * (HEAD_BYTES_MAX + 1))
     with pytest.raises(WireError):
         frame(b"h", (bytes(PAYLOAD_BYTES_MAX), b"x"))
-    *_, size = Framed.of(
+    _, size = frame_message(
         RaftMessage(MessageKind.RESET_MANIFEST, {"token": 1, "ok": True, "why": ""}, (bytes(PAYLOAD_BYTES_MAX),))
     )
     assert size <= 4 + FRAME_BYTES_MAX
