@@ -43,6 +43,20 @@ def check_covered(
 def read_covered(
     dispatched_type: type[_T], data: bytes, at: int, count: int, topics: dict[bytes, str], magic_1: int
 ) -> list[_T] | None: ...
+def check_record(
+    view: bytes | memoryview, at: int, position: int, check_crc: bool, magic_1: int, crc32: Callable[[Any], int]
+) -> tuple[int, int] | None: ...
+def judge_record(
+    view: bytes | memoryview,
+    at: int,
+    position: int,
+    topic: bytes,
+    queue_id: int,
+    offset: int,
+    end: int,
+    magic_1: int,
+    crc32: Callable[[Any], int],
+) -> tuple[int, int] | None: ...
 def seal_entry(
     control_type: type[_T],
     kind: object,

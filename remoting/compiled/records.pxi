@@ -100,3 +100,75 @@ def read_covered(object dispatched_type, bytes data not None, Py_ssize_t at, Py_
         ))
         at += size
     return batch
+
+
+cdef Py_ssize_t _whole_record(const unsigned char[::1] view, Py_ssize_t at, int64_t position, uint32_t magic_1,
+                              bint check_crc, object crc32, Py_ssize_t* name_at, Py_ssize_t* stamp_at) except -2:
+    """Return the size of the record of the first kind that stands at `at`, -1 when it is none or anything is wrong.
+
+    And where its topic begins, and its store timestamp.
+    """
+    cdef Py_ssize_t room = view.shape[0] - at, size, head, body_size, topic_end, end
+    cdef Bytes here
+    cdef uint32_t flags, crc
+    if at < 0 or room < 91:
+        return -1
+    here = &view[at]
+    size = <int32_t>_u32(here)
+    if _u32(here + 4) != magic_1 or size > room:
+        return -1
+    flags = _u32(here + 36)
+    head = 88 + (12 if flags & 0x10 else 0) + (12 if flags & 0x20 else 0)
+    if size < head + 3 or _i64(here + 28) != position:
+        return -1
+    body_size = <int32_t>_u32(here + head - 4)
+    if body_size < 0 or body_size > size - head - 3:
+        return -1
+    name_at[0] = head + body_size + 1
+    stamp_at[0] = 68 if flags & 0x10 else 56
+    topic_end = name_at[0] + here[name_at[0] - 1]
+    if topic_end + 2 > size:
+        return -1
+    end = topic_end + 2 + ((here[topic_end] << 8) | here[topic_end + 1])
+    if end != size:
+        return -1
+    if check_crc:
+        # As check_record() has it: zeros that no CRC covers are of a page that was not written.
+        if (end > topic_end + 2 and here[end - 1] == 0) or here[name_at[0]] == 0 or here[topic_end - 1] == 0:
+            return -1
+        if body_size <= CRC_HERE_MAX:
+            crc = _crc32(here + head, body_size)
+        else:
+            crc = crc32(view[at + head : at + head + body_size])
+        if (crc ^ _u32(here + 8)) & 0x7FFFFFFF:
+            return -1
+    return size
+
+
+def check_record(const unsigned char[::1] view, Py_ssize_t at, int64_t position, bint check_crc, uint32_t magic_1,
+                 object crc32):
+    """Return (size, store timestamp) of the record at `at`, None when it is of another kind or anything is wrong."""
+    cdef Py_ssize_t name_at, stamp_at
+    cdef Py_ssize_t size = _whole_record(view, at, position, magic_1, check_crc, crc32, &name_at, &stamp_at)
+    return None if size < 0 else (size, _i64(&view[at + stamp_at]))
+
+
+def judge_record(const unsigned char[::1] view, Py_ssize_t at, int64_t position, bytes topic not None,
+                 int64_t queue_id, int64_t offset, int64_t end, uint32_t magic_1, object crc32):
+    """Return (size, offset behind it) of the record at `at`, which is whole and one of a queue's; None of another one.
+
+    Its offset is one from `offset` to before `end`.
+    """
+    cdef Py_ssize_t name_at, stamp_at
+    cdef Py_ssize_t size = _whole_record(view, at, position, magic_1, True, crc32, &name_at, &stamp_at)
+    cdef Bytes here
+    cdef int64_t own
+    if size < 0:
+        return None
+    here = &view[at]
+    own = _i64(here + 20)
+    if <int32_t>_u32(here + 12) != queue_id or own < offset or own >= end:
+        return None
+    if here[name_at - 1] != PyBytes_GET_SIZE(topic) or memcmp(here + name_at, PyBytes_AS_STRING(topic), here[name_at - 1]):
+        return None
+    return size, own + 1

@@ -10,8 +10,10 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from remoting.record import BORNHOST_V6, FIXED_BYTES, HEADS, MAGIC_V2, STOREHOST_V6, SYSFLAG_AT
+from remoting.compiled.door import COMPILED, hotpath
+from remoting.record import BORNHOST_V6, FIXED_BYTES, HEADS, MAGIC_V1, MAGIC_V2, STOREHOST_V6, SYSFLAG_AT
 from runtime.clock import Clock
+from runtime.crc import crc32
 from store.integrity.ranges import Ranges
 from store.log.commitlog import HOT_BYTES, CommitLog
 from store.log.logscan import check_record
@@ -230,13 +232,21 @@ class Verifier:
 
 def _judge(view: memoryview, at: int, position: int, asked: Asked, offset: int) -> tuple[int, int] | str:
     """Return the size of the record at `at` and the offset behind it, or why it is not what was asked for."""
+    if COMPILED:
+        usual = hotpath.judge_record(
+            view, at, position, asked.topic, asked.queue_id, offset, asked.end, MAGIC_V1, crc32
+        )
+        if usual is not None:
+            return usual
     verdict = check_record(view, at, position, check_crc=True)
     if isinstance(verdict, str):
         return verdict
     head = HEADS[view[at + _FLAGS_AT] & _HOST_BITS]
     fields = head.unpack_from(view, at)
-    name_at = at + head.size + fields[14] + (2 if fields[1] == MAGIC_V2 else 1)
-    if fields[3] != asked.queue_id or view[name_at : name_at + len(asked.topic)] != asked.topic:
+    wide = 2 if fields[1] == MAGIC_V2 else 1
+    name_at = at + head.size + fields[14] + wide
+    name_end = name_at + int.from_bytes(view[name_at - wide : name_at], "big")
+    if fields[3] != asked.queue_id or view[name_at:name_end] != asked.topic:
         return _QUEUE_WRONG + "a record of another one"
     if not offset <= fields[5] < asked.end:
         return f"{_QUEUE_WRONG}a record of offset {fields[5]}, where {offset} to {asked.end - 1} are due"

@@ -303,30 +303,13 @@ class CommitLog:
     def read(self, position: int, size: int) -> memoryview | bytes | None:
         """Return written bytes of one file when they are in memory, None when the disk would have to be asked."""
         assert self.min_position <= position <= self.written - size, "outside the log"
-        file = self._use(position)
-        if position >= self.written - HOT_BYTES:
-            return file.view(position, size)
-        return file.read_cached(position, size)
+        file = self.opened(position)
+        return file.view(position, size) if position >= self.hot_from else file.read_cached(position, size)
 
-    def read_runs(self, runs: list[tuple[int, int]]) -> list[memoryview | bytes] | None:
-        """Return what read() gives for each (position, size), None when one of them is not in memory."""
-        buffers: list[memoryview | bytes] = []
-        hot = self.written - HOT_BYTES
-        start = end = 0
-        view = memoryview(b"")
-        for position, size in runs:
-            if start <= position < end:
-                buffers.append(view[position - start : position - start + size])
-                continue
-            data = self.read(position, size)
-            if data is None:
-                return None
-            buffers.append(data)
-            if position >= hot:
-                file = self._file_of(position)
-                start, end = file.start, file.end
-                view = file.view(start, file.size)
-        return buffers
+    @property
+    def hot_from(self) -> int:
+        """From where on bytes are read through mappings without asking whether they are in memory."""
+        return self.written - HOT_BYTES
 
     def read_blocking(self, position: int, size: int) -> memoryview | bytes:
         """Return written bytes, from disk when need be. For any thread. Raises OSError, also when the file is gone."""
@@ -350,7 +333,8 @@ class CommitLog:
     def _file_of(self, position: int) -> LogFile:
         return self._files[position - position % self.file_bytes]
 
-    def _use(self, position: int) -> LogFile:
+    def opened(self, position: int) -> LogFile:
+        """Return the file that holds a position, to be read now; what was read longest ago is given up for it."""
         file = self._file_of(position)
         opened = self._opened
         if file.start in opened:

@@ -21,6 +21,7 @@ from store.integrity.verifier import Asked, Verifier
 from store.log.commitlog import CommitLog
 from store.log.dispatch import dispatched_from_record
 from store.log.logscan import check_record
+from store.reads.runs import read_runs
 from store.reads.timesearch import offset_by_time
 from store.types import GetResult, GetStatus, QueryResult, QueueEntry
 
@@ -72,7 +73,7 @@ class Reader:
             return self._outside(topic, queue_id, offset, low, end)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, end)
         self._choose(result, topic, queue_id, max_count, max_bytes, accepts)
-        buffers = self._log.read_runs(result.runs)
+        buffers = read_runs(self._log, result.runs)
         if buffers is None:
             result.cold = True
             result.asked = (topic, queue_id, offset)

@@ -12,6 +12,8 @@ import remoting.framing
 import store.derived.indexfile
 import store.derived.queuestate
 import store.files.queuefile
+import store.integrity.verifier
+import store.log.logscan
 import store.raftlog.covered_records
 import store.raftlog.entrybuild
 import store.raftlog.entrycheck
@@ -28,6 +30,8 @@ _USERS: tuple[ModuleType, ...] = (
     store.derived.queuestate,
     store.derived.indexfile,
     store.files.queuefile,
+    store.integrity.verifier,
+    store.log.logscan,
     store.raftlog.covered_records,
     store.raftlog.entrybuild,
     store.raftlog.entrycheck,

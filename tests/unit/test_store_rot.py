@@ -76,7 +76,7 @@ def test_R18_what_the_disk_does_not_give_is_refused(tmp_path: Path, monkeypatch:
             raise OSError(5, "Input/output error")
         return read(self, position, size)
 
-    monkeypatch.setattr(CommitLog, "read_runs", lambda *_: None)
+    monkeypatch.setattr("store.reads.reads.read_runs", lambda *_: None)
     monkeypatch.setattr(CommitLog, "read_blocking", failing)
     for offset, given in ((0, [0, 1]), (2, [])):
         result = store.get("T", 0, offset, 32)
