@@ -15,36 +15,42 @@ Runs = list[tuple[int, int]]
 def read_runs(log: CommitLog, runs: Runs) -> list[memoryview | bytes] | None:
     """Return the bytes of each (position, size), None when one of them is not in memory; for the log's own thread.
 
-    They may be parts of one buffer of up to WINDOW_BYTES, which lives as long as any of them.
+    Unless they are the mapping's they keep no more than twice their size in memory, as long as somebody holds them.
     """
     buffers: list[memoryview | bytes] = []
     hot = log.hot_from
     start = end = 0
-    view = memoryview(b"")
+    view, sparse = memoryview(b""), False
     for at, (position, size) in enumerate(runs):
         if not (start <= position and position + size <= end):
-            file = log.opened(position)
+            file, sparse = log.opened(position), False
             if position >= hot:
                 start, end = file.start, file.end
                 view = file.view(start, file.size)
             else:
-                until = _window_end(runs, at, file.end)
-                # A part of what lies between may be on the disk only, and nobody needs it.
-                found = file.read_cached(position, until - position) or file.read_cached(position, size)
+                until, wanted = _window(runs, at, file.end)
+                found = file.read_cached(position, until - position)
                 if found is None:
-                    return None
+                    # A part of what lies between may be on the disk only, and nobody needs it.
+                    found = file.read_cached(position, size)
+                    if found is None:
+                        return None
+                else:
+                    sparse = until - position > 2 * wanted
                 start, end, view = position, position + len(found), found
-        buffers.append(view[position - start : position - start + size])
+        part = view[position - start : position - start + size]
+        buffers.append(bytes(part) if sparse else part)
     return buffers
 
 
-def _window_end(runs: Runs, first: int, file_end: int) -> int:
-    """Return the end of what is read together with a run: those behind it that are near."""
+def _window(runs: Runs, first: int, file_end: int) -> tuple[int, int]:
+    """Return the end of what is read together with a run, those behind it that are near, and the bytes of them all."""
     position, size = runs[first]
-    until, last = position + size, min(position + WINDOW_BYTES, file_end)
+    until, last, wanted = position + size, min(position + WINDOW_BYTES, file_end), size
     for at in range(first + 1, len(runs)):
         position, size = runs[at]
         if not 0 <= position - until <= GAP_BYTES or position + size > last:
             break
         until = position + size
-    return until
+        wanted += size
+    return until, wanted

@@ -57,6 +57,17 @@ def test_scattered_records_are_one_read(log: CommitLog, asked: list[int]) -> Non
     assert asked == [31 * 1700 + 210]
 
 
+def test_what_was_read_and_not_asked_for_is_not_kept(log: CommitLog, asked: list[int]) -> None:
+    found = read_runs(log, [(1000 * number, 200) for number in range(30)])
+    assert found is not None
+    assert {type(part) for part in found} == {bytes}
+    found = read_runs(log, [(300 * number, 200) for number in range(30)])
+    assert found is not None
+    (shared,) = {id(part.obj): part.obj for part in found if isinstance(part, memoryview)}.values()
+    assert memoryview(shared).nbytes == 29 * 300 + 200 <= 2 * 30 * 200
+    assert asked == [29 * 1000 + 200, 29 * 300 + 200]
+
+
 def test_a_window_ends_at_its_size_at_a_wide_gap_and_at_the_file_s_end(log: CommitLog, asked: list[int]) -> None:
     apart = [(0, 10), (10 + GAP_BYTES, 10), (20 + 2 * GAP_BYTES + 1, 10)]
     assert read_runs(log, apart) == content_of(log, apart)
