@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from store.config import StoreConfig
-from store.files.kernelsync import KernelSyncs
+from store.files.kernelsync import REQUESTS_MAX, KernelSyncs
 from store.log.commitlog import CommitLog
 from store.log.syncround import BesideLog, SyncRound, Witnessed
 
@@ -247,6 +247,10 @@ class Flusher:
             return True
         try:
             fds = log.fds_to_sync(log.flushed, until)
+            if len(fds) >= REQUESTS_MAX:
+                # Small files, and much that was written at once: the thread takes as many as there are.
+                self.syncing.release()
+                return False
             beside = self._beside()
             along = None if beside is None else beside.along()
             coming = SyncRound(until, witnessed, None if along is None else along[1])

@@ -26,7 +26,7 @@ def example(namesrv: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(660)
 def test_word_count(tmp_path: Path) -> None:
     try:
         check_java()

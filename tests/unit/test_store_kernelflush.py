@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from store.files.disk import Disk
-from store.files.kernelsync import KernelSyncs
+from store.files.kernelsync import REQUESTS_MAX, KernelSyncs
 from store.log.syncround import Witnessed
 from store.messagestore import MessageStore
 from tests.parts.kernel_rig import CONFIG, Counted, FakeKernel, Floor, Rig, faked
@@ -168,6 +168,31 @@ def test_what_the_kernel_does_not_take_the_thread_does(tmp_path: Path, refuses: 
         kernel.done()
         rig.flusher.collect()
         assert (rig.told_by_thread, rig.told) == ([10], [20]), "it is asked each time"
+
+
+@pytest.mark.parametrize("files", [REQUESTS_MAX - 1, REQUESTS_MAX, 3 * REQUESTS_MAX])
+def test_what_spans_more_files_than_the_kernel_is_asked_for_the_thread_syncs(tmp_path: Path, files: int) -> None:
+    """A member that catches up with small files: one write may begin many."""
+    floor = Floor(tmp_path)
+    rig = Rig(tmp_path / "log", KernelSyncs(), beside=floor)
+    for _ in range(files - 1):
+        rig.write(4000)
+    rig.ask(4000)
+    if files < REQUESTS_MAX:
+        while rig.log.flushed < rig.log.written:
+            rig.flusher.collect()
+        assert (rig.told, rig.told_by_thread) == ([rig.log.written], [])
+    else:
+        rig.wait()
+        assert (rig.told, rig.told_by_thread) == ([], [rig.log.written])
+    assert not rig.fatal
+    assert rig.log.flushed == rig.log.written
+    # And the next one is the kernel's again.
+    rig.ask(10)
+    while rig.log.flushed < rig.log.written:
+        rig.flusher.collect()
+    assert rig.told[-1] == rig.log.written
+    rig.close()
 
 
 def test_a_round_that_was_taken_in_part_is_done_again_by_the_thread(tmp_path: Path) -> None:
