@@ -127,7 +127,7 @@ async def test_the_black_list_can_be_longer(tmp_path: Path) -> None:
         "flushIntervalCommitLog=100000000",
         "flushCommitLogThoroughInterval=100000000",
         "flushCommitLogLeastPages=1000000",
-        "kernelSyncEnable=true",
+        "kernelSyncEnable=false",
         "checkCRCOnRecover=false",
         "diskSpaceCleanForciblyRatio=30",
         "diskSpaceCleanForciblyRatio=84",
