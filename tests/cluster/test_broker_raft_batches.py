@@ -114,14 +114,17 @@ async def _send_while_killing(
     async with Producer("senders", namesrv.address) as producer, consumer:
         senders = Senders(producer)
         tasks = [asyncio.create_task(senders.run()) for _ in range(SENDERS)]
-        for _ in range(KILLS):
+        try:
+            for _ in range(KILLS):
+                await senders.more(BETWEEN)
+                leading = await leader_of(members)
+                leading.kill()
+                await senders.more(BETWEEN)
+                await asyncio.to_thread(leading.start)
             await senders.more(BETWEEN)
-            leading = await leader_of(members)
-            leading.kill()
-            await senders.more(BETWEEN)
-            await asyncio.to_thread(leading.start)
-        await senders.more(BETWEEN)
-        senders.stop()
+        finally:
+            # A closed producer refuses at once: they would try again for ever, and nobody else would run.
+            senders.stop()
         await asyncio.gather(*tasks)
         async with AdminClient(namesrv.address) as admin, asyncio.timeout(60):
             while True:
