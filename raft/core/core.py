@@ -357,8 +357,7 @@ class Core(Voting):
 
     def advance(self) -> None:
         """Move a follower's commit index to what it may believe."""
-        committed = self.follower.committed()
-        self.election.commit = max(self.election.commit, committed)
+        self.election.commit = max(self.election.commit, self.follower.committed())
 
     def refresh_config(self) -> bool:
         """Put the last CONFIG entry of the log in force: after an append, and after a cut (R9); tell if it is new."""

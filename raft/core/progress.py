@@ -177,7 +177,7 @@ class PeerReplication:
         """Lead no more."""
         self.peers.clear()
         self.term = 0
-        self._untold_since = None
+        self._untold_since = self._made = None
         self.more = self.news = False
 
     def set_members(self, members: Iterable[str]) -> None:

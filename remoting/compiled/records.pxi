@@ -26,7 +26,7 @@ def check_covered(const unsigned char[::1] view, int64_t position, Py_ssize_t co
     """Return -1 when `view` holds `count` records back to back, the first at `position`; else where it does not."""
     cdef Py_ssize_t end = view.shape[0]
     if end == 0:
-        return -1 if count == 0 and position <= INT64_MAX else 0
+        return -1 if count == 0 else 0
     return _covered_until(&view[0], end, position, count, fixed, magic_1, magic_2)
 
 

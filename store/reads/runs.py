@@ -30,13 +30,12 @@ def read_runs(log: CommitLog, runs: Runs) -> list[memoryview | bytes] | None:
             else:
                 until, wanted = _window(runs, at, file.end)
                 found = file.read_cached(position, until - position)
-                if found is None:
+                if found is None and until > position + size:
                     # A part of what lies between may be on the disk only, and nobody needs it.
                     found = file.read_cached(position, size)
-                    if found is None:
-                        return None
-                else:
-                    sparse = until - position > 2 * wanted
+                if found is None:
+                    return None
+                sparse = len(found) > 2 * wanted
                 start, end, view = position, position + len(found), found
         part = view[position - start : position - start + size]
         buffers.append(bytes(part) if sparse else part)
