@@ -40,20 +40,32 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def cpp(cluster: LocalCluster, tmp_path: Path) -> Order:
-    """Gives an order to the C++ client and returns its answer; see cpp_client.py."""
+    """Gives an order to the C++ client and returns its answer; see cpp_client.py.
 
-    def order(do: str, **fields: Any) -> list[dict[str, Any]]:
-        done = subprocess.run(
+    `until` returns when a client that sent one-way may end.
+    """
+
+    def order(do: str, *, until: Callable[[], object] | None = None, **fields: Any) -> list[dict[str, Any]]:
+        with subprocess.Popen(
             [sys.executable, str(PROGRAM)],
-            input=json.dumps({"do": do, "namesrv": cluster.address, **fields}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             # The library writes its logs below HOME.
             env={**os.environ, "HOME": str(tmp_path)},
-            capture_output=True,
             text=True,
-            timeout=60,
-            check=False,
-        )
-        return answer_of(done)
+        ) as process:
+            assert process.stdin is not None
+            try:
+                process.stdin.write(json.dumps({"do": do, "namesrv": cluster.address, **fields}) + "\n")
+                process.stdin.flush()
+                if until is not None:
+                    until()
+                stdout, stderr = process.communicate(timeout=60)
+            except BaseException:
+                process.kill()
+                raise
+            return answer_of(subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr))
 
     return order
 

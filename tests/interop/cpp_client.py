@@ -66,6 +66,9 @@ def send(order: dict[str, Any]) -> Done:
                 routed(producer.send_oneway, built)
             else:
                 raise ValueError(f"unknown way to send: {how}")
+    if how == "oneway":
+        # The library writes them later, or never when it is shut down first: whoever gave the order says when to end.
+        sys.stdin.readline()
     return results, producer.shutdown
 
 

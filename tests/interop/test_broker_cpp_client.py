@@ -6,6 +6,7 @@ directions. Where its library is missing these tests fail: skipping them would h
 
 import asyncio
 import importlib.metadata
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -109,14 +110,24 @@ def test_the_official_library_is_here() -> None:
     assert importlib.metadata.version("rocketmq") == "0.4.4"
 
 
-@pytest.mark.parametrize("how", ["sync", "async", "oneway"])
+@pytest.mark.parametrize("how", ["sync", "async"])
 async def test_cpp_sends_and_we_receive(cluster: LocalCluster, cpp: Order, how: str) -> None:
     topic, sent = f"cpp_{how}", messages(12)
     results = await asyncio.to_thread(cpp, "send", group="cpp_producer", topic=topic, how=how, messages=sent)
-    if how != "oneway":
-        assert [result["status"] for result in results] == [0] * 12
-        assert len({result["msg_id"] for result in results}) == 12
+    assert [result["status"] for result in results] == [0] * 12
+    assert len({result["msg_id"] for result in results}) == 12
     assert_intact(await ours(cluster, topic, 12), sent)
+
+
+async def test_cpp_sends_one_way_and_we_receive(cluster: LocalCluster, cpp: Order) -> None:
+    sent, arrived = messages(12), threading.Event()
+    order = {"group": "cpp_producer", "topic": "cpp_oneway", "how": "oneway", "messages": sent}
+    sending = asyncio.create_task(asyncio.to_thread(cpp, "send", until=lambda: arrived.wait(60), **order))
+    try:
+        assert_intact(await ours(cluster, "cpp_oneway", 12, timeout_s=50), sent)
+    finally:
+        arrived.set()
+        await sending
 
 
 async def test_cpp_sends_in_order(cluster: LocalCluster, cpp: Order) -> None:

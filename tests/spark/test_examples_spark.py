@@ -11,7 +11,7 @@ from pipeline.spark.session import SparkMissing, check_java
 from tests.spark.topics import small_cluster
 
 # Spark gives a Python worker ten seconds to come up, which no setting of it changes.
-WORKER_LATE = "waiting for the Python worker to connect back"
+WORKER_LATE = "Python worker failed to connect back"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark_wordcount.py"
 
 

@@ -12,11 +12,12 @@ from chaos.host.local import LocalCluster
 from client.message import Message
 from pipeline.spark.topic.client import TopicError
 from pipeline.spark.topic.options import OptionError, topic_options
+from pipeline.spark.topic.query import run_query
 from pipeline.spark.topic.sink import BATCH_MESSAGES, TopicWriter, messages_of, send_rows
 from raftmq import sync
 from remoting.javahash import java_hash
 from remoting.message import MessageExt
-from tests.spark.topics import everything, make_topic, send_batch, small_cluster, source, stream
+from tests.spark.topics import come_up, everything, make_topic, send_batch, small_cluster, source, stream
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -121,8 +122,7 @@ def test_a_stream_writes_each_row_once(spark: SparkSession, cluster: LocalCluste
     send_batch(cluster.address, [Message("From", b"%d" % number, keys="k") for number in range(60)], queue=0)
     frame = stream(spark, cluster.address, "From", maxOffsetsPerTrigger=20).select("body", "keys")
     writer = frame.writeStream.format("raftmq").options(namesrv=cluster.address, topic="To")
-    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-    query.awaitTermination()
+    query = run_query(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start)
     messages = everything(cluster.address, "To", 60)
     # One queue for one key, and so in the order of the source.
     assert [message.body for message in messages] == [b"%d" % number for number in range(60)]
@@ -148,7 +148,7 @@ def test_the_brokers_words_fail_the_query(spark: SparkSession, cluster: LocalClu
     send_batch(cluster.address, [Message("Other", b"x")], queue=0)
     rows = stream(spark, cluster.address, "Other").select("body")
     writer = rows.writeStream.format("raftmq").options(namesrv=cluster.address, topic="Shut", retryTimeoutMs="500")
-    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    query = come_up(writer.option("checkpointLocation", str(tmp_path)).start)
     with pytest.raises(StreamingQueryException, match="Shut"):
         query.awaitTermination(120)
 

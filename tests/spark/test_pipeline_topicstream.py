@@ -17,8 +17,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 from chaos.host.local import LocalCluster
 from client.errors import SendFailed
 from client.message import Message
+from pipeline.spark.topic.query import run_query
 from raftmq import sync
-from tests.spark.topics import everything, make_topic, places, send, send_batch, small_cluster, stream, wait_until
+from tests.spark.topics import (
+    come_up,
+    everything,
+    make_topic,
+    places,
+    send,
+    send_batch,
+    small_cluster,
+    stream,
+    wait_until,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -75,13 +86,13 @@ def test_a_checkpoint_goes_on_where_it_ended(spark: SparkSession, cluster: Local
     make_topic(cluster.address, "Again", 2)
     output = Output(spark, tmp_path)
     send_batch(cluster.address, numbered("Again", 0, 20), queue=0)
-    query = output.start(stream(spark, cluster.address, "Again"))
+    query = come_up(lambda: output.start(stream(spark, cluster.address, "Again")))
     wait_until(lambda: output.places() == whole(20))
     send_batch(cluster.address, numbered("Again", 20, 50), queue=1)
     wait_until(lambda: output.places() == whole(20, 30))
     query.stop()
     send_batch(cluster.address, numbered("Again", 50, 60), queue=0)
-    again = output.start(stream(spark, cluster.address, "Again", startingOffsets="latest"))
+    again = come_up(lambda: output.start(stream(spark, cluster.address, "Again", startingOffsets="latest")))
     wait_until(lambda: output.places() == whole(30, 30))
     again.stop()
 
@@ -89,8 +100,7 @@ def test_a_checkpoint_goes_on_where_it_ended(spark: SparkSession, cluster: Local
 def test_a_new_queue_is_read_from_its_first_message(spark: SparkSession, cluster: LocalCluster, tmp_path: Path) -> None:
     make_topic(cluster.address, "Grows", 1)
     output = Output(spark, tmp_path)
-    query = output.start(stream(spark, cluster.address, "Grows", startingOffsets="latest"))
-    wait_until(lambda: query.lastProgress is not None)
+    query = come_up(lambda: output.start(stream(spark, cluster.address, "Grows", startingOffsets="latest")))
     make_topic(cluster.address, "Grows", 2)
     send_batch(cluster.address, numbered("Grows", 0, 40), queue=1)
     send_batch(cluster.address, numbered("Grows", 40, 50), queue=0)
@@ -99,7 +109,7 @@ def test_a_new_queue_is_read_from_its_first_message(spark: SparkSession, cluster
     # And one that appears while nothing runs.
     make_topic(cluster.address, "Grows", 3)
     send_batch(cluster.address, numbered("Grows", 50, 55), queue=2)
-    output.start(stream(spark, cluster.address, "Grows"), once=True).awaitTermination()
+    run_query(lambda: output.start(stream(spark, cluster.address, "Grows"), once=True))
     assert output.places() == whole(10, 40, 5)
 
 
@@ -108,8 +118,7 @@ def test_a_limit_makes_small_micro_batches(spark: SparkSession, cluster: LocalCl
     send_batch(cluster.address, numbered("Many", 0, 75), queue=0)
     send_batch(cluster.address, numbered("Many", 75, 100), queue=1)
     output = Output(spark, tmp_path)
-    query = output.start(stream(spark, cluster.address, "Many", maxOffsetsPerTrigger=30), once=True)
-    query.awaitTermination()
+    query = run_query(lambda: output.start(stream(spark, cluster.address, "Many", maxOffsetsPerTrigger=30), once=True))
     assert [progress.numInputRows for progress in query.recentProgress] == [30, 30, 30, 10]
     assert output.places() == whole(75, 25)
 
@@ -118,11 +127,11 @@ def test_a_topic_made_anew_is_an_error(spark: SparkSession, cluster: LocalCluste
     make_topic(cluster.address, "Anew", 1)
     send_batch(cluster.address, numbered("Anew", 0, 5), queue=0)
     output = Output(spark, tmp_path)
-    output.start(stream(spark, cluster.address, "Anew"), once=True).awaitTermination()
+    run_query(lambda: output.start(stream(spark, cluster.address, "Anew"), once=True))
     with sync.AdminClient(cluster.address) as admin:
         admin.delete_topic("Anew")
     make_topic(cluster.address, "Anew", 1)
-    query = output.start(stream(spark, cluster.address, "Anew"))
+    query = come_up(lambda: output.start(stream(spark, cluster.address, "Anew")))
     with pytest.raises(StreamingQueryException, match="ends at 0, but the query has read it up to 5"):
         query.awaitTermination(120)
 
@@ -132,7 +141,7 @@ def test_a_killed_leader_costs_no_message(spark: SparkSession, group: LocalClust
     for queue in range(QUEUES):
         send_batch(group.address, numbered("T", 0, BACKLOG), queue=queue)
     output = Output(spark, tmp_path / "query")
-    query = output.start(stream(spark, group.address, "T", maxOffsetsPerTrigger=60))
+    query = come_up(lambda: output.start(stream(spark, group.address, "T", maxOffsetsPerTrigger=60)))
     wait_until(lambda: output.batches() >= 2)
     group.wait_for_leader().kill()
     send(group.address, numbered("T", 0, 30), queue=1)

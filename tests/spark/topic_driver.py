@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from pipeline.spark.session import spark_session
+from pipeline.spark.topic.query import run_query
 from tests.spark.topics import stream
 
 # Small micro-batches, so that a backlog takes many of them; once, all that is there is one.
@@ -20,7 +21,7 @@ def main(namesrv: str, topic: str, folder: Path, *, once: bool) -> None:
     frame = stream(spark, namesrv, topic, columns="queueId,queueOffset,body", maxOffsetsPerTrigger=most)
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="50 milliseconds")
-    writer.start(str(folder / "out")).awaitTermination()
+    run_query(lambda: writer.start(str(folder / "out")))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from chaos.host.local import LocalCluster
 from client.message import Message
+from pipeline.spark.topic.query import STARTS, worker_late
 from raftmq import sync
 from remoting.bodies.registry import MessageQueue
 from remoting.message import MessageExt
@@ -80,6 +82,17 @@ def stream(spark: SparkSession, namesrv: str, topic: str, **options: object) -> 
     """The streaming source of a topic, from its first message on."""
     given = _given(namesrv, topic, {"startingOffsets": "earliest", **options})
     return spark.readStream.format("raftmq").options(**given).load()
+
+
+def come_up(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query that goes on until it is stopped, again where its Python worker was late: what run_query() does."""
+    for _ in range(STARTS):
+        query = start()
+        wait_until(lambda query=query: query.lastProgress is not None or not query.isActive, 120)  # type: ignore[misc]
+        error = query.exception()
+        if error is None or not worker_late(error):
+            break
+    return query
 
 
 def _given(namesrv: str, topic: str, options: Mapping[str, object]) -> dict[str, Any]:

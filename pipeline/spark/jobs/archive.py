@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.spark.topic.options import DEDUP_KEY
+from pipeline.spark.topic.query import run_query
 
 CHECKPOINT = "_checkpoint"
 # Messages that one step of archiving takes: what is done again after a failure, and the memory that it needs.
@@ -26,15 +27,14 @@ def archive(spark: SparkSession, namesrv: str, topic: str, folder: str, *, step:
         .options(namesrv=namesrv, topic=topic, startingOffsets="earliest", maxOffsetsPerTrigger=str(step))
         .load()
     )
-    query = (
+    writer = (
         messages.withColumn("date", F.to_date("storeTimestamp"))
         .writeStream.format("parquet")
         .partitionBy("date")
         .option("checkpointLocation", str(PurePosixPath(folder) / CHECKPOINT))
         .trigger(availableNow=True)
-        .start(folder)
     )
-    query.awaitTermination()
+    query = run_query(lambda: writer.start(folder))
     steps = query.recentProgress
     return {
         "topic": topic,
