@@ -57,6 +57,17 @@ def judge_record(
     magic_1: int,
     crc32: Callable[[Any], int],
 ) -> tuple[int, int] | None: ...
+def judge_runs(
+    runs: list[tuple[int, int]],
+    buffers: list[memoryview | bytes],
+    topic: bytes,
+    queue_id: int,
+    offset: int,
+    end: int,
+    magic_1: int,
+    crc32: Callable[[Any], int],
+) -> tuple[int, int]: ...
+def join_ranges(starts: list[int], ends: list[int], runs: list[tuple[int, int]]) -> None: ...
 def seal_entry(
     control_type: type[_T],
     kind: object,

@@ -102,18 +102,16 @@ def read_covered(object dispatched_type, bytes data not None, Py_ssize_t at, Py_
     return batch
 
 
-cdef Py_ssize_t _whole_record(const unsigned char[::1] view, Py_ssize_t at, int64_t position, uint32_t magic_1,
-                              bint check_crc, object crc32, Py_ssize_t* name_at, Py_ssize_t* stamp_at) except -2:
-    """Return the size of the record of the first kind that stands at `at`, -1 when it is none or anything is wrong.
+cdef Py_ssize_t _whole_record(Bytes here, Py_ssize_t room, int64_t position, uint32_t magic_1, bint check_crc,
+                              object crc32, Py_ssize_t* name_at, Py_ssize_t* stamp_at) except -2:
+    """Return the size of the record of the first kind at the begin of `room` bytes, -1 when it is none or not right.
 
     And where its topic begins, and its store timestamp.
     """
-    cdef Py_ssize_t room = view.shape[0] - at, size, head, body_size, topic_end, end
-    cdef Bytes here
+    cdef Py_ssize_t size, head, body_size, topic_end, end
     cdef uint32_t flags, crc
-    if at < 0 or room < 91:
+    if room < 91:
         return -1
-    here = &view[at]
     size = <int32_t>_u32(here)
     if _u32(here + 4) != magic_1 or size > room:
         return -1
@@ -139,7 +137,7 @@ cdef Py_ssize_t _whole_record(const unsigned char[::1] view, Py_ssize_t at, int6
         if body_size <= CRC_HERE_MAX:
             crc = _crc32(here + head, body_size)
         else:
-            crc = crc32(view[at + head : at + head + body_size])
+            crc = crc32(PyMemoryView_FromMemory(<char*>here + head, body_size, PyBUF_READ))
         if (crc ^ _u32(here + 8)) & 0x7FFFFFFF:
             return -1
     return size
@@ -148,27 +146,105 @@ cdef Py_ssize_t _whole_record(const unsigned char[::1] view, Py_ssize_t at, int6
 def check_record(const unsigned char[::1] view, Py_ssize_t at, int64_t position, bint check_crc, uint32_t magic_1,
                  object crc32):
     """Return (size, store timestamp) of the record at `at`, None when it is of another kind or anything is wrong."""
-    cdef Py_ssize_t name_at, stamp_at
-    cdef Py_ssize_t size = _whole_record(view, at, position, magic_1, check_crc, crc32, &name_at, &stamp_at)
+    cdef Py_ssize_t name_at, stamp_at, size, room = view.shape[0] - at
+    if at < 0 or room < 91:
+        return None
+    size = _whole_record(&view[at], room, position, magic_1, check_crc, crc32, &name_at, &stamp_at)
     return None if size < 0 else (size, _i64(&view[at + stamp_at]))
 
 
-def judge_record(const unsigned char[::1] view, Py_ssize_t at, int64_t position, bytes topic not None,
-                 int64_t queue_id, int64_t offset, int64_t end, uint32_t magic_1, object crc32):
-    """Return (size, offset behind it) of the record at `at`, which is whole and one of a queue's; None of another one.
+cdef Py_ssize_t _judged(Bytes here, Py_ssize_t room, int64_t position, bytes topic, int64_t queue_id, int64_t* offset,
+                        int64_t end, uint32_t magic_1, object crc32) except -2:
+    """Return the size of a record which is whole and one of a queue's, and its offset + 1; -1 of another one.
 
     Its offset is one from `offset` to before `end`.
     """
     cdef Py_ssize_t name_at, stamp_at
-    cdef Py_ssize_t size = _whole_record(view, at, position, magic_1, True, crc32, &name_at, &stamp_at)
-    cdef Bytes here
+    cdef Py_ssize_t size = _whole_record(here, room, position, magic_1, True, crc32, &name_at, &stamp_at)
     cdef int64_t own
     if size < 0:
-        return None
-    here = &view[at]
+        return -1
     own = _i64(here + 20)
-    if <int32_t>_u32(here + 12) != queue_id or own < offset or own >= end:
-        return None
+    if <int32_t>_u32(here + 12) != queue_id or own < offset[0] or own >= end:
+        return -1
     if here[name_at - 1] != PyBytes_GET_SIZE(topic) or memcmp(here + name_at, PyBytes_AS_STRING(topic), here[name_at - 1]):
+        return -1
+    offset[0] = own + 1
+    return size
+
+
+def judge_record(const unsigned char[::1] view, Py_ssize_t at, int64_t position, bytes topic not None,
+                 int64_t queue_id, int64_t offset, int64_t end, uint32_t magic_1, object crc32):
+    """Return (size, offset behind it) of the record at `at`, which is whole and one of a queue's; None of another one."""
+    cdef Py_ssize_t size, room = view.shape[0] - at
+    if at < 0 or room < 91:
         return None
-    return size, own + 1
+    size = _judged(&view[at], room, position, topic, queue_id, &offset, end, magic_1, crc32)
+    return None if size < 0 else (size, offset)
+
+
+def judge_runs(list runs not None, list buffers not None, bytes topic not None, int64_t queue_id, int64_t offset,
+               int64_t end, uint32_t magic_1, object crc32):
+    """Judge the records of an answer; return how many runs are right, before the first that is not, and the offset there.
+
+    `runs`: (position, size) of each of `buffers`.
+    """
+    cdef Py_ssize_t number = 0, at, size, taken
+    cdef int64_t position, reached
+    cdef Py_buffer buffer
+    for run, data in zip(runs, buffers):
+        position, size = run
+        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+        try:
+            if buffer.len != size:
+                break
+            at, reached = 0, offset
+            while at < size:
+                taken = _judged(
+                    <Bytes>buffer.buf + at, size - at, position + at, topic, queue_id, &reached, end, magic_1, crc32
+                )
+                if taken < 0:
+                    break
+                at += taken
+            if at < size:
+                break
+        finally:
+            PyBuffer_Release(&buffer)
+        offset = reached
+        number += 1
+    return number, offset
+
+
+cdef Py_ssize_t _behind(list numbers, int64_t number) except -1:
+    """Return how many of ascending numbers are not above one: bisect_right()."""
+    cdef Py_ssize_t low = 0, high = PyList_GET_SIZE(numbers), middle
+    while low < high:
+        middle = (low + high) >> 1
+        if number < <int64_t>numbers[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def join_ranges(list starts not None, list ends not None, list runs not None):
+    """Add ranges, (position, size), to those that do not touch, in order; joined with what they touch."""
+    cdef int64_t start, end, size
+    cdef Py_ssize_t low, high
+    for start, size in runs:
+        end = start + size
+        low = _behind(starts, start)
+        if low and <int64_t>ends[low - 1] >= start:
+            low -= 1
+            start = starts[low]
+        high = _behind(starts, end)
+        if high > low:
+            end = max(end, <int64_t>ends[high - 1])
+        if high == low:
+            starts.insert(low, start)
+            ends.insert(low, end)
+            continue
+        starts[low], ends[low] = start, end
+        if high > low + 1:
+            del starts[low + 1 : high]
+            del ends[low + 1 : high]

@@ -145,15 +145,18 @@ class LogFile:
         offset = position - self.start
         return self._view[offset : offset + size]
 
-    def read_cached(self, position: int, size: int) -> memoryview | None:
-        """Return bytes that the page cache holds, copied once, None when the disk would have to be asked."""
-        buffer = bytearray(size)
+    def read_cached(self, position: int, size: int, into: memoryview | None = None) -> memoryview | None:
+        """Return bytes that the page cache holds, copied once, None when the disk would have to be asked.
+
+        They are the first ones of `into`, when it is given.
+        """
+        into = memoryview(bytearray(size)) if into is None else into[:size]
         try:
-            done = os.preadv(self.fd, [buffer], position - self.start, os.RWF_NOWAIT)
+            done = os.preadv(self.fd, [into], position - self.start, os.RWF_NOWAIT)
         except OSError:
             # Not cached (EAGAIN), or a file system that cannot tell: both are for the thread pool.
             return None
-        return memoryview(buffer).toreadonly() if done == size else None
+        return into.toreadonly() if done == size else None
 
     def release(self) -> None:
         """Give descriptor and mapping up. Views that were handed out keep the mapping alive until they go."""

@@ -6,7 +6,9 @@ ever. So ranges come in two generations, and the older one is dropped when the y
 
 from bisect import bisect_right
 
-# Ranges of one generation, some 200 bytes each.
+from remoting.compiled.door import COMPILED, hotpath
+
+# Ranges of one generation, some 200 bytes each; an answer's are added together, and may be more.
 RANGES_MAX = 8192
 
 
@@ -59,16 +61,17 @@ class Ranges:
             start = reach
         return True
 
-    def add(self, start: int, end: int) -> None:
-        """Remember a range."""
-        self._young.add(start, end)
+    def add(self, runs: list[tuple[int, int]]) -> None:
+        """Remember ranges: (position, size)."""
+        young = self._young
+        if COMPILED:
+            hotpath.join_ranges(young.starts, young.ends, runs)
+        else:
+            for position, size in runs:
+                young.add(position, position + size)
         if len(self._young.starts) >= RANGES_MAX:
             self.turn()
 
     def turn(self) -> None:
         """Forget the older generation, and begin a new one."""
         self._old, self._young = self._young, _Generation()
-
-    def forget(self) -> None:
-        """Forget everything."""
-        self._old, self._young = _Generation(), _Generation()

@@ -124,29 +124,35 @@ class Verifier:
         """Return the damaged places that are known: position → what is wrong."""
         return dict(self._places)
 
-    def first_bad(
-        self, runs: Sequence[tuple[int, int]], buffers: Sequence[memoryview | bytes], asked: Asked
-    ) -> Bad | None:
+    def first_bad(self, runs: list[tuple[int, int]], buffers: list[memoryview | bytes], asked: Asked) -> Bad | None:
         """Check an answer; return its first record that must not go, None when all may. Raises OSError."""
         if runs and self._ranges.covers(min(runs)[0], max([position + size for position, size in runs])):
             # One look in place of one for each run: of several queues that are read side by side, all was checked.
             return None
-        offset = asked.offset
-        for number, ((position, size), data) in enumerate(zip(runs, buffers, strict=True)):
+        offset, first = asked.offset, 0
+        if COMPILED and self.entries is None:
+            first, offset = hotpath.judge_runs(
+                runs, buffers, asked.topic, asked.queue_id, offset, asked.end, MAGIC_V1, crc32
+            )
+        right = runs[:first]
+        for number in range(first, len(runs)):
+            position, size = runs[number]
             if position >= self.fresh_from or self._ranges.covers(position, position + size):
                 continue
             damaged, reason = self._entries_bad(position, position + size) or (position + size, "")
-            view = memoryview(data)
+            view = memoryview(buffers[number])
             at = 0
             while at < size:
                 verdict = reason if position + at >= damaged else _judge(view, at, position + at, asked, offset)
                 if isinstance(verdict, str):
                     self.note(position + at, verdict)
                     count, behind = _passed([*buffers[:number], view[:at]], asked.offset)
+                    self._ranges.add(right)
                     return Bad(position + at, verdict, number, at, count, behind)
                 taken, offset = verdict
                 at += taken
-            self._ranges.add(position, position + size)
+            right.append(runs[number])
+        self._ranges.add(right)
         return None
 
     def unread(self, run: int, position: int, reason: str, buffers: Sequence[memoryview | bytes], asked: Asked) -> Bad:
@@ -166,7 +172,7 @@ class Verifier:
         if isinstance(verdict, str):
             self.note(position, verdict)
             return verdict
-        self._ranges.add(position, end)
+        self._ranges.add([(position, end - position)])
         return ""
 
     def entry_bad(self, position: int) -> str:
@@ -225,7 +231,7 @@ class Verifier:
             if right[0] == right[1]:
                 # What stands before the first entry has only its records' own CRCs.
                 return None
-            self._ranges.add(*right)
+            self._ranges.add([(right[0], right[1] - right[0])])
             start = right[1]
         return None
 

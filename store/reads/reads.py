@@ -21,7 +21,7 @@ from store.integrity.verifier import Asked, Verifier
 from store.log.commitlog import CommitLog
 from store.log.dispatch import dispatched_from_record
 from store.log.logscan import check_record
-from store.reads.runs import read_runs
+from store.reads.runs import WINDOW_BYTES, read_runs
 from store.reads.timesearch import offset_by_time
 from store.types import GetResult, GetStatus, QueryResult, QueueEntry
 
@@ -53,6 +53,7 @@ class Reader:
         self._log = log
         self._queues = queues
         self._index = index
+        self._scratch = memoryview(bytearray(WINDOW_BYTES))
         self._scan_entries = config.maxFilterMessageSize // QUEUE_ENTRY_BYTES
         self._memory_limits = (config.maxTransferBytesOnMessageInMemory, config.maxTransferCountOnMessageInMemory)
         self._disk_limits = (config.maxTransferBytesOnMessageInDisk, config.maxTransferCountOnMessageInDisk)
@@ -73,7 +74,7 @@ class Reader:
             return self._outside(topic, queue_id, offset, low, end)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, end)
         self._choose(result, topic, queue_id, max_count, max_bytes, accepts)
-        buffers = read_runs(self._log, result.runs)
+        buffers = read_runs(self._log, result.runs, self._scratch)
         if buffers is None:
             result.cold = True
             result.asked = (topic, queue_id, offset)

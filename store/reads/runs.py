@@ -12,44 +12,53 @@ WINDOW_BYTES, GAP_BYTES = 256 * 1024, 16 * 1024
 Runs = list[tuple[int, int]]
 
 
-def read_runs(log: CommitLog, runs: Runs) -> list[memoryview | bytes] | None:
+def read_runs(log: CommitLog, runs: Runs, scratch: memoryview) -> list[memoryview | bytes] | None:
     """Return the bytes of each (position, size), None when one of them is not in memory; for the log's own thread.
 
     Unless they are the mapping's they keep no more than twice their size in memory, as long as somebody holds them.
+    `scratch`: WINDOW_BYTES that nobody else uses meanwhile.
     """
     buffers: list[memoryview | bytes] = []
-    hot = log.hot_from
-    start = end = 0
-    view, sparse = memoryview(b""), False
-    for at, (position, size) in enumerate(runs):
-        if not (start <= position and position + size <= end):
-            file, sparse = log.opened(position), False
-            if position >= hot:
-                start, end = file.start, file.end
-                view = file.view(start, file.size)
+    found: memoryview | None
+    hot, at, count = log.hot_from, 0, len(runs)
+    while at < count:
+        position, size = runs[at]
+        file = log.opened(position)
+        start = position
+        if position >= hot:
+            start, until, last = file.start, file.end, count
+            found = file.view(start, file.size)
+        else:
+            last, until, wanted = _window(runs, at, file.end)
+            if until - position > 2 * wanted:
+                found = file.read_cached(position, until - position, scratch)
+                if found is not None:
+                    buffers += [bytes(found[place - start : place - start + part]) for place, part in runs[at:last]]
+                    at = last
+                    continue
             else:
-                until, wanted = _window(runs, at, file.end)
                 found = file.read_cached(position, until - position)
-                if found is None and until > position + size:
-                    # A part of what lies between may be on the disk only, and nobody needs it.
-                    found = file.read_cached(position, size)
-                if found is None:
-                    return None
-                sparse = len(found) > 2 * wanted
-                start, end, view = position, position + len(found), found
-        part = view[position - start : position - start + size]
-        buffers.append(bytes(part) if sparse else part)
+            if found is None and last > at + 1:
+                # A part of what lies between may be on the disk only, and nobody needs it.
+                found, until, last = file.read_cached(position, size), position + size, at + 1
+            if found is None:
+                return None
+        for place, part in runs[at:last]:
+            if place + part > until or place < start:
+                break
+            buffers.append(found[place - start : place - start + part])
+            at += 1
     return buffers
 
 
-def _window(runs: Runs, first: int, file_end: int) -> tuple[int, int]:
-    """Return the end of what is read together with a run, those behind it that are near, and the bytes of them all."""
+def _window(runs: Runs, first: int, file_end: int) -> tuple[int, int, int]:
+    """Return the runs behind those that are read together with a run, where they end, and the bytes of them all."""
     position, size = runs[first]
-    until, last, wanted = position + size, min(position + WINDOW_BYTES, file_end), size
-    for at in range(first + 1, len(runs)):
-        position, size = runs[at]
-        if not 0 <= position - until <= GAP_BYTES or position + size > last:
-            break
+    until, most, wanted = position + size, min(position + WINDOW_BYTES, file_end), size
+    for last in range(first + 1, len(runs)):
+        position, size = runs[last]
+        if not 0 <= position - until <= GAP_BYTES or position + size > most:
+            return last, until, wanted
         until = position + size
         wanted += size
-    return until, wanted
+    return len(runs), until, wanted

@@ -12,6 +12,7 @@ import remoting.framing
 import store.derived.indexfile
 import store.derived.queuestate
 import store.files.queuefile
+import store.integrity.ranges
 import store.integrity.verifier
 import store.log.logscan
 import store.raftlog.covered_records
@@ -30,6 +31,7 @@ _USERS: tuple[ModuleType, ...] = (
     store.derived.queuestate,
     store.derived.indexfile,
     store.files.queuefile,
+    store.integrity.ranges,
     store.integrity.verifier,
     store.log.logscan,
     store.raftlog.covered_records,

@@ -1,6 +1,5 @@
 """R18: what comes from the disk is checked before anybody gets it."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -91,9 +90,7 @@ def test_R18_what_the_disk_does_not_give_is_refused(tmp_path: Path, monkeypatch:
 class _Trusting(Verifier):
     """The planted bug: what comes from the disk is served unchecked."""
 
-    def first_bad(
-        self, _runs: Sequence[tuple[int, int]], _buffers: Sequence[memoryview | bytes], _asked: Asked
-    ) -> Bad | None:
+    def first_bad(self, _runs: list[tuple[int, int]], _buffers: list[memoryview | bytes], _asked: Asked) -> Bad | None:
         return None
 
 
@@ -111,7 +108,7 @@ def test_R18_what_was_written_lately_costs_no_check(tmp_path: Path, monkeypatch:
     check = Verifier.first_bad
 
     def counted(
-        self: Verifier, runs: Sequence[tuple[int, int]], buffers: Sequence[memoryview | bytes], wanted: Asked
+        self: Verifier, runs: list[tuple[int, int]], buffers: list[memoryview | bytes], wanted: Asked
     ) -> Bad | None:
         asked.append(wanted.offset)
         return check(self, runs, buffers, wanted)

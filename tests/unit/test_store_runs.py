@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from store.files.disk import Disk
 from store.files.mappedfile import LogFile
 from store.log.commitlog import CommitLog
-from store.reads.runs import GAP_BYTES, WINDOW_BYTES, read_runs
+from store.reads import runs as reading
+from store.reads.runs import GAP_BYTES, WINDOW_BYTES
 
 FILE_BYTES = 512 * 1024
 FILES = 3
@@ -30,6 +31,14 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommitLog]:
     made = CommitLog(folder, FILE_BYTES, disk, files, FILES * FILE_BYTES - 8)
     yield made
     made.close()
+
+
+def read_runs(log: CommitLog, runs: list[tuple[int, int]]) -> list[memoryview | bytes] | None:
+    """Read twice with one scratch: what the first one gave stays as it is."""
+    scratch = memoryview(bytearray(WINDOW_BYTES))
+    found = reading.read_runs(log, runs, scratch)
+    scratch[:] = b"\xff" * WINDOW_BYTES
+    return found
 
 
 @pytest.fixture
