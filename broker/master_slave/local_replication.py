@@ -20,6 +20,9 @@ _log = logging.getLogger(__name__)
 
 # Bytes written and not yet as safe as they must be, at which who sends much waits: some flushes' worth.
 CONGESTED_BYTES = 4 * 1024 * 1024
+# Bytes taken in one turn of the loop at which who sends much waits for the next. To take them costs a fraction of what
+# it costs to write and answer them when the turn ends, and a quiet client's send waits for that: some milliseconds.
+GATHERED_BYTES = 512 * 1024
 _SUCCESS = int(ResponseCode.SUCCESS)
 _FLUSH_DISK_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 _OK = PutStatus.PUT_OK
@@ -133,8 +136,9 @@ class LocalReplication:
 
     @property
     def congested(self) -> bool:
-        """Whether more has been taken than is stored soon."""
-        return self._turn_bytes + self._put_end - self._safe_end > CONGESTED_BYTES
+        """Whether more has been taken than is stored soon, or than one turn of the loop should write and answer."""
+        gathered = self._turn_bytes
+        return gathered > GATHERED_BYTES or gathered + self._put_end - self._safe_end > CONGESTED_BYTES
 
     def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:  # noqa: ARG002 # written at the end of this turn
         """Store a record; see Replication."""

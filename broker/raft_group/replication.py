@@ -146,9 +146,13 @@ class RaftReplication:
 
     @property
     def congested(self) -> bool:
-        """Whether a whole entry is gathered already that cannot be proposed yet."""
-        full = self._turn_sends >= GATHERED_MAX or self._turn_bytes >= ENTRY_BYTES
-        return full and self._flights >= IN_FLIGHT_ENTRIES
+        """Whether a whole entry is gathered already, beside those that are proposed when this turn ends.
+
+        They are counted although they may go: between an entry's end and this turn's a flood would bring more than
+        the next entry takes, and what is gathered would grow with each.
+        """
+        entries = 1 + max(0, IN_FLIGHT_ENTRIES - self._flights)
+        return self._turn_sends >= GATHERED_MAX * entries or self._turn_bytes >= ENTRY_BYTES * entries
 
     def append(self, record: PendingRecord, done: Done, *, wait: bool = True, until: float = 0.0) -> None:  # noqa: ARG002 # as the others
         """Store a record; see Replication."""

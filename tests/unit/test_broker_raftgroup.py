@@ -145,6 +145,24 @@ async def test_who_sends_much_waits_while_an_entry_is_gathered_that_none_may_fol
     assert not setting.replication.congested
 
 
+async def test_a_flood_that_never_rests_is_gathered_no_further_than_a_turn_can_propose() -> None:
+    """As turns serve it: as long as there is room, before each turn's end, while entries are committed one by one."""
+    setting = Setting()
+    for _ in range(IN_FLIGHT_ENTRIES):
+        setting.send("x")
+        await turn()
+    body = b"x" * (raftgroup.ENTRY_BYTES // 8)
+    for number in range(40):
+        setting.node.fates[number](Fate.COMMITTED)
+        served = 0
+        while not setting.replication.congested and served < 40:
+            setting.send("more", body)
+            served += 1
+        await turn()
+    assert setting.replication.pending_bytes < (IN_FLIGHT_ENTRIES + 3) * raftgroup.ENTRY_BYTES
+    assert set(setting.codes) == {0}
+
+
 async def test_under_load_arrivals_gather_until_an_entry_is_committed() -> None:
     setting = Setting()
     for number in range(IN_FLIGHT_ENTRIES + 3):

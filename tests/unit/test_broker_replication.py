@@ -57,6 +57,22 @@ async def test_who_sends_much_waits_while_the_disk_is_behind(monkeypatch: pytest
     assert answers.codes == [0, 0, 0]
 
 
+async def test_who_sends_much_waits_when_a_turn_has_gathered_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers()
+    replication = make(FakeStore())
+    replication.append(record(), answers)
+    monkeypatch.setattr(module, "GATHERED_BYTES", 2 * replication.pending_bytes)
+    for wanted in (False, True):
+        replication.append(record(), answers)
+        assert replication.congested is wanted
+    await turn()
+    assert not replication.congested
+    replication.append_batch([record()] * 3, answers.batch)
+    assert replication.congested
+    await turn()
+    assert (answers.codes, replication.congested) == ([0, 0, 0, 0], False)
+
+
 async def test_a_batch_is_answered_once() -> None:
     store, answers = FakeStore(), Answers()
     make(store).append_batch([record(), record()], answers.batch)
