@@ -61,7 +61,7 @@ DOORS = {
     "pysyncobj": ("raft/core/pysyncobj.py", "raft/core/journal_view.py"),
     "rich": ("raftmq/",),
     "rocketmq": (),
-    "tenacity": ("client/retry.py", "chaos/site/toxiproxy.py"),
+    "tenacity": ("client/retry.py", "chaos/site/toxiproxy.py", "pipeline/spark/topic/query.py"),
     "toxiproxy": ("chaos/site/toxiproxy.py",),
     "typer": ("raftmq/cli/",),
     "uvloop": ("runtime/loop.py",),
