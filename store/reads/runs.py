@@ -44,7 +44,8 @@ def read_runs(log: CommitLog, runs: Runs, scratch: memoryview) -> list[memoryvie
             if found is None:
                 return None
         for place, part in runs[at:last]:
-            if place + part > until or place < start:
+            # The first one in any case: a rotten queue may lead over the end of a file, and who judges it says so.
+            if place != position and (place + part > until or place < start):
                 break
             buffers.append(found[place - start : place - start + part])
             at += 1

@@ -103,7 +103,7 @@ async def test_the_sends_of_a_run_that_are_served_each_take_no_more_of_a_turn_th
     count = 4 * LOOK_COMMANDS
     connection.data_received(sends(count))
     # None at all when this process had to wait before the first.
-    assert served <= 2 * LOOK_COMMANDS
+    assert served in {0, LOOK_COMMANDS, 2 * LOOK_COMMANDS}
     assert [each.opaque for each in await answers(transport)] == [*range(count)]
 
 

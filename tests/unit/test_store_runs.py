@@ -149,3 +149,7 @@ def test_any_records_are_the_bytes_at_their_places(log: CommitLog, seed: int) ->
         patched.setattr("store.log.commitlog.HOT_BYTES", dice.choice((0, FILE_BYTES, 2 * FILE_BYTES)))
         found = read_runs(log, runs)
     assert found == content_of(log, runs)
+
+
+def test_a_run_that_leads_over_the_end_of_a_file_ends_there(log: CommitLog) -> None:
+    assert read_runs(log, [(FILE_BYTES - 100, 200)]) == content_of(log, [(FILE_BYTES - 100, 100)])
