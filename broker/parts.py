@@ -41,6 +41,7 @@ from broker.messages.arrivals import sums_of
 from broker.messages.commit_origins import Origins
 from broker.messages.delay_levels import ScheduleService
 from broker.messages.delay_queue import DelayLoop, aside_in
+from broker.messages.fresh_topics import FreshTopics
 from broker.messages.idempotent import IdempotentSends
 from broker.messages.lost_clients import LostClients
 from broker.messages.offset_handlers import OffsetHandlers
@@ -127,7 +128,9 @@ class Parts:
             self.topics.adopt(store.topics())
             self.offsets.clamp(store.max_offset)
 
-        checks = MessageChecks(live, self.topics, self.groups.find, clock, random.randrange)
+        # In a group a topic stands in the log before what is sent to it.
+        fresh = None if meta.shared else FreshTopics(self.topics.save)
+        checks = MessageChecks(live, self.topics, self.groups.find, clock, random.randrange, fresh)
         self.idempotent = IdempotentSends(replication, store, store_host, clock, config)
         answers = SendAnswers(store_host, self.stats.put_failed, mode.elsewhere)
         self._send = SendHandlers(

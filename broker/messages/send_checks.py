@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from broker.leader_only import beneath
+from broker.messages.fresh_topics import FreshTopics
 from broker.messages.timed_record import TIMERS, slot_of, timed, timer_limits
 from broker.settings.config import BrokerConfig, LiveConfig
 from remoting import topics as names
@@ -97,6 +98,8 @@ class Target(NamedTuple):
     sys_flag: int
     retry_group: str | None
     """The consumer group when this is its %RETRY% topic."""
+    fresh: bool
+    """The topic is not yet on disk: see MessageChecks.fresh."""
 
 
 class CheckedProperties(NamedTuple):
@@ -121,8 +124,10 @@ class MessageChecks:
         find_group: FindGroup,
         clock: Clock,
         random_below: Callable[[int], int],
+        fresh: FreshTopics | None = None,
     ) -> None:
         """`find_group` may create the group; `random_below(n)` returns a number in 0..n-1."""
+        self.fresh = fresh
         self._live = live
         self._topics = topics
         self._find_group = find_group
@@ -283,6 +288,8 @@ class MessageChecks:
         config = self._topics.get(topic)
         if config is None:
             config = self._create(header, beneath(creator))
+            if self.fresh is not None:
+                self.fresh.made(topic)
         broker = self._live.broker
         if not broker.brokerPermission & Perm.WRITE and config.order:
             raise CommandError(
@@ -298,8 +305,10 @@ class MessageChecks:
             config.writeQueueNums,
             int(multi_tags),
             retry_group,
+            self.fresh is not None and topic in self.fresh,
         )
-        self._targets[topic] = target
+        if not target.fresh:
+            self._targets[topic] = target
         return target
 
     def _require_group(self, group: str, creator: object | None = None) -> SubscriptionGroupConfig:

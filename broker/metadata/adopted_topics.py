@@ -1,7 +1,7 @@
 """Topics that have messages in the log, or such that wait for them, and no configuration: they are given one.
 
-An auto-created topic is written a moment after its first message, and a slave hears of it a moment later: a crash in
-between must not hide messages that were acknowledged.
+An auto-created topic is written while its first message is stored, and a slave hears of it a moment later: a crash in
+between must not hide messages that are in the log.
 """
 
 from collections.abc import Callable, Iterable, Mapping
