@@ -62,16 +62,24 @@ def described(results: Results) -> list[tuple[Any, ...]]:
     ]
 
 
+# Files go the whole way; of the checks, which test_pipeline_parity.py holds one by one, only some: one of each kind, and
+# those that find something here.
+SOME = {
+    "CLIENT_CHECKS": {"a1", "a5", "a20", "a25"},
+    "LOG_CHECKS": {"b1", "b3", "b7", "b10"},
+    "GUARD_CHECKS": {"v1", "v2"},
+}
+
+
 @pytest.mark.timeout(600)
 def test_a_run_has_the_findings_and_figures_of_the_plain_checker(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files go the whole way; of the checks of clients, which test_pipeline_parity.py holds one by one, only some."""
-    some = {"check_a1", "check_a5", "check_a20", "check_a25"}
-    for module in (checker, twin):
-        checks = [check for check in vars(module)["CLIENT_CHECKS"] if check.__name__ in some]
-        assert len(checks) == len(some)
-        monkeypatch.setattr(module, "CLIENT_CHECKS", checks)
+    for tuples, some in SOME.items():
+        for module, name in ((checker, tuples), (twin, tuples.replace("GUARD_CHECKS", "GUARDS"))):
+            checks = [check for check in vars(module)[name] if check.__name__.removeprefix("check_") in some]
+            assert len(checks) == len(some)
+            monkeypatch.setattr(module, name, checks)
     _assert_like_plain(folder)
 
 
