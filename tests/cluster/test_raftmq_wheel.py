@@ -105,7 +105,7 @@ def his(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_wheel_is_one_import_package_and_comes_out_the_same_twice(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_is_one_import_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
         sources = {name: archive.read(name).decode() for name in archive.namelist() if name.endswith((".py", ".pyi"))}
@@ -124,19 +124,15 @@ def test_the_wheel_is_one_import_package_and_comes_out_the_same_twice(wheel: Pat
         if isinstance(node, ast.ImportFrom)
     }
     assert imported.isdisjoint(parts)
-    assert built(ROOT, tmp_path, "wheel").read_bytes() == wheel.read_bytes()
 
 
-def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+def test_the_source_distribution_builds_the_same_wheel_byte_for_byte(wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "sdist").mkdir()
     source = built(ROOT, tmp_path / "sdist", "sdist")
     run(["tar", "-xzf", source, "-C", tmp_path], tmp_path)
     (tmp_path / "wheel").mkdir()
     again = built(tmp_path / source.name.removesuffix(".tar.gz"), tmp_path / "wheel", "wheel")
-    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
-        assert {name: one.read(name) for name in one.namelist()} == {
-            name: other.read(name) for name in other.namelist()
-        }
+    assert again.read_bytes() == wheel.read_bytes()
 
 
 def test_names_of_modules_are_rewritten_wherever_they_are_spoken() -> None:
