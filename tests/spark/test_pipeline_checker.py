@@ -62,8 +62,8 @@ def described(results: Results) -> list[tuple[Any, ...]]:
     ]
 
 
-# Files go the whole way; of the checks, which test_pipeline_parity.py holds one by one, only some: one of each kind, and
-# those that find something here.
+# Files go the whole way; of the checks, which test_pipeline_parity.py holds one by one, only some: one of each kind,
+# and those that find something here.
 SOME = {
     "CLIENT_CHECKS": {"a1", "a5", "a20", "a25"},
     "LOG_CHECKS": {"b1", "b3", "b7", "b10"},
