@@ -38,7 +38,9 @@ class FreshTopics:
             # The table says so in the log, and tries again; the message is as safe as its mode promises.
             pass
         finally:
-            del self._saving[topic]
+            # It may have been deleted meanwhile, and made again.
+            if self._saving[topic] is asyncio.current_task():
+                del self._saving[topic]
 
 
 def _after(saving: asyncio.Task[None], done: "partial[None]", *answer: object) -> None:
