@@ -51,7 +51,7 @@ def test_a_run_of_hundreds_of_faults_is_counted(spark: SparkSession) -> None:
     assert found == almost(expected)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))])
 def test_spark_counts_the_twins_figures(spark: SparkSession, seed: int) -> None:
     history = with_faults(seed)
     world = World.of_histories(spark, [history])
