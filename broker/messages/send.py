@@ -210,8 +210,8 @@ class SendHandlers:
         raw = request.raw_header
         if raw is None or (len(raw) > HEADER_BYTES_FREE and len(raw) > len(text) + HEADER_BYTES_FREE):
             done = self._held.hold(request.header_bytes - len(text), done)
-        if target.fresh and checks.fresh is not None:
-            done = checks.fresh.behind(header.topic, done)
+        if target.fresh is not None:
+            done = target.fresh.behind(header.topic, done)
         if once and self._idempotent is not None:
             until = request.until
             self._idempotent.append(topic, uniq_key, queue_id, record, done, wait=waits, until=until, append=append)
@@ -254,8 +254,8 @@ class SendHandlers:
         answers = self._answers
         done = partial(answers.stored_once if once else answers.batch_stored, connection, request, queue_id, uniq_key)
         done = self._held.hold(request.header_bytes, done)
-        if target.fresh and self._checks.fresh is not None:
-            done = self._checks.fresh.behind(header.topic, done)
+        if target.fresh is not None:
+            done = target.fresh.behind(header.topic, done)
         if once and self._idempotent is not None:
             self._idempotent.append_batch(header.topic, queue_id, records, done, wait=waits, until=request.until)
         else:

@@ -98,8 +98,8 @@ class Target(NamedTuple):
     sys_flag: int
     retry_group: str | None
     """The consumer group when this is its %RETRY% topic."""
-    fresh: bool
-    """The topic is not yet on disk: see MessageChecks.fresh."""
+    fresh: FreshTopics | None
+    """Holds answers back while the topic is not yet on disk."""
 
 
 class CheckedProperties(NamedTuple):
@@ -127,7 +127,7 @@ class MessageChecks:
         fresh: FreshTopics | None = None,
     ) -> None:
         """`find_group` may create the group; `random_below(n)` returns a number in 0..n-1."""
-        self.fresh = fresh
+        self._fresh = fresh
         self._live = live
         self._topics = topics
         self._find_group = find_group
@@ -288,8 +288,8 @@ class MessageChecks:
         config = self._topics.get(topic)
         if config is None:
             config = self._create(header, beneath(creator))
-            if self.fresh is not None:
-                self.fresh.made(topic)
+            if self._fresh is not None:
+                self._fresh.made(topic)
         broker = self._live.broker
         if not broker.brokerPermission & Perm.WRITE and config.order:
             raise CommandError(
@@ -305,9 +305,9 @@ class MessageChecks:
             config.writeQueueNums,
             int(multi_tags),
             retry_group,
-            self.fresh is not None and topic in self.fresh,
+            self._fresh if self._fresh is not None and topic in self._fresh else None,
         )
-        if not target.fresh:
+        if target.fresh is None:
             self._targets[topic] = target
         return target
 
