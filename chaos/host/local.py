@@ -9,7 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from chaos.host.localfolder import kept_ports
 from chaos.host.processes import (
+    PORTS,
     READY_TIMEOUT_S,
     ProcessError,
     ServerProcess,
@@ -49,6 +51,10 @@ class LocalCluster:
         cluster of the same kind already, whose ports and configuration files stay (not with "async" and "sync").
         `security`: all take TLS and signed requests only.
         """
+        if keep:
+            # First: of their blocks none is chosen for a newcomer, nor by other processes.
+            for port in kept_ports(folder):
+                PORTS.keep(port)
         self.folder = folder
         self.mode: Mode = mode or ("single" if nodes == 1 else "raft")
         secured = None if security is None else security.settings()

@@ -23,6 +23,7 @@ PROC = Path("/proc")
 # struct flock of fcntl(2) on Linux, 64 bits: type, whence, start, length, pid.
 _FLOCK = struct.Struct("hhqqi4x")
 _PID_DIGITS_MAX = 20
+_PORT_KEYS = ("listenPort", "httpPort", "haListenPort")
 
 
 class FolderInUse(Exception):
@@ -103,6 +104,12 @@ def kept_port(path: Path, key: str) -> int:
         return max(int(text), 0)
     except ValueError:
         raise ConfigError(f"{path}: {key}={text}: it takes a whole number") from None
+
+
+def kept_ports(folder: Path) -> set[int]:
+    """Return all ports that the configuration files of a cluster's servers give; raises ConfigError."""
+    given = {kept_port(path, key) for name in CONFIG_NAMES for path in folder.glob(f"*/{name}") for key in _PORT_KEYS}
+    return given | set(kept_peers(folder).values())
 
 
 def kept_peers(folder: Path) -> dict[str, int]:

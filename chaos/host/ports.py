@@ -1,14 +1,13 @@
 """Ports for servers that are told theirs: nobody else may take them between the choice and the server's start.
 
 They lie below those that the system gives to outgoing connections and to whoever binds port 0. Each process takes whole
-blocks of them for as long as it lives, by a lock that ends with it, so that test runs side by side do not meet.
+blocks of them for as long as it lives, by having one port of each itself, so that runs side by side do not meet,
+whoever's they are and whatever their temporary folders. Network namespaces have ports, and so blocks, of their own.
 """
 
-import fcntl
 import os
 import random
 import socket
-import tempfile
 import time
 from pathlib import Path
 
@@ -18,6 +17,8 @@ PORTS_LEAST = 1000
 BLOCK_PORTS = 200
 # A broker may also listen on its port-2 (VIP) and port+1 (HA): those are given to nobody.
 STRIDE, BELOW = 4, 2
+# So this one of a block is no server's: whoever has it has the block.
+SIGN = 1
 # From the choice of a port to its server's start, at most.
 REST_S = 60.0
 GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -27,13 +28,12 @@ GIVEN_PORT_DEFAULT = 32_768
 class Ports:
     """The ports of this process."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """`folder` takes the lock files; by default one for each user in the system's temporary folder."""
-        self._folder = folder or Path(tempfile.gettempdir()) / f"raftmq-ports-{os.getuid()}"
+    def __init__(self) -> None:
         # Whatever a test seeds: others choose on this machine too.
         self._dice = random.SystemRandom()
         self._owner = os.getpid()
-        self._locks: list[int] = []
+        # Descriptors of sockets that are bound to the signs of this process's blocks.
+        self._signs: list[int] = []
         self._own: list[int] = []
         self._next = 0
         # When a port was given last, by time.monotonic().
@@ -41,10 +41,7 @@ class Ports:
 
     def take(self, count: int) -> list[int]:
         """Return ports of the loopback interface that nobody listens on, all different; raises OSError without any."""
-        if self._owner != os.getpid():
-            # A fork has its parent's locks, and not its ports.
-            self._owner, self._locks, self._own, self._next = os.getpid(), [], [], 0
-            self._given = {}
+        self._look_who_asks()
         found: list[int] = []
         tried = 0
         while len(found) < count:
@@ -62,21 +59,44 @@ class Ports:
                 found.append(port)
         return found
 
+    def keep(self, port: int) -> None:
+        """Have the block of a port that was given in an earlier life, unless another process has it by now."""
+        self._look_who_asks()
+        if PORT_MIN <= port < _first_given_port():
+            self._have(port - (port - PORT_MIN) % BLOCK_PORTS)
+
+    def close(self) -> None:
+        """Have no block any more."""
+        for sign in self._signs:
+            os.close(sign)
+        self._signs, self._own, self._next, self._given = [], [], 0, {}
+
+    def _look_who_asks(self) -> None:
+        if self._owner != os.getpid():
+            # A fork has its parent's sockets, and not its ports.
+            self._owner = os.getpid()
+            self.close()
+
     def _block(self) -> range:
         """Take a block that no other process has."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        blocks = list(range(PORT_MIN, _first_given_port() - BLOCK_PORTS, BLOCK_PORTS))
-        self._dice.shuffle(blocks)
-        for start in blocks:
-            lock = os.open(self._folder / str(start), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(lock)
-                continue
-            self._locks.append(lock)
-            return range(start + BELOW, start + BLOCK_PORTS, STRIDE)
-        raise OSError(f"all ports from {PORT_MIN} on are taken by other processes ({self._folder})")
+        starts = list(range(PORT_MIN, _first_given_port() - BLOCK_PORTS, BLOCK_PORTS))
+        self._dice.shuffle(starts)
+        for start in starts:
+            if self._have(start):
+                return range(start + BELOW, start + BLOCK_PORTS, STRIDE)
+        raise OSError(f"all ports from {PORT_MIN} on are taken by other processes")
+
+    def _have(self, start: int) -> bool:
+        """Take a block for as long as this process lives; tell whether nobody had it, this process included."""
+        held = socket.socket()
+        try:
+            # Not shared (SO_REUSEADDR), and nobody connects to it: it does not listen.
+            held.bind((HOST, start + SIGN))
+        except OSError:
+            held.close()
+            return False
+        self._signs.append(held.detach())
+        return True
 
 
 def is_free(port: int) -> bool:

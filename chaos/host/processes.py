@@ -43,7 +43,9 @@ _SECRET_KEYS = frozenset(
 )
 HA_CLOSED = -1  # haListenPort: no port for slaves
 
-free_ports = Ports().take
+PORTS = Ports()
+"""Those of this process."""
+free_ports = PORTS.take
 """Returns so many ports that nobody listens on, nor will by chance; see Ports.take."""
 
 

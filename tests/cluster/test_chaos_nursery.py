@@ -33,6 +33,9 @@ def opened(server: ServerProcess) -> list[Path]:
 
 def test_a_server_has_a_life_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    # A worker that had a Spark session has such variables for good.
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     one, other = made(tmp_path / "one"), made(tmp_path / "other")
     one.start()
     other.start()

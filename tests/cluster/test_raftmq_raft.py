@@ -185,20 +185,18 @@ def _grow_and_shrink(terminal: Terminal) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_local_runs_a_group_and_ends_it_within_seconds(tmp_path: Path, number: signal.Signals) -> None:
     arguments = ["local", "--nodes", "3", "--dir", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0", "--json"]
-    local = subprocess.Popen([*RAFTMQ, *arguments], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    try:
-        assert local.stdout is not None
-        told = json.loads(local.stdout.readline())
-        assert len(told["brokers"]) == 3
-        sent = raftmq("send", "local_topic", "hello", "-n", told["namesrv"], "--json")
-        assert json.loads(sent.stdout)["status"] == "SEND_OK"
-        began = time.monotonic()
-        local.send_signal(number)
-        assert local.wait(30) == 0
-        assert time.monotonic() - began < 20
-        local.stdout.close()
-    finally:
-        local.kill()
-        local.wait()
+    with subprocess.Popen([*RAFTMQ, *arguments], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as local:
+        try:
+            assert local.stdout is not None
+            told = json.loads(local.stdout.readline())
+            assert len(told["brokers"]) == 3
+            sent = raftmq("send", "local_topic", "hello", "-n", told["namesrv"], "--json")
+            assert json.loads(sent.stdout)["status"] == "SEND_OK"
+            began = time.monotonic()
+            local.send_signal(number)
+            assert local.wait(30) == 0
+            assert time.monotonic() - began < 20
+        finally:
+            local.kill()
     for member in ("n0", "n1", "n2"):
         assert not (tmp_path / member / "store" / "abort").exists()

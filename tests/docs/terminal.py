@@ -106,8 +106,7 @@ def ports_of_documents() -> Iterator[tuple[str, str]]:
 
     None while the ports that the documents name are free; else ports that nobody has.
     """
-    path = Path(tempfile.gettempdir()) / f"raftmq-ports-{os.getuid()}" / "documents"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.gettempdir()) / f"raftmq-documents-{os.getuid()}"
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

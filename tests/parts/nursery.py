@@ -38,8 +38,8 @@ _ORDER_BYTES = 256 * 1024
 # proc(5): fields 48 and 49 of a process's stat, counted behind the command's name.
 _ARG_START, _ARG_END = 45, 46
 _PADDING = 16 * 1024
-# What pytest says to itself in passing is no variable of a server's.
-_PASSING = "PYTEST_CURRENT_TEST"
+# What pytest says to itself, and Spark to its own processes once a session has begun, is no variable of a server's.
+_PASSING = ("PYTEST_", "SPARK_", "PYSPARK_")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -101,7 +101,8 @@ class Nursery:
         self._lock = threading.Lock()
         self._owner = 0
         self._socket: socket.socket | None = None
-        self._environment: Mapping[str, str] = {}
+        # As it is before any test sets a variable for itself.
+        self._environment = _lasting(os.environ)
 
     def begin(self, command: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Begun:
         """Begin a server as chaos.host.processes.begin does; as that, where this is nothing for the nursery."""
@@ -130,14 +131,13 @@ class Nursery:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._environment = _lasting(os.environ)
             # It ends with the socket, so with this process.
             process = subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno()), "-" * _PADDING],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=dict(self._environment) | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                env=self._environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
         self._owner, self._socket = os.getpid(), ours
         atexit.register(self._close, ours, process)
@@ -149,7 +149,7 @@ class Nursery:
 
 
 def _lasting(environment: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in environment.items() if key not in {_PASSING, "NAMESRV_ADDR"}}
+    return {key: value for key, value in environment.items() if not key.startswith(_PASSING) and key != "NAMESRV_ADDR"}
 
 
 def _adopt(wanted: bool) -> None:
