@@ -19,8 +19,8 @@ from broker.context import BrokerContext
 from broker.master_slave.master import ClassicParts, Master
 from broker.master_slave.slave import Slave
 from broker.messages.leftovers import leftovers
+from broker.metadata.meta_entry import deleted_topics
 from broker.metadata.operations import without_room
-from broker.metadata.replicated import deleted_topics
 from broker.mode import Mode
 from broker.parts import Around, Parts
 from broker.raft_group.ended_group import end_by_force, ends_group

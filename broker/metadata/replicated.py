@@ -1,7 +1,7 @@
 """Metadata through the log of a Raft group: operations (broker/metadata/operations.py) become META entries, and back.
 
-The leader gathers the operations of a turn of the loop into one META entry; each member applies them in the order of
-the log. A META entry's payload is a CBOR array [1, operation, ...].
+The leader gathers the operations of a turn of the loop into one META entry (broker/metadata/meta_entry.py); each member
+applies them in the order of the log.
 
 **Stamps (R3).** The config/*.json files are the snapshot. Each carries the group and the index up to which META entries
 are in it (configfile.Stamp); what a stamp covers is not applied again, and the log is deleted only below the oldest.
@@ -9,36 +9,28 @@ are in it (configfile.Stamp); what a stamp covers is not applied again, and the 
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
 from functools import partial
 
-import cbor2
-
 from broker.metadata.log_sync import LogSync
-from broker.metadata.operations import LOST, Done, Later, MetaTable, Operation, Table, TableRoutes, Verb, answer_all
+from broker.metadata.meta_entry import decode, joined, pieces
+from broker.metadata.operations import LOST, Done, Later, MetaTable, Operation, Table, TableRoutes, answer_all
 from broker.metadata.table_file import ConfigFile, MetadataError, Stamp
 from broker.role import BrokerRole
 from raft.protocol.group_node import GroupNode
 from raft.protocol.types import Fate, Refusal
 from remoting.codes import ResponseCode
 from remoting.errors import CommandError
-from runtime.cbor import CborError, read_cbor
 from runtime.clock import Clock, SystemClock
 
-FORMAT = 1
-# How the deletion of topics begins in CBOR: most entries need not be decoded to see that they are none.
-_DELETES_TOPICS = bytes((Verb.DELETE, Table.TOPICS))
 # Bytes of one META entry's payload: it is written in one piece, together with the messages that follow it.
 ENTRY_BYTES_MAX = 512 * 1024
-# Bytes of one operation; a longer one is split at its rows, one that cannot be split is refused.
-OPERATION_BYTES_MAX = 256 * 1024
 # Bytes of operations that are not yet applied; beyond it a change is refused with SYSTEM_BUSY.
 PENDING_BYTES_MAX = 64 * 1024 * 1024
 # Seconds before operations that the group did not take (a transfer, a full disk) are proposed again.
 RETRY_SECONDS = 0.05
 # Seconds after which a table is written although nothing changed in it: else its stamp would keep the log from being
-# deleted.
-RESTAMP_SECONDS = 300.0
+# deleted. And entries: a start behind a kill looks at each one from the oldest stamp on, 25 to 80 us each.
+RESTAMP_SECONDS, RESTAMP_ENTRIES = 300.0, 30_000
 
 
 class _Batch:
@@ -55,7 +47,7 @@ class _Batch:
     def seal(self) -> bytes:
         """Return the entry's payload."""
         if not self.payload:
-            self.payload = _array_head(1 + len(self.encoded)) + cbor2.dumps(FORMAT) + b"".join(self.encoded)
+            self.payload = joined(self.encoded)
             self.encoded.clear()
         return self.payload
 
@@ -119,7 +111,7 @@ class GroupMeta:
         """Gather an operation for this turn's META entry; see MetaLog."""
         if not self._role.leads:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "this broker follows: only the leader changes metadata")
-        encoded = _encoded(operation)
+        encoded = pieces(operation)
         size = sum(map(len, encoded))
         if self._pending_bytes + size > PENDING_BYTES_MAX and not self._begins:
             raise CommandError(
@@ -306,7 +298,7 @@ class GroupMeta:
         self._restamped = self._clock.monotonic() - RESTAMP_SECONDS
 
     async def persist(self, *, everything: bool = False) -> None:
-        """Write the files whose tables changed; all of them once in RESTAMP_SECONDS, or on demand. Raises OSError.
+        """Write the files whose tables changed, and all whose stamps have grown old, or on demand. Raises OSError.
 
         Large ones that were written just now rest: the log has what they lack.
         """
@@ -317,10 +309,11 @@ class GroupMeta:
         if everything:
             self._restamped = now
         for table in self._routes.tables:
-            if everything:
-                table.file.touch()
-            elif table.file.rests:
+            if table.file.rests and not everything:
                 continue
+            stamp = table.file.stamp
+            if everything or (stamp is not None and self.index - stamp.applied >= RESTAMP_ENTRIES):
+                table.file.touch()
             await table.file.flush()
 
     def _settled(self, batch: _Batch, fate: Fate) -> None:
@@ -340,59 +333,6 @@ class GroupMeta:
     def _stamp(self, file: ConfigFile) -> Stamp | None:
         # During a replay some tables are ahead of others.
         return None if self.group is None else Stamp(self.group, max(self.index, file.covers), self.last_meta)
-
-
-def encode(operations: Iterable[Operation]) -> bytes:
-    """Return the payload of a META entry."""
-    return cbor2.dumps([FORMAT, *operations])
-
-
-def _encoded(operation: Operation) -> list[bytes]:
-    """Return an operation's bytes, in several pieces when its rows are too many for one."""
-    encoded = cbor2.dumps(operation)
-    if len(encoded) <= OPERATION_BYTES_MAX:
-        return [encoded]
-    rows = operation[-1]
-    if not isinstance(rows, list) or len(rows) < 2 or operation[0] == Verb.CLONE:
-        raise CommandError(
-            ResponseCode.SYSTEM_ERROR, f"a change of {len(encoded)} bytes, at most {OPERATION_BYTES_MAX} are possible"
-        )
-    step = max(1, len(rows) * OPERATION_BYTES_MAX // len(encoded) // 2)
-    head = operation[:-1]
-    return [piece for at in range(0, len(rows), step) for piece in _encoded([*head, rows[at : at + step]])]
-
-
-def decode(payload: bytes) -> list[Operation]:
-    """Return a META entry's operations; raises MetadataError."""
-    try:
-        content = read_cbor(payload, len(payload))
-    except CborError as error:
-        raise MetadataError(f"a META entry cannot be read: {error}") from error
-    if not isinstance(content, list) or not content or content[0] != FORMAT:
-        raise MetadataError("a META entry has a format that this version does not know: upgrade this member")
-    operations = content[1:]
-    if any(not isinstance(operation, list) or len(operation) < 3 for operation in operations):
-        raise MetadataError("a META entry holds something that is no operation")
-    return operations
-
-
-def deleted_topics(payload: bytes) -> list[str]:
-    """Return the topics that a META entry deletes; none of one that this version cannot read, and will not apply."""
-    if _DELETES_TOPICS not in payload:
-        return []
-    try:
-        operations = decode(payload)
-    except MetadataError:
-        return []
-    deletions = [each[3] for each in operations if each[:2] == [Verb.DELETE, Table.TOPICS] and len(each) > 3]
-    return [topic for names in deletions if isinstance(names, list) for topic in names if isinstance(topic, str)]
-
-
-def _array_head(count: int) -> bytes:
-    """Return how CBOR begins an array of `count` items."""
-    if count < 24:
-        return bytes((0x80 | count,))
-    return b"\x9a" + count.to_bytes(4, "big")
 
 
 def _tell(told: "asyncio.Future[int]", code: int) -> None:

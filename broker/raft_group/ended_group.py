@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Iterator, Sequence
 
+from broker.metadata.meta_entry import decode, deleted_topics
 from broker.metadata.operations import MetaTable
-from broker.metadata.replicated import decode, deleted_topics
 from broker.metadata.table_file import MetadataError, Stamp
 from raft.protocol.config import ConfigRefused, GroupConfig
 from raft.protocol.types import EntryType

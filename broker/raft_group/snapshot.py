@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from broker.metadata.replicated import deleted_topics
+from broker.metadata.meta_entry import deleted_topics
 from broker.metadata.users import FILE_MODE
 from broker.metadata.users import FILE_NAME as USERS_FILE
 from broker.settings.decision import NAME as MODE_NAME

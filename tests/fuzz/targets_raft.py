@@ -6,10 +6,10 @@ from typing import Any
 
 import cbor2
 
+from broker.metadata.meta_entry import decode as decode_meta
+from broker.metadata.meta_entry import deleted_topics
+from broker.metadata.meta_entry import encode as encode_meta
 from broker.metadata.operations import Table, Verb
-from broker.metadata.replicated import decode as decode_meta
-from broker.metadata.replicated import deleted_topics
-from broker.metadata.replicated import encode as encode_meta
 from broker.metadata.table_file import MetadataError
 from raft.network.handshake import Acceptor, Dialler, HandshakeRefused, Identity
 from raft.protocol.config import ConfigRefused, GroupConfig, Member

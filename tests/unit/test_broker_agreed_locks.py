@@ -7,8 +7,8 @@ import pytest
 
 import broker.metadata.agreed_locks
 from broker.metadata.agreed_locks import AgreedLocks
+from broker.metadata.meta_entry import decode, encode
 from broker.metadata.operations import LOST, LocalMeta
-from broker.metadata.replicated import decode, encode
 from broker.metadata.table_file import MetadataError
 from broker.queue_locks import LOCK_SECONDS, TRUSTED_SECONDS
 from raft.protocol.types import Fate

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from broker.metadata.meta_entry import decode as read
 from broker.metadata.operations import Table
-from broker.metadata.replicated import decode as read
 from broker.metadata.request_modes import RequestMode, RequestModes
 from broker.pop.assignment import STRATEGIES, AssignmentHandlers, average, average_by_circle, popped_by
 from broker.registration.topic_routes import TopicRoutes

@@ -17,8 +17,8 @@ from auth.needs import Access
 from broker.admin.users import AdminUsers
 from broker.master_slave import metadata_copy
 from broker.metadata import users as module
+from broker.metadata.meta_entry import decode as read
 from broker.metadata.operations import LocalMeta, Table, Verb
-from broker.metadata.replicated import decode as read
 from broker.metadata.table_file import MetadataError
 from broker.metadata.users import UserTable
 from remoting.bodies.registry import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.metadata.meta_entry import deleted_topics, encode
 from broker.metadata.operations import Operation, Table, Verb
-from broker.metadata.replicated import deleted_topics, encode
 from raft.protocol.types import EntryType
 from store.errors import StoreDamaged
 from tests.parts.entry_tools import Node, lead, open_node

@@ -47,7 +47,7 @@ MANY_PARAMETERS = {
 # Library → the only files or folders of the product that may import it.
 DOORS = {
     "aiohttp": ("runtime/http.py",),
-    "cbor2": ("raft/", "broker/metadata/replicated.py", "broker/metadata/table_journal.py", "raftmq/bench/"),
+    "cbor2": ("raft/", "broker/metadata/meta_entry.py", "broker/metadata/table_journal.py", "raftmq/bench/"),
     "isal": ("runtime/crc.py",),
     "lz4": ("client/compression.py",),
     "numpy": ("store/", "pipeline/logs/", "pipeline/spark/", "chaos/load/recorder.py", "raftmq/bench/bigrun.py"),
