@@ -191,9 +191,7 @@ class Run:
         try:
             done = await play(self._schedule, self._site, lambda: self._recorder.acknowledged, self, stop=late)
             if done < len(self._schedule.faults):
-                self._told["cut_short"] = (
-                    f"{done} of {len(self._schedule.faults)} faults fired: too little was acknowledged"
-                )
+                self._told["cut_short"] = self._schedule.cut_short(done, self._recorder.acknowledged)
         except (NotHealed, ProcessError) as error:
             self._told["not_healed"] = str(error)
             if isinstance(error, (NotWhole, ProcessEnded)):

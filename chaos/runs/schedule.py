@@ -105,6 +105,16 @@ class Schedule:
         }
         return orjson.dumps(fields, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
 
+    def cut_short(self, fired: int, acknowledged: int) -> str:
+        """Say why a run whose time was over has fired only its first faults: `fired` of them, fewer than there are."""
+        due = self.faults[fired].after
+        why = (
+            f"{acknowledged} operations were acknowledged, the next one waits for {due}"
+            if acknowledged < due
+            else "it took too long until the cluster was well behind each (is the machine busy?)"
+        )
+        return f"{fired} of {len(self.faults)} faults fired: {why}"
+
 
 def draw(seed: int, scenario: Drawn) -> Schedule:
     """Draw a scenario's faults; the same seed and scenario give the same schedule. Raises ScheduleError.

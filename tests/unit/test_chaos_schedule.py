@@ -52,6 +52,15 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     assert draw(7, Drawn()).faults != draw(7, Drawn(name="other")).faults
 
 
+def test_a_run_that_is_late_says_what_it_waited_for() -> None:
+    schedule = draw(7, Drawn())
+    due, of = schedule.faults[3].after, len(schedule.faults)
+    assert schedule.cut_short(3, due - 1) == (
+        f"3 of {of} faults fired: {due - 1} operations were acknowledged, the next one waits for {due}"
+    )
+    assert schedule.cut_short(3, due).startswith(f"3 of {of} faults fired: it took too long until the cluster was well")
+
+
 def test_schedules_stay_as_they_were_drawn() -> None:
     """A seed that somebody wrote down gives the same faults with every version of the same format."""
     first = draw(1, Drawn()).faults[0]
