@@ -21,6 +21,8 @@ from remoting.server import Connection
 Wanted = frozenset[int] | SqlFilter | None
 # Bytes of messages in one answer, whatever the client asks for: an answer must fit a frame (16 MiB) with its header.
 ANSWER_BYTES_MAX = 15 * 1024 * 1024
+# As plain numbers: an & with one of an enum makes another, and was a twentieth of what a pull takes.
+_READ, _SUBSCRIPTION, _LITE = int(Perm.READ), int(PullSysFlag.SUBSCRIPTION), int(RequestCode.LITE_PULL_MESSAGE)
 
 
 class PullTicket:
@@ -100,11 +102,11 @@ class PullChecks:
     def ticket(self, connection: Connection, request: Command, header: PullMessageRequestHeader) -> PullTicket:
         """Check who may read what, in RocketMQ's order."""
         broker = self._live.broker
-        if not broker.brokerPermission & Perm.READ:
+        if not broker.brokerPermission & _READ:
             raise CommandError(
                 ResponseCode.NO_PERMISSION, f"the broker[{broker.advertised_ip()}] pulling message is forbidden"
             )
-        if request.code == RequestCode.LITE_PULL_MESSAGE and not broker.litePullMessageEnable:
+        if request.code == _LITE and not broker.litePullMessageEnable:
             raise CommandError(ResponseCode.NO_PERMISSION, "lite pull is switched off (litePullMessageEnable)")
         name = header.consumerGroup
         # Only a leader makes groups; a slave reads for one as its master would make it.
@@ -120,7 +122,7 @@ class PullChecks:
         config = self._topics.get(header.topic)
         if config is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
-        if not config.perm & Perm.READ or not self._groups.readable(name, header.topic):
+        if not config.perm & _READ or not self._groups.readable(name, header.topic):
             raise CommandError(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queueId < config.readQueueNums:
             raise CommandError(
@@ -143,7 +145,7 @@ class PullChecks:
         broker = self._live.broker
         if broker.rejectPullConsumerEnable:
             self._refuse_pull_consumers(header.consumerGroup)
-        if header.sysFlag & PullSysFlag.SUBSCRIPTION:
+        if header.sysFlag & _SUBSCRIPTION:
             return wanted(header.subscription, header.expressionType, sql=broker.enablePropertyFilter)
         known = self._clients.consumer_group(header.consumerGroup)
         if known is None:

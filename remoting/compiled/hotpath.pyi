@@ -106,6 +106,18 @@ def by_queue(batch: list[_T]) -> list[Any] | None: ...
 def pack_entries(entries: list[tuple[int, int, int]]) -> bytes: ...
 def index_columns(batch: list[_T], prefixes: dict[str, int], left_out: int) -> tuple[bytes, bytes, bytes] | None: ...
 def sums(batch: list[_T]) -> tuple[dict[str, list[int]], int]: ...
+def gather(
+    entries: list[tuple[int, int, int]],
+    accepts: frozenset[int] | None,
+    view: memoryview,
+    start: int,
+    end: int,
+    filler: int,
+    count_max: int,
+    bytes_max: int,
+    copied_max: int,
+    whole: bool,
+) -> tuple[bytes, int, int, int] | None: ...
 
 SOURCE_DIGEST: str
 BUILT_WITH: str

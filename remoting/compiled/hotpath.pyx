@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The hot path of sends, compiled: sends of one read, their records and their answers; a follower's look at records.
+"""The hot path, compiled: sends of one read, their records and their answers; a follower's look at records; pulls.
 
 Each function does what a function in Python does as well, for what is usual, and says of all else that it does not take
-it: see remoting/sendrun.py, store/log/assembler.py, store/raftlog/covered_records.py, and the property tests that hold
-the two to be equal on every input. Nothing of RaftMQ is imported here: what is needed is handed in.
+it: see remoting/sendrun.py, store/log/assembler.py, store/raftlog/covered_records.py, store/reads/reads.py, and the
+property tests that hold the two to be equal on every input. Nothing of RaftMQ is imported here: what is needed is
+handed in.
 """
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -42,3 +43,4 @@ include "sends.pxi"
 include "records.pxi"
 include "entries.pxi"
 include "columns.pxi"
+include "pulls.pxi"

@@ -116,6 +116,10 @@ class Verifier:
             # It was fetched and written anew.
             self._places = {at: why for at, why in self._places.items() if why.startswith(_QUEUE_WRONG)}
 
+    def trusts(self, start: int, end: int) -> bool:
+        """Tell whether a stretch of the log was written lately, or checked: all records in it may go."""
+        return start >= self.fresh_from or self._ranges.covers(start, end)
+
     def knows(self, position: int) -> bool:
         """Tell whether a place is known to be damaged. For any thread."""
         return position in self._places

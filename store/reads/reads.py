@@ -8,6 +8,7 @@ import os
 import struct
 from collections.abc import Callable
 
+from remoting.compiled.door import COMPILED, hotpath
 from remoting.properties import KEY_SEPARATOR
 from remoting.record import BORNHOST_AT, BORNHOST_V6, MAGIC_V1, MAGIC_V2, SYSFLAG_AT, RecordError
 from remoting.topics import RAFT_TOPIC
@@ -16,7 +17,7 @@ from store.controlrecord import CONTROL_TAIL, is_control
 from store.derived.consumequeue import ConsumeQueues
 from store.derived.indexfile import MessageIndex
 from store.errors import RecordDamaged
-from store.files.queuefile import FILLER
+from store.files.queuefile import FILLER, Entry
 from store.integrity.verifier import Asked, Verifier
 from store.log.commitlog import CommitLog
 from store.log.dispatch import dispatched_from_record
@@ -35,6 +36,8 @@ _STAMP_BYTES = BORNHOST_AT + 20 + _LONG.size
 _FILLER_SIZE = FILLER[1]
 # Around the records of an answer: most entries are smaller.
 WARM_BYTES = 128 * 1024
+# Records among the newest that are copied into one piece; of more, each piece of the mapping leaves by itself.
+JOINED_BYTES_MAX = 64 * 1024
 
 
 class Reader:
@@ -47,9 +50,12 @@ class Reader:
         index: MessageIndex | None,
         config: StoreConfig,
         verifier: Verifier | None = None,
+        *,
+        joins: bool = False,
     ) -> None:
-        """Without `verifier`, in recovery, records are read as they are."""
+        """Without `verifier`, in recovery, records are read as they are. `joins`: of an answer no runs are wanted."""
         self._verifier = verifier
+        self._joins = joins
         self._log = log
         self._queues = queues
         self._index = index
@@ -73,7 +79,13 @@ class Reader:
         if not low <= offset < end:
             return self._outside(topic, queue_id, offset, low, end)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, end)
-        self._choose(result, topic, queue_id, max_count, max_bytes, accepts)
+        left = self._scan_end(result, max_count) - offset
+        entries = queues.entries(topic, queue_id, offset, min(max(max_count, 1), left))
+        if COMPILED and self._joins and not callable(accepts):
+            whole = len(entries) == left
+            if self._gathered(result, entries, accepts, max_count, max_bytes, whole=whole):
+                return result
+        self._choose(result, entries, topic, queue_id, max_count, max_bytes, accepts)
         buffers = read_runs(self._log, result.runs, self._scratch)
         if buffers is None:
             result.cold = True
@@ -115,21 +127,77 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, end)
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, end, low, end)
 
+    def _gathered(
+        self,
+        result: GetResult,
+        entries: list[Entry],
+        accepts: frozenset[int] | None,
+        max_count: int,
+        max_bytes: int,
+        *,
+        whole: bool,
+    ) -> bool:
+        """Answer with one copy of records that are among the newest and known to be right; tell whether they are.
+
+        `whole`: there are no more entries to look at than these.
+        """
+        log, verifier = self._log, self._verifier
+        if not entries:
+            return False
+        position, written = entries[0][0], log.written
+        if not max(log.hot_from, log.min_position) <= position < written:
+            return False
+        if verifier is None or not verifier.trusts(position, entries[-1][0] + entries[-1][1]):
+            return False
+        file = log.opened(position)
+        count_max, bytes_max = self._limits(written - position, max_count, max_bytes)
+        found = hotpath.gather(
+            entries,
+            accepts,
+            file.view(file.start, file.size),
+            file.start,
+            min(file.end, written),
+            _FILLER_SIZE,
+            count_max,
+            bytes_max,
+            JOINED_BYTES_MAX,
+            whole,
+        )
+        if found is None:
+            return False
+        data, result.count, passed, end = found
+        result.buffers = [data]
+        result.size = len(data)
+        result.next_offset += passed
+        result.behind_bytes = written - end
+        result.status = GetStatus.FOUND
+        return True
+
+    def _scan_end(self, result: GetResult, max_count: int) -> int:
+        """Return the first offset that one read does not look at."""
+        return min(result.max_offset, result.next_offset + max(self._scan_entries, max_count))
+
     def _choose(
-        self, result: GetResult, topic: str, queue_id: int, max_count: int, max_bytes: int, accepts: Accepts
+        self,
+        result: GetResult,
+        entries: list[Entry],
+        topic: str,
+        queue_id: int,
+        max_count: int,
+        max_bytes: int,
+        accepts: Accepts,
     ) -> None:
-        """Fill in runs, count, size, status and next offset."""
+        """Fill in runs, count, size, status and next offset; `entries` are the first ones."""
         matches = accepts.__contains__ if isinstance(accepts, frozenset) else accepts
         log = self._log
         first, written = log.min_position, log.written
         runs = result.runs
         at = result.next_offset
-        scan_end = min(result.max_offset, at + max(self._scan_entries, max_count))
+        scan_end = self._scan_end(result, max_count)
         count = size = run_start = run_end = 0
         removed = full = False
         count_max, bytes_max = max_count, max_bytes
         while at < scan_end and not full:
-            entries = self._queues.entries(topic, queue_id, at, min(max(count_max - count, 1), scan_end - at))
             if not entries:
                 result.status = GetStatus.OFFSET_FOUND_NULL
                 break
@@ -153,6 +221,8 @@ class Reader:
                     size += length
                 at += 1
             full = full or count >= count_max
+            if at < scan_end and not full:
+                entries = self._queues.entries(topic, queue_id, at, min(max(count_max - count, 1), scan_end - at))
         if run_end:
             runs.append((run_start, run_end - run_start))
             result.behind_bytes = written - run_end

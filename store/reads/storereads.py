@@ -21,7 +21,7 @@ class StoreReads(QueueReads):
     def __init__(
         self, log: CommitLog, queues: ConsumeQueues, index: MessageIndex | None, config: StoreConfig, verifier: Verifier
     ) -> None:
-        super().__init__(log, queues, Reader(log, queues, index, config, verifier))
+        super().__init__(log, queues, Reader(log, queues, index, config, verifier, joins=True))
         self._verifier = verifier
         self._sifter = Sifter(log, queues, config, verifier)
         self.times = log.times

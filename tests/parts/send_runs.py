@@ -18,6 +18,7 @@ import store.log.logscan
 import store.raftlog.covered_records
 import store.raftlog.entrybuild
 import store.raftlog.entrycheck
+import store.reads.reads
 from remoting.codec import encode
 from remoting.codes import RequestCode
 from remoting.command import Command
@@ -37,6 +38,7 @@ _USERS: tuple[ModuleType, ...] = (
     store.raftlog.covered_records,
     store.raftlog.entrybuild,
     store.raftlog.entrycheck,
+    store.reads.reads,
 )
 
 

@@ -1,0 +1,104 @@
+"""A pull gets the same records, and is told the same, whether they are gathered compiled or chosen one by one."""
+
+from functools import partial
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.javahash import java_hash
+from runtime.clock import ManualClock
+from store.config import StoreConfig
+from store.files.mappedfile import file_name
+from store.messagestore import MessageStore
+from store.reads import reads
+from tests.parts.send_runs import needs_hotpath
+from tests.parts.store_tools import HOST, expire, fill, make_config
+from tests.properties.test_store_compiled import SEEDS, both
+
+pytestmark = needs_hotpath
+
+TAGS = ("", "A", "B")
+SIZES = (0, 10, 100, 100, 100, 3000, 20_000)
+
+
+def asked(store: MessageStore, dice: Random) -> tuple[Any, ...]:
+    tags = dice.choice((None, None, None, frozenset({java_hash("A")}), frozenset({java_hash("A"), java_hash("B")})))
+    offset = dice.randrange(-1, store.max_offset("T", 0) + 2)
+    return (
+        "T",
+        dice.randrange(2),
+        offset,
+        dice.choice((0, 1, 2, 5, 32, 200, 2000)),
+        dice.choice((1, 500, 1 << 20)),
+        tags,
+    )
+
+
+def told(store: MessageStore, question: tuple[Any, ...]) -> Any:
+    got = store.get(*question)
+    if got.cold:
+        store.verify_cold(store.read_cold(got))
+    numbers = (got.count, got.size, got.next_offset, got.min_offset, got.max_offset, got.behind_bytes, got.damaged)
+    return got.status, numbers, b"".join(got.buffers)
+
+
+def config_of(folder: str, dice: Random) -> StoreConfig:
+    return make_config(
+        Path(folder),
+        maxTransferCountOnMessageInMemory=dice.choice((1, 3, 32, 500)),
+        maxTransferBytesOnMessageInMemory=dice.choice((1000, 256 * 1024)),
+        maxFilterMessageSize=dice.choice((20, 200, 16_000)),
+    )
+
+
+def live(store: MessageStore, dice: Random, clock: ManualClock, count: int) -> int:
+    """Write and read for a while; return how many files the log has then."""
+    for _ in range(count):
+        fill(store, dice.randrange(1, 4), queue_id=dice.randrange(2), tags=dice.choice(TAGS),
+             body=bytes(dice.choice(SIZES)))  # fmt: skip
+        if dice.random() < 0.2:
+            clock.advance(dice.choice((0.1, 400.0)))
+            store.idle()
+    for _ in range(20):
+        question = asked(store, dice)
+        found, wanted = both(partial(told, store, question))
+        assert found == wanted, question
+    return store.stats().log_files
+
+
+@given(SEEDS, st.integers(1, 60), st.integers(1, 4))
+def test_answers_are_alike(seed: int, count: int, lives: int) -> None:
+    dice = Random(seed)
+    with TemporaryDirectory() as folder:
+        config, clock, files = config_of(folder, dice), ManualClock(), 0
+        for _ in range(lives):
+            if files > 2 and dice.random() < 0.5 and (config.log_folder / file_name(0)).exists():
+                expire(config, config.mappedFileSizeCommitLog)
+            store = MessageStore.open(config, store_host=HOST, clock=clock)
+            try:
+                files = live(store, dice, clock, count)
+            finally:
+                store.close()
+
+
+def test_what_is_new_leaves_in_one_piece_and_what_is_large_uncopied(tmp_path: Path) -> None:
+    config = make_config(tmp_path, mappedFileSizeCommitLog=1024 * 1024)
+    store = MessageStore.open(config, store_host=HOST, clock=ManualClock())
+    for _ in range(5):
+        for queue in range(2):
+            fill(store, 1, queue_id=queue, body=bytes(10_000))
+    most = reads.JOINED_BYTES_MAX
+    two, five = store.get("T", 0, 0, 2), store.get("T", 0, 0, 32)
+    assert [type(one) for one in two.buffers] == [bytes]
+    assert two.size < five.size <= most
+    assert [type(one) for one in five.buffers] == [bytes]
+    for queue in range(2):
+        fill(store, 3, queue_id=queue, body=bytes(10_000))
+    large = store.get("T", 0, 0, 32)
+    assert large.size > most
+    assert {type(one) for one in large.buffers} == {memoryview}
+    store.close()
