@@ -7,11 +7,11 @@ def gather(
     """Return (bytes of the records one behind the other, their number, entries passed, end of the last record).
 
     `entries` are (position, size, code) of a queue, `view` what stands from `start` on, `end` how far it may be read.
-    None when an entry leads out of that, or is a `filler`, when no record is wanted, when they are larger than
+    None when an entry leads out of that or back, or is a `filler`, when no record is wanted, when they are larger than
     `copied_max`, and when the entries end before the answer is full and are not the `whole` of what may be looked at.
     """
     cdef Py_ssize_t i, count = 0, size = 0, passed = 0, all_of = PyList_GET_SIZE(entries)
-    cdef int64_t position, length, last = 0
+    cdef int64_t position, length, behind = start, last = 0
     cdef int64_t positions[1024]
     cdef int64_t lengths[1024]
     cdef Py_buffer buffer
@@ -27,8 +27,10 @@ def gather(
         while passed < all_of:
             entry = <tuple>entries[passed]
             position, length = entry[0], entry[1]
-            if length == filler or length <= 0 or position < start or position > end - length:
+            # In the order of the log, as queues are: else they are not all between the first and the last one.
+            if length == filler or length <= 0 or position < behind or position > end - length:
                 return None
+            behind = position + length
             if accepts is None or entry[2] in accepts:
                 if count and (count >= count_max or size + length > bytes_max):
                     break

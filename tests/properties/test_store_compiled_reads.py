@@ -6,9 +6,11 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remoting.compiled.door import hotpath
 from remoting.javahash import java_hash
 from runtime.clock import ManualClock
 from store.config import StoreConfig
@@ -102,3 +104,39 @@ def test_what_is_new_leaves_in_one_piece_and_what_is_large_uncopied(tmp_path: Pa
     assert large.size > most
     assert {type(one) for one in large.buffers} == {memoryview}
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ([(1000, 10, 0), (990, 10, 0)], "back"),
+        ([(1000, 10, 0), (1005, 10, 0)], "into the one before"),
+        ([(999, 10, 0)], "before the file"),
+        ([(1095, 10, 0)], "behind what is written"),
+        ([(1000, 10, 0), (0, 0x7FFFFFFF, 0)], "a filler"),
+        ([(1000, 0, 0)], "no record"),
+        ([(1000, -5, 0)], "nothing that can be"),
+        ([(1000, 1 << 40, 0)], "larger than all"),
+        ([((1 << 63) - 1, 10, 0)], "over the end of numbers"),
+        ([(-(1 << 63), 10, 0)], "under it"),
+        ([], "nowhere"),
+    ],
+)
+def test_what_leads_elsewhere_is_not_gathered(entries: list[tuple[int, int, int]], why: str) -> None:
+    view = memoryview(bytes(200))
+    good = hotpath.gather([(1000, 10, 0), (1010, 90, 0)], None, view, 1000, 1100, 0x7FFFFFFF, 32, 1000, 1000, True)
+    assert good == (bytes(100), 2, 2, 1100)
+    found = hotpath.gather(entries, None, view, 1000, 1100, 0x7FFFFFFF, 2000, 1 << 50, 1 << 50, True)
+    assert found is None, why
+
+
+def test_no_more_is_read_than_the_view_holds() -> None:
+    assert hotpath.gather([(0, 10, 0)], None, memoryview(bytes(9)), 0, 10, 0x7FFFFFFF, 1, 10, 10, True) is None
+
+
+def test_the_most_entries_that_are_gathered_at_once() -> None:
+    view = memoryview(bytes(2000))
+    for count, taken in ((1024, True), (1025, False)):
+        entries = [(at, 1, 0) for at in range(count)]
+        found = hotpath.gather(entries, None, view, 0, 2000, 0x7FFFFFFF, 2000, 2000, 2000, True)
+        assert found == ((bytes(count), count, count, count) if taken else None)
