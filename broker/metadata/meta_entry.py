@@ -22,7 +22,7 @@ _DELETES_TOPICS = bytes((Verb.DELETE, Table.TOPICS))
 
 def encode(operations: Iterable[Operation]) -> bytes:
     """Return the payload of a META entry."""
-    return cbor2.dumps([FORMAT, *operations])
+    return joined([cbor2.dumps(operation) for operation in operations])
 
 
 def pieces(operation: Operation) -> list[bytes]:

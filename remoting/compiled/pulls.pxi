@@ -12,8 +12,8 @@ def gather(
     """
     cdef Py_ssize_t i, count = 0, size = 0, passed = 0, all_of = PyList_GET_SIZE(entries)
     cdef int64_t position, length, behind = start, last = 0
-    cdef int64_t positions[1024]
-    cdef int64_t lengths[1024]
+    cdef int64_t positions[ROWS_MAX]
+    cdef int64_t lengths[ROWS_MAX]
     cdef Py_buffer buffer
     cdef unsigned char* to
     cdef tuple entry
