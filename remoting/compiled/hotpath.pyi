@@ -112,12 +112,14 @@ def gather(
     view: memoryview,
     start: int,
     end: int,
+    hot_from: int,
     filler: int,
     count_max: int,
     bytes_max: int,
     copied_max: int,
     whole: bool,
-) -> tuple[bytes, int, int, int] | None: ...
+    asked: tuple[bytes, int, int, int, Callable[[Any], int]] | None,
+) -> tuple[bytes, int, int, int, list[tuple[int, int]] | None] | None: ...
 
 SOURCE_DIGEST: str
 BUILT_WITH: str

@@ -1,23 +1,61 @@
 # Records of one answer to a pull, out of the log's mapping.
 
-def gather(
-    list entries, object accepts, object view, int64_t start, int64_t end, int32_t filler, Py_ssize_t count_max,
-    Py_ssize_t bytes_max, Py_ssize_t copied_max, bint whole,
-):
-    """Return (bytes of the records one behind the other, their number, entries passed, end of the last record).
+cdef extern from "sys/mman.h":
+    int mincore(void* at, size_t size, unsigned char* told) nogil
 
-    `entries` are (position, size, code) of a queue, `view` what stands from `start` on, `end` how far it may be read.
+cdef extern from "unistd.h":
+    long sysconf(int name) nogil
+    int _SC_PAGESIZE
+
+cdef enum:
+    # Pages that are asked about at once: 4 MiB, in most places.
+    PAGES_MAX = 1024
+
+cdef uint64_t PAGE_BYTES = sysconf(_SC_PAGESIZE)
+
+
+cdef bint _in_memory(const unsigned char* view, const int64_t* at, const int64_t* lengths, Py_ssize_t count) noexcept nogil:
+    """Tell whether the page cache holds all pages of `count` pieces of a mapping, which stand in order."""
+    cdef unsigned char told[PAGES_MAX]
+    cdef uint64_t first = (<uint64_t>view + <uint64_t>at[0]) // PAGE_BYTES
+    cdef uint64_t last = (<uint64_t>view + <uint64_t>(at[count - 1] + lengths[count - 1] - 1)) // PAGE_BYTES
+    cdef uint64_t page, until
+    cdef Py_ssize_t i
+    if last - first >= PAGES_MAX or mincore(<void*>(first * PAGE_BYTES), (last - first + 1) * PAGE_BYTES, told) != 0:
+        return False
+    for i in range(count):
+        page = (<uint64_t>view + <uint64_t>at[i]) // PAGE_BYTES
+        until = (<uint64_t>view + <uint64_t>(at[i] + lengths[i] - 1)) // PAGE_BYTES
+        while page <= until:
+            if not told[page - first] & 1:
+                return False
+            page += 1
+    return True
+
+
+def gather(
+    list entries, object accepts, object view, int64_t start, int64_t end, int64_t hot_from, int32_t filler,
+    Py_ssize_t count_max, Py_ssize_t bytes_max, Py_ssize_t copied_max, bint whole, tuple asked,
+):
+    """Return (bytes of the records one behind the other, their number, entries passed, end of the last record, runs).
+
+    `entries` are (position, size, code) of a queue, `view` what stands from `start` on, `end` how far it may be read;
+    what stands before `hot_from` must be in the page cache. `asked`, (topic, queue, offset of the first entry, magic,
+    crc32()), when the records are to be judged: `runs` are (position, size) of each then, else None.
     None when an entry leads out of that or back, or is a `filler`, when no record is wanted, when they are larger than
-    `copied_max`, and when the entries end before the answer is full and are not the `whole` of what may be looked at.
+    `copied_max` or the disk would have to be asked, when one is not right or of another kind, and when the entries end
+    before the answer is full and are not the `whole` of what may be looked at.
     """
     cdef Py_ssize_t i, count = 0, size = 0, passed = 0, all_of = PyList_GET_SIZE(entries)
-    cdef int64_t position, length, behind = start, last = 0
+    cdef int64_t position, length, behind = start, last = 0, queue_id, offset, until
     cdef int64_t positions[ROWS_MAX]
     cdef int64_t lengths[ROWS_MAX]
+    cdef uint32_t magic_1
     cdef Py_buffer buffer
     cdef unsigned char* to
     cdef tuple entry
-    cdef bytes made
+    cdef bytes made, topic
+    cdef list runs = None
     if all_of > ROWS_MAX:
         return None
     PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
@@ -41,6 +79,8 @@ def gather(
             passed += 1
         if count == 0 or size > copied_max or (passed == all_of and count < count_max and not whole):
             return None
+        if start + positions[0] < hot_from and not _in_memory(<unsigned char*>buffer.buf, positions, lengths, count):
+            return None
         made = PyBytes_FromStringAndSize(NULL, size)
         to = <unsigned char*>PyBytes_AS_STRING(made)
         for i in range(count):
@@ -48,4 +88,16 @@ def gather(
             to += lengths[i]
     finally:
         PyBuffer_Release(&buffer)
-    return made, count, passed, last
+    if asked is not None:
+        # The copy is judged, for it is what leaves.
+        topic, queue_id, offset, magic_1, crc32 = asked
+        until = offset + passed
+        runs = []
+        to = <unsigned char*>PyBytes_AS_STRING(made)
+        for i in range(count):
+            position, length = start + positions[i], lengths[i]
+            if _judged(to, length, position, topic, queue_id, &offset, until, magic_1, crc32) != length:
+                return None
+            runs.append((position, length))
+            to += length
+    return made, count, passed, last, runs

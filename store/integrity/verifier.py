@@ -120,6 +120,10 @@ class Verifier:
         """Tell whether a stretch of the log was written lately, or checked: all records in it may go."""
         return start >= self.fresh_from or self._ranges.covers(start, end)
 
+    def judged(self, runs: list[tuple[int, int]]) -> None:
+        """Remember records, (position, size) of each, that were found to be right."""
+        self._ranges.add(runs)
+
     def knows(self, position: int) -> bool:
         """Tell whether a place is known to be damaged. For any thread."""
         return position in self._places

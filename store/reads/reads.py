@@ -12,6 +12,7 @@ from remoting.compiled.door import COMPILED, hotpath
 from remoting.properties import KEY_SEPARATOR
 from remoting.record import BORNHOST_AT, BORNHOST_V6, MAGIC_V1, MAGIC_V2, SYSFLAG_AT, RecordError
 from remoting.topics import RAFT_TOPIC
+from runtime.crc import crc32
 from store.config import QUEUE_ENTRY_BYTES, StoreConfig
 from store.controlrecord import CONTROL_TAIL, is_control
 from store.derived.consumequeue import ConsumeQueues
@@ -36,7 +37,8 @@ _STAMP_BYTES = BORNHOST_AT + 20 + _LONG.size
 _FILLER_SIZE = FILLER[1]
 # Around the records of an answer: most entries are smaller.
 WARM_BYTES = 128 * 1024
-# Records among the newest that are copied into one piece; of more, each piece of the mapping leaves by itself.
+# Records among the newest that are copied into one piece; of more, each piece of the mapping leaves by itself. What is
+# not new is copied in any case.
 JOINED_BYTES_MAX = 64 * 1024
 
 
@@ -83,7 +85,7 @@ class Reader:
         entries = queues.entries(topic, queue_id, offset, min(max(max_count, 1), left))
         if COMPILED and self._joins and not callable(accepts):
             whole = len(entries) == left
-            if self._gathered(result, entries, accepts, max_count, max_bytes, whole=whole):
+            if self._gathered(result, entries, (topic, queue_id), accepts, max_count, max_bytes, whole=whole):
                 return result
         self._choose(result, entries, topic, queue_id, max_count, max_bytes, accepts)
         buffers = read_runs(self._log, result.runs, self._scratch)
@@ -131,24 +133,28 @@ class Reader:
         self,
         result: GetResult,
         entries: list[Entry],
+        queue: tuple[str, int],
         accepts: frozenset[int] | None,
         max_count: int,
         max_bytes: int,
         *,
         whole: bool,
     ) -> bool:
-        """Answer with one copy of records that are among the newest and known to be right; tell whether they are.
+        """Answer with one copy of records that are in memory and found to be right; tell whether they are.
 
         `whole`: there are no more entries to look at than these.
         """
         log, verifier = self._log, self._verifier
-        if not entries:
+        if not entries or verifier is None:
             return False
-        position, written = entries[0][0], log.written
-        if not max(log.hot_from, log.min_position) <= position < written:
+        position, written, hot = entries[0][0], log.written, log.hot_from
+        if not log.min_position <= position < written:
             return False
-        if verifier is None or not verifier.trusts(position, entries[-1][0] + entries[-1][1]):
-            return False
+        asked = None
+        if not verifier.trusts(position, entries[-1][0] + entries[-1][1]):
+            if verifier.entries is not None:
+                return False
+            asked = (queue[0].encode(), queue[1], result.next_offset, MAGIC_V1, crc32)
         file = log.opened(position)
         count_max, bytes_max = self._limits(written - position, max_count, max_bytes)
         found = hotpath.gather(
@@ -157,15 +163,19 @@ class Reader:
             file.view(file.start, file.size),
             file.start,
             min(file.end, written),
+            hot,
             _FILLER_SIZE,
             count_max,
             bytes_max,
-            JOINED_BYTES_MAX,
+            JOINED_BYTES_MAX if position >= hot else WINDOW_BYTES,
             whole,
+            asked,
         )
         if found is None:
             return False
-        data, result.count, passed, end = found
+        data, result.count, passed, end, runs = found
+        if runs is not None:
+            verifier.judged(runs)
         result.buffers = [data]
         result.size = len(data)
         result.next_offset += passed

@@ -1,5 +1,6 @@
 """A pull gets the same records, and is told the same, whether they are gathered compiled or chosen one by one."""
 
+import os
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from remoting.compiled.door import hotpath
 from remoting.javahash import java_hash
 from runtime.clock import ManualClock
-from store.config import StoreConfig
+from store.config import QUEUE_ENTRY_BYTES, StoreConfig
 from store.files.mappedfile import file_name
+from store.integrity.ranges import Ranges
 from store.messagestore import MessageStore
 from store.reads import reads
 from tests.parts.send_runs import needs_hotpath
@@ -72,6 +74,49 @@ def live(store: MessageStore, dice: Random, clock: ManualClock, count: int) -> i
     return store.stats().log_files
 
 
+def rot(config: StoreConfig, dice: Random) -> None:
+    """Change a byte of the log, or have an entry of a queue lead where another does: as a disk may, unnoticed."""
+    if dice.random() < 0.5:
+        with dice.choice(sorted(config.log_folder.iterdir())).open("r+b") as file:
+            at = dice.randrange(config.mappedFileSizeCommitLog)
+            was = os.pread(file.fileno(), 1, at)
+            os.pwrite(file.fileno(), bytes([was[0] ^ (1 << dice.randrange(8))]), at)
+        return
+    queues = sorted((config.root / "consumequeue" / "T").glob("*/*"))
+    with dice.choice(queues).open("r+b") as file:
+        at = dice.randrange(1, 60) * QUEUE_ENTRY_BYTES
+        other = at + dice.choice((-1, -1, 1, 3)) * QUEUE_ENTRY_BYTES
+        os.pwrite(file.fileno(), os.pread(file.fileno(), QUEUE_ENTRY_BYTES, max(other, 0)), at)
+
+
+def told_anew(store: MessageStore, question: tuple[Any, ...]) -> Any:
+    """Return what is told when nothing of the log was checked so far."""
+    store._verifier._ranges = Ranges()
+    return told(store, question)
+
+
+@given(SEEDS, st.integers(1, 60), st.integers(1, 3), st.sampled_from((0, 10_000, 200_000)), st.integers(0, 3))
+def test_answers_of_what_is_not_new_are_alike(seed: int, count: int, lives: int, hot: int, rotten: int) -> None:
+    dice = Random(seed)
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        patched.setattr("store.log.commitlog.HOT_BYTES", hot)
+        patched.setattr("store.integrity.verifier.HOT_BYTES", hot)
+        config, clock = config_of(folder, dice), ManualClock()
+        for _ in range(lives):
+            store = MessageStore.open(config, store_host=HOST, clock=clock)
+            live(store, dice, clock, count)
+            store.close()
+        store = MessageStore.open(config, store_host=HOST, clock=clock)
+        for _ in range(rotten):
+            rot(config, dice)
+        for _ in range(20):
+            question = asked(store, dice)
+            for ask in (told_anew, told):
+                found, wanted = both(partial(ask, store, question))
+                assert found == wanted, (ask, question)
+        store.close()
+
+
 @given(SEEDS, st.integers(1, 60), st.integers(1, 4))
 def test_answers_are_alike(seed: int, count: int, lives: int) -> None:
     dice = Random(seed)
@@ -124,19 +169,20 @@ def test_what_is_new_leaves_in_one_piece_and_what_is_large_uncopied(tmp_path: Pa
 )
 def test_what_leads_elsewhere_is_not_gathered(entries: list[tuple[int, int, int]], why: str) -> None:
     view = memoryview(bytes(200))
-    good = hotpath.gather([(1000, 10, 0), (1010, 90, 0)], None, view, 1000, 1100, 0x7FFFFFFF, 32, 1000, 1000, True)
-    assert good == (bytes(100), 2, 2, 1100)
-    found = hotpath.gather(entries, None, view, 1000, 1100, 0x7FFFFFFF, 2000, 1 << 50, 1 << 50, True)
+    two = [(1000, 10, 0), (1010, 90, 0)]
+    good = hotpath.gather(two, None, view, 1000, 1100, 0, 0x7FFFFFFF, 32, 1000, 1000, True, None)
+    assert good == (bytes(100), 2, 2, 1100, None)
+    found = hotpath.gather(entries, None, view, 1000, 1100, 0, 0x7FFFFFFF, 2000, 1 << 50, 1 << 50, True, None)
     assert found is None, why
 
 
 def test_no_more_is_read_than_the_view_holds() -> None:
-    assert hotpath.gather([(0, 10, 0)], None, memoryview(bytes(9)), 0, 10, 0x7FFFFFFF, 1, 10, 10, True) is None
+    assert hotpath.gather([(0, 10, 0)], None, memoryview(bytes(9)), 0, 10, 0, 0x7FFFFFFF, 1, 10, 10, True, None) is None
 
 
 def test_the_most_entries_that_are_gathered_at_once() -> None:
     view = memoryview(bytes(2000))
     for count, taken in ((1024, True), (1025, False)):
         entries = [(at, 1, 0) for at in range(count)]
-        found = hotpath.gather(entries, None, view, 0, 2000, 0x7FFFFFFF, 2000, 2000, 2000, True)
-        assert found == ((bytes(count), count, count, count) if taken else None)
+        found = hotpath.gather(entries, None, view, 0, 2000, 0, 0x7FFFFFFF, 2000, 2000, 2000, True, None)
+        assert found == ((bytes(count), count, count, count, None) if taken else None)

@@ -106,6 +106,7 @@ def test_R18_what_was_written_lately_costs_no_check(tmp_path: Path, monkeypatch:
     fill(store, 5)
     asked: list[int] = []
     check = Verifier.first_bad
+    remember = Verifier.judged
 
     def counted(
         self: Verifier, runs: list[tuple[int, int]], buffers: list[memoryview | bytes], wanted: Asked
@@ -113,7 +114,13 @@ def test_R18_what_was_written_lately_costs_no_check(tmp_path: Path, monkeypatch:
         asked.append(wanted.offset)
         return check(self, runs, buffers, wanted)
 
+    def judged(self: Verifier, runs: list[tuple[int, int]]) -> None:
+        """Compiled it was checked before."""
+        asked.append(runs[0][0])
+        remember(self, runs)
+
     monkeypatch.setattr(Verifier, "first_bad", counted)
+    monkeypatch.setattr(Verifier, "judged", judged)
     store.get("T", 0, 0, 32)
     assert asked == []
     # It may have left the page cache by now.

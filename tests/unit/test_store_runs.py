@@ -1,6 +1,7 @@
 """The records of an answer are read together where they stand near one another: the same bytes as one by one."""
 
 import errno
+import mmap
 import os
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -9,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remoting.compiled.door import hotpath
 from store.files.disk import Disk
 from store.files.mappedfile import LogFile
 from store.log.commitlog import CommitLog
 from store.reads import runs as reading
 from store.reads.runs import GAP_BYTES, WINDOW_BYTES
+from tests.parts.send_runs import needs_hotpath
 
 FILE_BYTES = 512 * 1024
 FILES = 3
@@ -153,3 +156,32 @@ def test_any_records_are_the_bytes_at_their_places(log: CommitLog, seed: int) ->
 
 def test_a_run_that_leads_over_the_end_of_a_file_ends_there(log: CommitLog) -> None:
     assert read_runs(log, [(FILE_BYTES - 100, 200)]) == content_of(log, [(FILE_BYTES - 100, 100)])
+
+
+@needs_hotpath
+def test_what_the_disk_would_have_to_be_asked_for_is_not_gathered(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """On a disk: files in memory are in it."""
+    pages, page = 1100, mmap.PAGESIZE
+    size = pages * page
+    path = tmp_path_factory.mktemp("disk") / "file"
+    path.write_bytes(bytes(size))
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as mapped, memoryview(mapped) as view:
+
+        def gathered(*places: int, hot_from: int = size) -> bool:
+            entries = [(place, 10, 0) for place in places]
+            found = hotpath.gather(entries, None, view, 0, size, hot_from, 0x7FFFFFFF, 32, 1000, 1000, True, None)
+            return found is not None
+
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        if gathered(7 * page):
+            pytest.skip("this file system keeps all that it has in memory")
+        # One after the other, so that nothing is read ahead.
+        for number in (3, 5, 6, 1050):
+            os.pread(file.fileno(), 1, number * page)
+        assert gathered(3 * page, 4 * page - 10, 5 * page, 6 * page - 5, 7 * page - 10)
+        assert not gathered(3 * page, 4 * page - 5, 5 * page), "a part of the record is on the disk"
+        assert not gathered(3 * page, 7 * page)
+        assert not gathered(3 * page, 1050 * page), "too far apart to be asked about"
+        assert gathered(3 * page, 7 * page, hot_from=3 * page), "what is new is not asked about"
