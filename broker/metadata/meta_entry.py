@@ -1,6 +1,8 @@
 """META entries: the operations of one turn as the payload of an entry of a Raft group's log, and back.
 
-A payload is a CBOR array [1, operation, ...]; what an operation is, broker/metadata/operations.py says.
+A payload is a CBOR array [1, operation, ...]; what an operation is, broker/metadata/operations.py says. Entries that
+begin with a PART are pieces of one: what a group's first leader knows empties the tables and fills them again, and a
+leader that dies in between must not leave them half filled.
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,6 +54,51 @@ def decode(payload: bytes) -> list[Operation]:
     if any(not isinstance(operation, list) or len(operation) < 3 for operation in operations):
         raise MetadataError("a META entry holds something that is no operation")
     return operations
+
+
+def part_head(number: int, count: int) -> bytes:
+    """Return the operation with which part `number` of `count` begins, counted from 0."""
+    return cbor2.dumps([int(Verb.PART), 0, number, count])
+
+
+class MetaParts:
+    """Keeps entries that are parts until the last one comes; a start reads them again, for no stamp covers them."""
+
+    def __init__(self) -> None:
+        self._kept: list[Operation] = []
+        self._number = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether parts are kept whose last one has not come."""
+        return self._number > 0
+
+    def whole(self, operations: list[Operation]) -> list[Operation] | None:
+        """Return what counts with an entry: its own operations, or all parts' together; None when more parts follow.
+
+        One that is no part, or the first, ends what a leader began that has gone: nobody sends the rest of it. Raises
+        MetadataError.
+        """
+        if not operations or operations[0][0] != Verb.PART:
+            self._forget()
+            return operations
+        number, count = operations[0][2], operations[0][-1]
+        if not isinstance(number, int) or not isinstance(count, int):
+            raise MetadataError("a META entry is a part of something that this version does not know")
+        if number == 0:
+            self._forget()
+        if number != self._number:
+            raise MetadataError(f"part {number} of {count} META entries comes where part {self._number} is due")
+        self._kept += operations[1:]
+        self._number += 1
+        if self._number < count:
+            return None
+        found = self._kept
+        self._forget()
+        return found
+
+    def _forget(self) -> None:
+        self._kept, self._number = [], 0
 
 
 def deleted_topics(payload: bytes) -> list[str]:

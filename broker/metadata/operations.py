@@ -32,6 +32,8 @@ A META entry's payload is a CBOR array [1, operation, ...]; an operation is an a
     [PUT,    MODES, v, [[topic, group, JSON], ...]]      how a group reads a topic, in RocketMQ's form
     [CLEAR,  MODES, v]
 
+    [PART,   0, number, count]                           first in each of several entries, which count together
+
 A version is [counter, state version, timestamp in ms], as the proposer decided it. The rows of an operation stand last
 and may be split over several operations when they are too many for one entry.
 """
@@ -75,6 +77,7 @@ class Verb(IntEnum):
     RESET = 6
     CLONE = 7
     BEGIN = 8
+    PART = 9
 
 
 Operation = list[Any]

@@ -12,7 +12,7 @@ from collections import deque
 from functools import partial
 
 from broker.metadata.log_sync import LogSync
-from broker.metadata.meta_entry import decode, joined, pieces
+from broker.metadata.meta_entry import MetaParts, decode, joined, part_head, pieces
 from broker.metadata.operations import LOST, Done, Later, MetaTable, Operation, Table, TableRoutes, answer_all
 from broker.metadata.table_file import ConfigFile, MetadataError, Stamp
 from broker.role import BrokerRole
@@ -78,6 +78,7 @@ class GroupMeta:
         self._pending_bytes = 0
         self._flush_set = False
         self._led_term: int | None = None
+        self._parts = MetaParts()
         # The tables propose what a new leader owes: however much that is, it is taken.
         self._begins = False
         # The files are this group's, and may be written.
@@ -178,13 +179,17 @@ class GroupMeta:
 
         Raises MetadataError when this version does not understand the entry: the member must not go on.
         """
-        operations = decode(payload)
+        operations = self._parts.whole(decode(payload))
         batch = self._flying[0] if self._flying else None
         own = batch is not None and batch.payload == payload
         if own:
             self._flying.popleft()
         elif batch is not None:
             self.drop()
+        if operations is None:
+            if own and batch is not None:
+                self._pending_bytes -= batch.size
+            return
         before, self.index = self.index, max(self.index, index)
         try:
             for operation in operations:
@@ -202,8 +207,12 @@ class GroupMeta:
             answer_all(batch.dones, ResponseCode.SUCCESS)
 
     def advance(self, index: int) -> None:
-        """Note that everything up to `index` is committed and that all META entries among it were applied."""
-        self.index = max(self.index, index)
+        """Note that everything up to `index` is committed and that all META entries among it were applied.
+
+        MetaParts whose last one has not come are not, nor is anything behind them.
+        """
+        if not self._parts.waits:
+            self.index = max(self.index, index)
 
     def role_changed(self) -> None:
         """Follow the role: a new leader owes the tables their version, a deposed one forgets what it proposed."""
@@ -219,6 +228,10 @@ class GroupMeta:
             try:
                 for table in self._routes.tables:
                     table.lead(first=first)
+                if first and len(self._gathered) > 1:
+                    # Killed before the last one is committed, it is first once more, and its tables are as they were.
+                    for number, batch in enumerate(self._gathered):
+                        batch.encoded.insert(0, part_head(number, len(self._gathered)))
             finally:
                 self._begins = False
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 
-from broker.metadata.meta_entry import decode, deleted_topics
+from broker.metadata.meta_entry import MetaParts, decode, deleted_topics
 from broker.metadata.operations import MetaTable
 from broker.metadata.table_file import MetadataError, Stamp
 from raft.protocol.config import ConfigRefused, GroupConfig
@@ -39,11 +39,15 @@ def replay_metadata(store: MessageStore, tables: Sequence[MetaTable]) -> None:
         return
     first = min(stamp.applied for stamp in stamps.values()) + 1
     last_meta = max(stamp.last_meta for stamp in stamps.values())
+    parts = MetaParts()
     for entry in _entries(store, first, last):
         if entry.kind is not EntryType.META:
             continue
+        operations = parts.whole(decode(entry.payload))
+        if operations is None:
+            continue
         last_meta = entry.index
-        for operation in decode(entry.payload):
+        for operation in operations:
             for table, stamp in stamps.items():
                 if entry.index > stamp.applied and operation[1] in table.routes:
                     table.apply(operation, own=False)

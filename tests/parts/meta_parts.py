@@ -66,6 +66,7 @@ class Member(SetNode):
         self.proposed: list[tuple[bytes, OnFate]] = []
         self.refusal: Refusal | None = None
         self.reached: dict[int, int] = {}
+        self.at = 0
         self.meta = GroupMeta(self.role, self.later, clock)
         self.meta.attach_node(self)
         live = LiveConfig(BrokerConfig(brokerName="broker-a"), StoreConfig())
@@ -112,7 +113,8 @@ class Member(SetNode):
         payloads = []
         while self.proposed:
             payload, fate = self.proposed.pop(0)
-            self.meta.apply(self.meta.index + 1, payload)
+            self.at = max(self.at, self.meta.index) + 1
+            self.meta.apply(self.at, payload)
             fate(Fate.COMMITTED)
             payloads.append(payload)
         return payloads

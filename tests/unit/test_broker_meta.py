@@ -241,6 +241,9 @@ def test_a_refusal_for_good_takes_everything_back(tmp_path: Path) -> None:
         encode([[int(Verb.PUT), int(Table.TOPICS), [1, 1, 1], 5]]),
         encode([[int(Verb.PUT), int(Table.GROUPS), [1, 1, 1], [{"groupName": 7}]]]),
         encode([[int(Verb.COMMIT), int(Table.OFFSETS), [1, 1, 1], [["T@g", 0]]]]),
+        encode([[int(Verb.PART), 0, 1, 2]]),
+        encode([[int(Verb.PART), 0, "0", 2]]),
+        encode([[int(Verb.PART), 0, 0, None]]),
     ],
 )
 def test_a_member_stops_at_an_entry_that_it_does_not_understand(tmp_path: Path, payload: bytes) -> None:

@@ -1,6 +1,7 @@
 """R3: files of metadata carry stamps, what a stamp covers is not applied again, and none grows old."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,56 @@ async def test_R3_each_of_many_kills_leaves_no_more_entries_to_look_at(tmp_path:
         member.meta.advance(begin + most)
         await member.meta.persist()
         assert Member(tmp_path, ManualClock()).meta.replay_from() == begin + most + 1
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_R3_a_first_leader_that_is_killed_in_the_middle_leaves_no_table_half_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    monkeypatch.setattr("broker.metadata.replicated.ENTRY_BYTES_MAX", 1200)
+    monkeypatch.setattr("broker.metadata.meta_entry.OPERATION_BYTES_MAX", 600)
+    known = leader(tmp_path / "known")
+    known.topics.update(*[TopicConfig(f"topic-{number}") for number in range(100)])
+    for number in range(100):
+        known.offsets.assign("g", f"topic-{number}", 0, number)
+    known.settle()
+    for table in known.tables:
+        table.file.stamp = None
+    known.meta.stamp_all(GROUP, 1)
+    known.locks.file.path.unlink()
+    entries = len(_first(known.folder, tmp_path / "all").settle())
+    assert entries > 5
+    for committed in range(entries + 1):
+        member = _first(known.folder, tmp_path / f"killed-{committed}")
+        other = Member(tmp_path / f"other-{committed}", ManualClock())
+        log: list[bytes] = []
+        member.turn()
+        for payload, _ in member.proposed[:committed]:
+            log.append(payload)
+            member.meta.apply(1 + len(log), payload)
+        member.meta.advance(1 + len(log))
+        if written:
+            member.write()
+        again = Member(member.folder, ManualClock())
+        for index in range(again.meta.replay_from(), 2 + len(log)):
+            again.meta.apply(index, log[index - 2])
+        again.at = 1 + len(log)
+        again.role.become(5)
+        log += again.settle()
+        for index, payload in enumerate(log, 2):
+            other.meta.apply(index, payload)
+        offsets = again.state()["consumerOffset.json"]["offsetTable"]
+        assert offsets == known.state()["consumerOffset.json"]["offsetTable"], committed
+        assert set(again.topics.tables) == set(known.topics.tables), committed
+        assert other.state() == again.state(), committed
+
+
+def _first(source: Path, folder: Path) -> Member:
+    """The only member of a group that has just begun on files that were there; it leads."""
+    shutil.copytree(source, folder)
+    member = Member(folder, ManualClock())
+    member.role.become(3)
+    return member
 
 
 async def test_nothing_is_written_before_the_group_has_begun(tmp_path: Path) -> None:
