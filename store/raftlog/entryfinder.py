@@ -21,6 +21,8 @@ _LOG = logging.getLogger(__name__)
 
 # A control record is no larger: what claims to be is none, and is not read.
 CONTROL_BYTES_MAX = 16 * 1024 * 1024
+# What is read at first: nearly all control records are smaller, and are read at once.
+USUAL_BYTES = 256
 # A hint that misleads costs a walk over at most so many entries, some 20 us each; beyond it the entry cannot be read.
 WALK_ENTRIES_MAX = 4096
 # Hints tried side by side at each distance.
@@ -111,13 +113,18 @@ class EntryFinder:
 
     def control_at(self, position: int) -> Control | None:
         """Return the control record that begins at a position, None when none does."""
-        if not self._log.contains(position, FIXED_BYTES):
+        log = self._log
+        if not log.contains(position, FIXED_BYTES):
             return None
+        file_end = position + self._file_bytes - position % self._file_bytes
         try:
-            size = _SIZE_AND_MAGIC.unpack(self.bytes_at(position, _SIZE_AND_MAGIC.size))[0]
-            if size > CONTROL_BYTES_MAX or not self._log.contains(position, size):
+            data = self.bytes_at(position, min(USUAL_BYTES, log.written - position, file_end - position))
+            size = _SIZE_AND_MAGIC.unpack_from(data)[0]
+            if size > CONTROL_BYTES_MAX or not log.contains(position, size):
                 return None
-            return _decoded(memoryview(self.bytes_at(position, size)), 0, position)
+            if size > len(data):
+                data = self.bytes_at(position, size)
+            return _decoded(memoryview(data), 0, position)
         except (OSError, EOFError) as error:
             _LOG.warning("the CommitLog cannot be read at %d: %s", position, error)
             return None
