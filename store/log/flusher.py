@@ -128,6 +128,9 @@ class Flusher:
         self.ask(position)
         until = time.monotonic() + seconds
         while self._log.flushed < position and self._failure is None and time.monotonic() < until:
+            if self._kernel is not None and self._round is None:
+                # Asked for before, while a round was under way whose end is being told of: it leads here.
+                self._go_on()
             self._collect(self._on_flushed)
             time.sleep(POLL_S)
 

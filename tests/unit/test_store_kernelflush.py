@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -246,6 +247,24 @@ def test_the_loop_may_wait_for_a_sync_and_nobody_is_called_meanwhile(tmp_path: P
         rig.ask(10)
         rig.flusher.wait(10, 0.01)
         assert rig.log.flushed == 0, "it took too long"
+
+
+def test_who_is_told_of_a_round_may_wait_for_what_was_asked_for_meanwhile(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, KernelSyncs())
+    began = time.monotonic()
+
+    def told(position: int) -> None:
+        rig.told.append(position)
+        rig.flusher.wait(20, 10)
+
+    rig.flusher._told_here = told
+    rig.ask(10)
+    rig.ask(10)
+    while not rig.told:
+        rig.flusher.collect()
+    assert rig.log.flushed == 20
+    assert time.monotonic() - began < 9, "nobody began it"
+    rig.close()
 
 
 def test_closing_waits_for_the_round_and_flushes_the_rest(tmp_path: Path) -> None:
