@@ -3,7 +3,8 @@
 A commit that a member of a Raft group passed on may have waited: in the socket of a process that was stopped, or on its
 way. What is known of when its client sent it is an interval (broker/deadlines.py). One that is surely older than what
 was taken since is superseded, also when it is higher than what the same client went back to since, or than what an
-administrator reset. One that may be older, and would go back, is refused: then nobody is told that it counts.
+administrator reset. One that may be older, and would go back, is refused: then nobody is told that it counts. A new
+leader knows of nobody's commits: what may be from before its lead, and would go back, is refused as well.
 """
 
 import logging
@@ -63,6 +64,8 @@ class Committers:
         self._name_of: Callable[[Committer], str | None] = lambda _client: None
         self._now: Callable[[], float] | None = None
         self._lines = FewLines(LATE_LINES_MAX)
+        # When this member began to lead.
+        self._since = float("-inf")
         self.backs = {"administrator": 0, "member": 0}
         """How many commits took an offset back, by whom."""
         self.late = 0
@@ -112,6 +115,11 @@ class Committers:
         """Forget the places of keys that are not among these."""
         self._last = {place: last for place, last in self._last.items() if place[0] in keys}
 
+    def led(self) -> None:
+        """Note that this member leads from now on."""
+        if self._now is not None:
+            self._since = self._now()
+
     def clear(self) -> None:
         """Forget all."""
         self._last.clear()
@@ -120,6 +128,8 @@ class Committers:
         """Tell whether a commit is to be ignored; `back`: it is lower than what is known. Raises DoubtfulCommit."""
         last = self._last.get(place)
         if last is None:
+            if back and came is not None and came.passed and came.earliest < self._since:
+                raise DoubtfulCommit
             return False
         if came is not None and last.came is not None and came.earliest < last.came.latest:
             superseded = back or last.client is _RESET or self._same(client, last.client)

@@ -301,6 +301,7 @@ class OffsetTable:
 
     def lead(self, *, first: bool) -> None:
         """Propose the whole table where the group's log has nothing of it; see MetaTable."""
+        self.committers.led()
         if first:
             rows = [
                 [key, queue_id, offset, (key, queue_id) in self._resets]

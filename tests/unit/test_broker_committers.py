@@ -105,6 +105,19 @@ def test_nothing_that_was_sent_before_a_reset_counts(committers: Committers) -> 
         assert late(committers, Connection("c"), direct(101), back=back) is False
 
 
+def test_A16_what_was_on_its_way_when_a_lead_began_takes_no_offset_back(committers: Committers) -> None:
+    """Its client may have lost the queue since, to one that committed at the leader before."""
+    committers.led()
+    client = Connection("c")
+    assert late(committers, client, passed(99, 99.5)) is None
+    assert late(committers, client, passed(99, 101)) is None, "nobody knows"
+    assert late(committers, client, passed(99, 99.5), back=False) is False
+    assert late(committers, client, passed(100, 101)) is False, "a seek"
+    assert late(committers, client, direct(99)) is False, "it asked this member"
+    committers.note(PLACE, client, direct(101))
+    assert late(committers, client, passed(102, 103)) is False
+
+
 def test_alone_a_broker_needs_no_clock() -> None:
     committers = Committers()
     one, other = Connection(), Connection()
