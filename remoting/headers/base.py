@@ -8,6 +8,7 @@ written.
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -98,23 +99,29 @@ def decode_header(cls: type[H], ext: Mapping[str, str]) -> H:
 def _decode_leniently(cls: type[H], ext: Mapping[str, str]) -> H:
     """Field by field: for what the fast way refuses, and to name the field that is at fault."""
     values: dict[str, Any] = {}
-    for field in msgspec.structs.fields(cls):
-        value = ext.get(field.encode_name)
+    for name, wire_name, required, (kind, minimum, maximum) in _fields_of(cls):
+        value = ext.get(wire_name)
         if value is None:
-            if field.required:
-                raise HeaderError(f"the custom field <{field.encode_name}> is null")
+            if required:
+                raise HeaderError(f"the custom field <{wire_name}> is null")
             continue
         text = text_of(value)
-        kind, minimum, maximum = _kind_of(field.type)
         if kind is bool:
-            values[field.name] = text.strip().lower() in {"true", "1"}
+            values[name] = text.strip().lower() in {"true", "1"}
         elif kind is int:
-            if not field.required and not text.strip():
+            if not required and not text.strip():
                 continue
-            values[field.name] = _integer(field.encode_name, text, minimum, maximum)
+            values[name] = _integer(wire_name, text, minimum, maximum)
         else:
-            values[field.name] = text
+            values[name] = text
     return cls(**values)
+
+
+@cache
+def _fields_of(cls: type[Header]) -> tuple[tuple[str, str, bool, tuple[type, int, int]], ...]:
+    """Return each field's name, name on the wire, whether it must be there, and kind; looking costs 50 us each time."""
+    fields = msgspec.structs.fields(cls)
+    return tuple((each.name, each.encode_name, each.required, _kind_of(each.type)) for each in fields)
 
 
 def _kind_of(annotation: Any) -> tuple[type, int, int]:
