@@ -1,6 +1,7 @@
 """A transport without a socket."""
 
 import asyncio
+from collections.abc import Iterable
 
 
 class Recorder(asyncio.Transport):
@@ -9,12 +10,17 @@ class Recorder(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__({"peername": ("10.0.0.7", 4711)})
         self.written: list[object] = []
+        self.calls = 0
         self.reading = True
         self.unsent = 0
         self.closing = False
 
     def write(self, data: object) -> None:
-        self.written.append(data)
+        self.writelines([data])
+
+    def writelines(self, list_of_data: Iterable[object]) -> None:
+        self.written += list_of_data
+        self.calls += 1
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.limits = (high, low)
