@@ -21,6 +21,10 @@ COLUMNS = (
 IN_FLIGHT_MAX = 65_535
 BYTES_MAX = 1024 * 1024  # what NATS takes at most
 WINDOW_BYTES_MAX = 512 * 1024 * 1024
+# What pulls are measured of, unless told otherwise; and how much each brings, where a broker gives no more at once.
+SINGLES = "raftmq-single,rocketmq-single"
+PULL_COUNT, PULL_BYTES_MAX = 32, 256 * 1024
+RECORD_BYTES = 300
 
 
 def peers(
@@ -42,6 +46,9 @@ def peers(
     together: Annotated[
         bool, typer.Option("--together", help="All are up at once: sooner over, but idle ones take processor time.")
     ] = False,
+    pulls: Annotated[
+        bool, typer.Option("--pulls", help="Pulls of 32 messages in place of sends, of RaftMQ and RocketMQ.")
+    ] = False,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
@@ -51,12 +58,16 @@ def peers(
     rocketmq-sync, rocketmq-single (Java and Maven, which brings it); nats-r3 (nats-server); rabbitmq-quorum
     (rabbitmq-server). In each round each is started on loopback, loaded and ended. The first one is measured twice a
     round, which tells how much is chance. A measurement with an answer that is an error does not count, and the command
-    then ends with 1. All nine systems take some fifteen minutes.
+    then ends with 1. All nine systems take some fifteen minutes. With --pulls each is filled first, and the first
+    160,000 messages are pulled again and again; by default of raftmq-single and rocketmq-single.
     """
     from raftmq.bench.peers.rounds import PeersLoad, run_peers
 
     numbers = _numbers(in_flight, size)
-    load = PeersLoad(_chosen(systems), numbers, size, rounds, seconds, warm_up, together)
+    chosen = _chosen(systems, SINGLES if pulls else "")
+    if pulls:
+        _check_pulled(chosen, size, max(numbers))
+    load = PeersLoad(chosen, numbers, size, rounds, seconds, warm_up, together, pulls)
     found: list[PeerRound] = []
 
     async def work() -> None:
@@ -78,14 +89,17 @@ def peers(
         fail(f"{len(bad)} of {len(found)} measurements do not count, the first of {bad[0].system}: {bad[0].failed}")
 
 
-def _chosen(text: str) -> list[str]:
-    """Return the systems to measure; ends the command for a name that is none, or one that cannot run here."""
+def _chosen(text: str, usual: str) -> list[str]:
+    """Return the systems to measure, by default the `usual` ones, or all.
+
+    Ends the command for a name that is none, or one that cannot run here.
+    """
     from raftmq.bench.peers.systems import SYSTEMS, lacking
 
     named = _listed(text)
     if wrong := [name for name in named if name not in SYSTEMS]:
         fail(f"--systems {wrong[0]}: there is no such system; it takes {', '.join(SYSTEMS)}", code=2)
-    wanted = named or list(SYSTEMS)
+    wanted = named or _listed(usual) or list(SYSTEMS)
     if any(SYSTEMS[name].family == "RocketMQ" for name in wanted):
         typer.echo("RocketMQ is looked for; the first time Maven brings it, which takes minutes …", err=True)
     why = lacking(wanted)
@@ -94,6 +108,19 @@ def _chosen(text: str) -> list[str]:
     for name, reason in why.items():
         typer.echo(f"{name} is left out: {reason}", err=True)
     return [name for name in wanted if name not in why]
+
+
+def _check_pulled(systems: Sequence[str], size: int, window: int) -> None:
+    """End the command where nothing can be pulled, or not 32 messages at once."""
+    from raftmq.bench.peers.systems import SYSTEMS
+
+    if other := [name for name in systems if SYSTEMS[name].family not in {"RaftMQ", "RocketMQ"}]:
+        fail(f"--pulls: {other[0]} does not speak RocketMQ's protocol; leave it out of --systems", code=2)
+    most = PULL_BYTES_MAX // PULL_COUNT - RECORD_BYTES
+    if size > most:
+        fail(f"--pulls with --size {size}: a broker gives no 32 of more than {most} bytes at once", code=2)
+    if window * PULL_COUNT * size > WINDOW_BYTES_MAX:
+        fail(f"--in-flight times 32 times --size is above {WINDOW_BYTES_MAX >> 20} MiB", code=2)
 
 
 def _numbers(text: str, size: int) -> list[int]:

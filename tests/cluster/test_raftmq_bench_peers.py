@@ -66,6 +66,30 @@ def test_the_command_over_a_real_broker(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_command_pulls_from_a_real_broker(tmp_path: Path) -> None:
+    done = raftmq(
+        "bench", "peers", "--systems", "raftmq-single", "--pulls", "-w", "8", "-s", "50", "--rounds", "1",
+        "--seconds", "0.3", "--warm-up", "0", "--together", "--json", "--dir", str(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for one in map(json.loads, done.stdout.splitlines()):
+        assert (one["failed"], one["errors"], one["acknowledged"] % 32) == (None, 0, 0)
+        assert one["acknowledged"] > 8 * 32
+
+
+async def test_pulls_that_bring_less_than_they_should_are_errors(program: Path, tmp_path: Path) -> None:
+    broker = broker_process(tmp_path)
+    broker.start()
+    try:
+        port = int(broker.address.rpartition(":")[2])
+        await run_raw(program, RawLoad("rocketmq", port, TOPIC, 1, 100, 0.0, 0.05))
+        found = await run_raw(program, RawLoad("rocketmq-pulls", port, TOPIC, 4, 100, 0.0, 0.2))
+        assert found.errors > 0
+        assert found.first_error
+    finally:
+        broker.kill()
+
+
 async def test_an_error_among_the_answers_of_jetstream_is_counted(program: Path) -> None:
     def serve(stream: BinaryIO) -> None:
         stream.write(b'INFO {"headers":true}\r\n')

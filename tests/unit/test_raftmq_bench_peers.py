@@ -139,6 +139,8 @@ def command(*words: str) -> tuple[int, str, str]:
         (["--systems", FIRST, "-w", "1,many"], "--in-flight 1,many: it takes numbers from 1 to 65535"),
         (["--systems", FIRST, "-w", "0"], "--in-flight 0: it takes numbers from 1 to 65535"),
         (["--systems", FIRST, "-w", "65535", "-s", "1000000"], "--in-flight times --size"),
+        (["--systems", FIRST, "--pulls", "-w", "1", "-s", "8000"], "--pulls with --size 8000: a broker gives no 32 of"),
+        (["--systems", FIRST, "--pulls", "-w", "65535", "-s", "1000"], "--in-flight times 32 times --size is above"),
     ],
 )
 def test_what_cannot_be_measured_is_a_sentence(words: list[str], said: str) -> None:
@@ -146,6 +148,24 @@ def test_what_cannot_be_measured_is_a_sentence(words: list[str], said: str) -> N
     assert (code, out) == (2, "")
     assert errors.startswith(f"raftmq: {said}")
     assert len(errors.splitlines()) == 1
+
+
+def test_pulls_are_measured_of_single_brokers_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[PeersLoad] = []
+
+    async def rounds(load: PeersLoad, _say: object, _folder: object) -> AsyncIterator[PeerRound]:
+        asked.append(load)
+        yield measured("raftmq-single", 0, 1000)
+
+    monkeypatch.setattr("raftmq.bench.peers.rounds.run_peers", rounds)
+    monkeypatch.setattr("raftmq.bench.peers.systems.lacking", lambda _names: {"rocketmq-single": "no Java"})
+    code, _, errors = command("--pulls", "--rounds", "1", "-w", "8")
+    assert code == 0, errors
+    assert "rocketmq-single is left out: no Java" in errors
+    assert [(load.systems, load.pulls) for load in asked] == [(["raftmq-single"], True)]
+    monkeypatch.setattr("raftmq.bench.peers.systems.lacking", lambda _names: {})
+    code, _, errors = command("--pulls", "--systems", "nats-r3")
+    assert (code, "nats-r3 does not speak RocketMQ's protocol" in errors) == (2, True)
 
 
 def test_the_command_prints_rounds_and_what_they_come_to(monkeypatch: pytest.MonkeyPatch) -> None:

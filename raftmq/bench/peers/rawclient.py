@@ -48,6 +48,7 @@ class RawResult:
     """What the client has measured; errors are those of all its answers, before measuring began too."""
 
     acknowledged: int
+    """Messages: sends that were acknowledged, or what pulls brought."""
     errors: int
     first_error: str
     seconds: float

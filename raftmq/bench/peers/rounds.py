@@ -39,6 +39,11 @@ CALM_SAMPLE_S = 2.0
 GUESSED_PER_S = 150_000
 GUESSED_BYTES_PER_S = 500_000_000
 RECORD_BYTES = 300
+# Messages that are pulled, as rawload/rocketmq.c has it: of four queues, each time from their begin.
+PULLED = 4 * 40_000
+FILL_IN_FLIGHT = 256
+FILL_S = 1.0
+PULL_PROMISE = "pulls of 32 messages"
 GB = 10**9
 
 
@@ -55,6 +60,8 @@ class PeersLoad:
     """Of load after a start, for what is compiled as it runs; the others get at most three seconds."""
     together: bool = False
     """Whether all are up at once."""
+    pulls: bool = False
+    """Pulls of messages that were sent before, in place of sends."""
 
     def warm_up_of(self, system: str) -> float:
         """Return the seconds of load that a system gets before it is measured."""
@@ -68,6 +75,9 @@ class PeersLoad:
             for name in self.systems
         ]
         seconds = sum(copied_s) if self.together else max(copied_s)
+        if self.pulls:
+            # What is sent goes on until there is enough to be pulled.
+            seconds += len(self.systems) * PULLED / GUESSED_PER_S
         return int(seconds * min(GUESSED_PER_S * (self.body_bytes + RECORD_BYTES), GUESSED_BYTES_PER_S))
 
 
@@ -145,7 +155,7 @@ async def _one_by_one(
                 bench = PeersBench(load, program, say)
                 try:
                     await bench.start(turn.system, Path(folder), stack)
-                    await bench.warm_up(turn.system)
+                    await bench.prepare(turn.system)
                     await bench.calm()
                 except (BadAnswer, ProcessError) as error:
                     # Of the others there is something to be said all the same.
@@ -164,7 +174,7 @@ async def _together(
         for name in load.systems:
             await bench.start(name, folder, stack)
         for name in load.systems:
-            await bench.warm_up(name)
+            await bench.prepare(name)
         say(f"all are at rest, which takes {await bench.calm():.0%} of a core …")
         for number in range(load.rounds):
             for in_flight in load.in_flight:
@@ -220,12 +230,24 @@ class PeersBench:
                 raise ProcessError(f"{name} does not take what is to be measured: {why}")
             await asyncio.sleep(SETTLE_AGAIN_S)
 
-    async def warm_up(self, name: str) -> None:
+    async def prepare(self, name: str) -> None:
         """Load a system before it is measured; answers may be errors yet. Raises BadAnswer, ProcessError."""
+        if self._load.pulls:
+            await self._fill(name)
         seconds = self._load.warm_up_of(name)
         if seconds > 0:
             self._say(f"{name} is warmed up for {seconds:g} s …")
-            await self._run(name, in_flight=WARM_IN_FLIGHT, lead_in_s=0.0, seconds=seconds)
+            await self._run(name, in_flight=WARM_IN_FLIGHT, lead_in_s=0.0, seconds=seconds, pulls=self._load.pulls)
+
+    async def _fill(self, name: str) -> None:
+        """Send what is to be pulled. Raises BadAnswer, ProcessError."""
+        self._say(f"{name} is filled …")
+        deadline, stored = time.monotonic() + SETTLE_S, 0
+        while stored < PULLED:
+            found = await self._run(name, in_flight=FILL_IN_FLIGHT, lead_in_s=0.0, seconds=FILL_S)
+            stored += found.acknowledged
+            if time.monotonic() > deadline:
+                raise ProcessError(f"{name} has stored {stored} of {PULLED} messages in {SETTLE_S:g} s")
 
     async def calm(self) -> float:
         """Wait until the systems use no less of the processor with time; return the share of one core."""
@@ -240,7 +262,7 @@ class PeersBench:
 
     def told(self, number: int, turn: PeerTurn, in_flight: int) -> PeerRound:
         """Return what is known of a measurement before it is made."""
-        promise = SYSTEMS[turn.system].promise
+        promise = PULL_PROMISE if self._load.pulls else SYSTEMS[turn.system].promise
         return PeerRound(number, turn.system, turn.again, promise, in_flight, self._load.body_bytes)
 
     async def measure(self, number: int, turn: PeerTurn, in_flight: int) -> PeerRound:
@@ -254,6 +276,7 @@ class PeersBench:
                 lead_in_s=LEAD_IN_S,
                 seconds=self._load.seconds,
                 at_mark=lambda: samples.append(self._cpu_seconds()),
+                pulls=self._load.pulls,
             )
         except (BadAnswer, ProcessError) as error:
             return replace(told, failed=str(error))
@@ -270,10 +293,12 @@ class PeersBench:
         lead_in_s: float,
         seconds: float,
         at_mark: Callable[[], None] | None = None,
+        pulls: bool = False,
     ) -> RawResult:
         system = self._systems[name]
         port = await system.port()
-        load = RawLoad(system.protocol, port, TOPIC, in_flight, self._load.body_bytes, lead_in_s, seconds)
+        protocol = f"{system.protocol}-pulls" if pulls else system.protocol
+        load = RawLoad(protocol, port, TOPIC, in_flight, self._load.body_bytes, lead_in_s, seconds)
         return await run_raw(self._program, load, at_mark)
 
     def _cpu_seconds(self) -> dict[str, float]:

@@ -154,4 +154,4 @@ static void amqp_answers(void) {
     }
 }
 
-const struct protocol AMQP = { "amqp", amqp_open, amqp_request, amqp_answers };
+const struct protocol AMQP = { "amqp", 1, amqp_open, amqp_request, amqp_answers };

@@ -61,4 +61,4 @@ static void nats_answers(void) {
     }
 }
 
-const struct protocol NATS = { "nats", nats_open, nats_request, nats_answers };
+const struct protocol NATS = { "nats", 1, nats_open, nats_request, nats_answers };

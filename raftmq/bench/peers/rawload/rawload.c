@@ -1,10 +1,11 @@
-/* A load of one shape for brokers of three protocols: W sends in flight on one connection, each answer checked.
+/* A load of one shape for brokers of three protocols: W requests in flight on one connection, each answer checked.
 
    rawload PROTOCOL PORT NAME IN_FLIGHT BODY_BYTES LEAD_IN_S SECONDS
 
-   PROTOCOL: rocketmq (Remoting frames with a JSON header, code 310, four queues in turn), nats (publish with a reply
-   subject, which JetStream answers) or amqp (0-9-1 with publisher confirms, to a quorum queue that it declares and
-   empties). NAME is the topic, subject or queue. The broker is on loopback.
+   PROTOCOL: rocketmq (Remoting frames with a JSON header, code 310, four queues in turn), rocketmq-pulls (code 11: 32
+   messages each of what was sent before, the first 40,000 of each of the four queues again and again), nats (publish
+   with a reply subject, which JetStream answers) or amqp (0-9-1 with publisher confirms, to a quorum queue that it
+   declares and empties). NAME is the topic, subject or queue. The broker is on loopback.
 
    Standard output: the line "begin" when measuring begins, "end" when it ends, then one line of JSON. Whoever answers
    something that cannot be understood, or nothing at all for long, ends it with a sentence and exit code 1. */
@@ -174,7 +175,7 @@ void digits_of(unsigned char *place, uint32_t value) {
 
 /* The load. */
 
-static const struct protocol *const PROTOCOLS[] = { &ROCKETMQ, &NATS, &AMQP };
+static const struct protocol *const PROTOCOLS[] = { &ROCKETMQ, &PULLS, &NATS, &AMQP };
 
 static void connect_to(int port) {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
@@ -242,8 +243,8 @@ static void load(const struct protocol *with, uint32_t in_flight, double lead_in
                 *first_error ? "; before, it said: " : "", first_error);
     }
     printf("{\"acknowledged\":%" PRIu64 ",\"errors\":%" PRIu64 ",\"first_error\":\"%s\",\"seconds\":%.6f,"
-        "\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"client_busy\":%.4f}\n", acknowledged, errors, first_error,
-        took, acknowledged ? percentile_ms(0.50) : 0, acknowledged ? percentile_ms(0.99) : 0,
+        "\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"client_busy\":%.4f}\n",
+        acknowledged * with->messages, errors, first_error, took, acknowledged ? percentile_ms(0.50) : 0, acknowledged ? percentile_ms(0.99) : 0,
         (double)longest_ns / 1e6, took > 0 ? used / took : 0);
 }
 

@@ -21,10 +21,11 @@ struct bytes { unsigned char *at; size_t begin, end, room; };
 /* Makes the connection ready, before the socket stops blocking; puts one more request; takes whole answers. */
 struct protocol {
     const char *name;
+    unsigned messages; /* that an answer stands for */
     void (*open)(void), (*request)(void), (*answers)(void);
 };
 
-extern const struct protocol ROCKETMQ, NATS, AMQP;
+extern const struct protocol ROCKETMQ, PULLS, NATS, AMQP;
 
 extern struct bytes in, out;
 extern const char *name;

@@ -1,13 +1,19 @@
-/* RocketMQ: int32 length, int32 length of the header (type JSON), header, body. */
+/* RocketMQ: int32 length, int32 length of the header (type JSON), header, body. Sends, and pulls of what was sent. */
 
 #include "rawload.h"
 
 #include <time.h>
 
-enum { QUEUES = 4 };
+enum {
+    QUEUES = 4,
+    PULL_COUNT = 32,
+    PULLED = 40000, /* of each queue, from its begin; then anew */
+    HEADER_ROOM = 1024,
+};
 
 static struct bytes frames[QUEUES];
 static size_t opaque_at, turn;
+static uint32_t offsets[QUEUES];
 
 static void rocketmq_open(void) {
     for (int queue = 0; queue < QUEUES; queue++) {
@@ -41,7 +47,7 @@ static long field(const unsigned char *header, size_t length, const char *key) {
     return strtol((const char *)found + strlen(key), NULL, 10);
 }
 
-static void rocketmq_answers(void) {
+static void take_answers(size_t body_least) {
     while (in.end - in.begin >= 8) {
         const unsigned char *frame = in.at + in.begin;
         size_t length = number(frame, 4), header = number(frame + 5, 3);
@@ -52,10 +58,43 @@ static void rocketmq_answers(void) {
             const unsigned char *remark = memmem(frame + 8, header, "\"remark\":", 9);
             const unsigned char *said = remark ? remark + 9 : frame + 8;
             note_error(said, header - (size_t)(said - (frame + 8)));
+        } else if (length - 4 - header < body_least) {
+            good = false;
+            note_error("a pull brought less than it asked for", 37);
         }
         give_id((uint64_t)(field(frame + 8, header, "\"opaque\":") - FIRST_ID), good);
         in.begin += 4 + length;
     }
 }
 
-const struct protocol ROCKETMQ = { "rocketmq", rocketmq_open, rocketmq_request, rocketmq_answers };
+static void rocketmq_answers(void) {
+    take_answers(0);
+}
+
+const struct protocol ROCKETMQ = { "rocketmq", 1, rocketmq_open, rocketmq_request, rocketmq_answers };
+
+static void pulls_open(void) {
+    if (strlen(name) > HEADER_ROOM / 4) die("the name of a topic of %zu characters", strlen(name));
+}
+
+static void pulls_request(void) {
+    char header[HEADER_ROOM];
+    size_t queue = turn++ % QUEUES;
+    if (offsets[queue] + PULL_COUNT > PULLED) offsets[queue] = 0;
+    int length = snprintf(header, sizeof header,
+        "{\"code\":11,\"language\":\"JAVA\",\"version\":477,\"opaque\":%u,\"flag\":0,"
+        "\"serializeTypeCurrentRPC\":\"JSON\",\"extFields\":{\"consumerGroup\":\"rawload\",\"topic\":\"%s\","
+        "\"queueId\":\"%zu\",\"queueOffset\":\"%u\",\"maxMsgNums\":\"%d\",\"sysFlag\":\"4\",\"commitOffset\":\"0\","
+        "\"suspendTimeoutMillis\":\"0\",\"subVersion\":\"0\",\"subscription\":\"*\",\"expressionType\":\"TAG\"}}",
+        FIRST_ID + take_id(), name, queue, offsets[queue], PULL_COUNT);
+    offsets[queue] += PULL_COUNT;
+    put_number(4 + (size_t)length, 4);
+    put_number((uint64_t)length, 4);
+    put(header, (size_t)length);
+}
+
+static void pulls_answers(void) {
+    take_answers(PULL_COUNT * body_bytes);
+}
+
+const struct protocol PULLS = { "rocketmq-pulls", PULL_COUNT, pulls_open, pulls_request, pulls_answers };
