@@ -34,26 +34,26 @@ cdef bint _in_memory(const unsigned char* view, const int64_t* at, const int64_t
 
 
 def gather(
-    list entries, object accepts, object view, int64_t start, int64_t end, int64_t hot_from, int32_t filler,
+    bytes entries not None, object accepts, object view, int64_t start, int64_t end, int64_t hot_from, int32_t filler,
     Py_ssize_t count_max, Py_ssize_t bytes_max, Py_ssize_t copied_max, bint whole, tuple asked,
 ):
     """Return (bytes of the records one behind the other, their number, entries passed, end of the last record, runs).
 
-    `entries` are (position, size, code) of a queue, `view` what stands from `start` on, `end` how far it may be read;
+    `entries` are those of a queue, 20 bytes each: position, size, code. `view` what stands from `start` on, `end` how far it may be read;
     what stands before `hot_from` must be in the page cache. `asked`, (topic, queue, offset of the first entry, magic,
     crc32()), when the records are to be judged: `runs` are (position, size) of each then, else None.
     None when an entry leads out of that or back, or is a `filler`, when no record is wanted, when they are larger than
     `copied_max` or the disk would have to be asked, when one is not right or of another kind, and when the entries end
     before the answer is full and are not the `whole` of what may be looked at.
     """
-    cdef Py_ssize_t i, count = 0, size = 0, passed = 0, all_of = PyList_GET_SIZE(entries)
+    cdef Py_ssize_t i, count = 0, size = 0, passed = 0, all_of = PyBytes_GET_SIZE(entries) // 20
     cdef int64_t position, length, behind = start, last = 0, queue_id, offset, until
     cdef int64_t positions[ROWS_MAX]
     cdef int64_t lengths[ROWS_MAX]
     cdef uint32_t magic_1
     cdef Py_buffer buffer
     cdef unsigned char* to
-    cdef tuple entry
+    cdef Bytes entry = <Bytes>PyBytes_AS_STRING(entries)
     cdef bytes made, topic
     cdef list runs = None
     if all_of > ROWS_MAX:
@@ -63,13 +63,12 @@ def gather(
         if end > start + buffer.len:
             return None
         while passed < all_of:
-            entry = <tuple>entries[passed]
-            position, length = entry[0], entry[1]
+            position, length = _i64(entry), <int32_t>_u32(entry + 8)
             # In the order of the log, as queues are: else they are not all between the first and the last one.
             if length == filler or length <= 0 or position < behind or position > end - length:
                 return None
             behind = position + length
-            if accepts is None or entry[2] in accepts:
+            if accepts is None or _i64(entry + 12) in accepts:
                 if count and (count >= count_max or size + length > bytes_max):
                     break
                 positions[count], lengths[count] = position - start, length
@@ -77,6 +76,7 @@ def gather(
                 size += length
                 last = position + length
             passed += 1
+            entry += 20
         if count == 0 or size > copied_max or (passed == all_of and count < count_max and not whole):
             return None
         if start + positions[0] < hot_from and not _in_memory(<unsigned char*>buffer.buf, positions, lengths, count):

@@ -93,6 +93,12 @@ class ConsumeQueues:
             found += queue.tail[: count + in_tail]
         return found
 
+    def raw(self, topic: str, queue_id: int, offset: int, count: int) -> bytes | None:
+        """Return the bytes of `count` entries, or of those that one file holds; None when not all are in files."""
+        queue = self._queues.get((topic, queue_id))
+        there = queue is not None and count > 0 and queue.low <= offset <= queue.persisted - count
+        return self._files.raw(queue.folder, offset, offset + count) if queue is not None and there else None
+
     def topics(self) -> dict[str, list[int]]:
         """Return the queue ids of each topic, in order."""
         topics: dict[str, list[int]] = {}

@@ -18,7 +18,7 @@ from store.controlrecord import CONTROL_TAIL, is_control
 from store.derived.consumequeue import ConsumeQueues
 from store.derived.indexfile import MessageIndex
 from store.errors import RecordDamaged
-from store.files.queuefile import FILLER, Entry
+from store.files.queuefile import ENTRY, FILLER, Entry, pack_entries
 from store.integrity.verifier import Asked, Verifier
 from store.log.commitlog import CommitLog
 from store.log.dispatch import dispatched_from_record
@@ -82,11 +82,14 @@ class Reader:
             return self._outside(topic, queue_id, offset, low, end)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, end)
         left = self._scan_end(result, max_count) - offset
-        entries = queues.entries(topic, queue_id, offset, min(max(max_count, 1), left))
+        count = min(max(max_count, 1), left)
         if COMPILED and self._joins and not callable(accepts):
-            whole = len(entries) == left
-            if self._gathered(result, entries, (topic, queue_id), accepts, max_count, max_bytes, whole=whole):
+            raw = queues.raw(topic, queue_id, offset, count)
+            packed = raw if raw is not None else pack_entries(queues.entries(topic, queue_id, offset, count))
+            whole = len(packed) == left * QUEUE_ENTRY_BYTES
+            if self._gathered(result, packed, (topic, queue_id), accepts, max_count, max_bytes, whole=whole):
                 return result
+        entries = queues.entries(topic, queue_id, offset, count)
         self._choose(result, entries, topic, queue_id, max_count, max_bytes, accepts)
         buffers = read_runs(self._log, result.runs, self._scratch)
         if buffers is None:
@@ -132,7 +135,7 @@ class Reader:
     def _gathered(
         self,
         result: GetResult,
-        entries: list[Entry],
+        entries: bytes,
         queue: tuple[str, int],
         accepts: frozenset[int] | None,
         max_count: int,
@@ -142,16 +145,17 @@ class Reader:
     ) -> bool:
         """Answer with one copy of records that are in memory and found to be right; tell whether they are.
 
-        `whole`: there are no more entries to look at than these.
+        `entries`: as a queue's file has them; `whole`: there are no more to look at than these.
         """
         log, verifier = self._log, self._verifier
         if not entries or verifier is None:
             return False
-        position, written, hot = entries[0][0], log.written, log.hot_from
+        position, written, hot = ENTRY.unpack_from(entries)[0], log.written, log.hot_from
+        last = ENTRY.unpack_from(entries, len(entries) - QUEUE_ENTRY_BYTES)
         if not log.min_position <= position < written:
             return False
         asked = None
-        if not verifier.trusts(position, entries[-1][0] + entries[-1][1]):
+        if not verifier.trusts(position, last[0] + last[1]):
             if verifier.entries is not None:
                 return False
             asked = (queue[0].encode(), queue[1], result.next_offset, MAGIC_V1, crc32)

@@ -16,6 +16,7 @@ from remoting.javahash import java_hash
 from runtime.clock import ManualClock
 from store.config import QUEUE_ENTRY_BYTES, StoreConfig
 from store.files.mappedfile import file_name
+from store.files.queuefile import pack_entries
 from store.integrity.ranges import Ranges
 from store.messagestore import MessageStore
 from store.reads import reads
@@ -161,7 +162,7 @@ def test_what_is_new_leaves_in_one_piece_and_what_is_large_uncopied(tmp_path: Pa
         ([(1000, 10, 0), (0, 0x7FFFFFFF, 0)], "a filler"),
         ([(1000, 0, 0)], "no record"),
         ([(1000, -5, 0)], "nothing that can be"),
-        ([(1000, 1 << 40, 0)], "larger than all"),
+        ([(1000, 1 << 30, 0)], "larger than all"),
         ([((1 << 63) - 1, 10, 0)], "over the end of numbers"),
         ([(-(1 << 63), 10, 0)], "under it"),
         ([], "nowhere"),
@@ -170,19 +171,26 @@ def test_what_is_new_leaves_in_one_piece_and_what_is_large_uncopied(tmp_path: Pa
 def test_what_leads_elsewhere_is_not_gathered(entries: list[tuple[int, int, int]], why: str) -> None:
     view = memoryview(bytes(200))
     two = [(1000, 10, 0), (1010, 90, 0)]
-    good = hotpath.gather(two, None, view, 1000, 1100, 0, 0x7FFFFFFF, 32, 1000, 1000, True, None)
+    good = hotpath.gather(pack_entries(two), None, view, 1000, 1100, 0, 0x7FFFFFFF, 32, 1000, 1000, True, None)
     assert good == (bytes(100), 2, 2, 1100, None)
-    found = hotpath.gather(entries, None, view, 1000, 1100, 0, 0x7FFFFFFF, 2000, 1 << 50, 1 << 50, True, None)
+    found = hotpath.gather(
+        pack_entries(entries), None, view, 1000, 1100, 0, 0x7FFFFFFF, 2000, 1 << 50, 1 << 50, True, None
+    )
     assert found is None, why
 
 
 def test_no_more_is_read_than_the_view_holds() -> None:
-    assert hotpath.gather([(0, 10, 0)], None, memoryview(bytes(9)), 0, 10, 0, 0x7FFFFFFF, 1, 10, 10, True, None) is None
+    assert (
+        hotpath.gather(
+            pack_entries([(0, 10, 0)]), None, memoryview(bytes(9)), 0, 10, 0, 0x7FFFFFFF, 1, 10, 10, True, None
+        )
+        is None
+    )
 
 
 def test_the_most_entries_that_are_gathered_at_once() -> None:
     view = memoryview(bytes(2000))
     for count, taken in ((1024, True), (1025, False)):
         entries = [(at, 1, 0) for at in range(count)]
-        found = hotpath.gather(entries, None, view, 0, 2000, 0, 0x7FFFFFFF, 2000, 2000, 2000, True, None)
+        found = hotpath.gather(pack_entries(entries), None, view, 0, 2000, 0, 0x7FFFFFFF, 2000, 2000, 2000, True, None)
         assert found == ((bytes(count), count, count, count, None) if taken else None)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from remoting.compiled.door import hotpath
 from store.files.disk import Disk
 from store.files.mappedfile import LogFile
+from store.files.queuefile import pack_entries
 from store.log.commitlog import CommitLog
 from store.reads import runs as reading
 from store.reads.runs import GAP_BYTES, WINDOW_BYTES
@@ -169,7 +170,9 @@ def test_what_the_disk_would_have_to_be_asked_for_is_not_gathered(tmp_path_facto
 
         def gathered(*places: int, hot_from: int = size) -> bool:
             entries = [(place, 10, 0) for place in places]
-            found = hotpath.gather(entries, None, view, 0, size, hot_from, 0x7FFFFFFF, 32, 1000, 1000, True, None)
+            found = hotpath.gather(
+                pack_entries(entries), None, view, 0, size, hot_from, 0x7FFFFFFF, 32, 1000, 1000, True, None
+            )
             return found is not None
 
         os.fsync(file.fileno())
