@@ -84,8 +84,9 @@ class Reader:
         left = self._scan_end(result, max_count) - offset
         count = min(max(max_count, 1), left)
         if COMPILED and self._joins and not callable(accepts):
-            raw = queues.raw(topic, queue_id, offset, count)
-            packed = raw if raw is not None else pack_entries(queues.entries(topic, queue_id, offset, count))
+            packed = queues.raw(topic, queue_id, offset, count)
+            if packed is None or len(packed) % QUEUE_ENTRY_BYTES:
+                packed = pack_entries(queues.entries(topic, queue_id, offset, count))
             whole = len(packed) == left * QUEUE_ENTRY_BYTES
             if self._gathered(result, packed, (topic, queue_id), accepts, max_count, max_bytes, whole=whole):
                 return result
@@ -151,22 +152,25 @@ class Reader:
         if not entries or verifier is None:
             return False
         position, written, hot = ENTRY.unpack_from(entries)[0], log.written, log.hot_from
-        last = ENTRY.unpack_from(entries, len(entries) - QUEUE_ENTRY_BYTES)
         if not log.min_position <= position < written:
             return False
-        asked = None
-        if not verifier.trusts(position, last[0] + last[1]):
-            if verifier.entries is not None:
-                return False
-            asked = (queue[0].encode(), queue[1], result.next_offset, MAGIC_V1, crc32)
         file = log.opened(position)
+        asked, end = None, min(file.end, written)
+        last, size, _ = ENTRY.unpack_from(entries, len(entries) - QUEUE_ENTRY_BYTES)
+        if verifier.trusts(position, last + size):
+            # And of nothing behind that, where entries that rot may lead.
+            end = min(end, last + size)
+        elif verifier.entries is not None:
+            return False
+        else:
+            asked = (queue[0].encode(), queue[1], result.next_offset, MAGIC_V1, crc32)
         count_max, bytes_max = self._limits(written - position, max_count, max_bytes)
         found = hotpath.gather(
             entries,
             accepts,
             file.view(file.start, file.size),
             file.start,
-            min(file.end, written),
+            end,
             hot,
             _FILLER_SIZE,
             count_max,
@@ -177,13 +181,13 @@ class Reader:
         )
         if found is None:
             return False
-        data, result.count, passed, end, runs = found
+        data, result.count, passed, until, runs = found
         if runs is not None:
             verifier.judged(runs)
         result.buffers = [data]
         result.size = len(data)
         result.next_offset += passed
-        result.behind_bytes = written - end
+        result.behind_bytes = written - until
         result.status = GetStatus.FOUND
         return True
 

@@ -7,6 +7,7 @@ import pytest
 from remoting.properties import encode_properties
 from remoting.record import decode_records
 from runtime.clock import ManualClock
+from store.config import QUEUE_ENTRY_BYTES
 from store.errors import RecordDamaged
 from store.integrity.verifier import TRUST_SECONDS, Asked, Bad, Verifier
 from store.log.commitlog import CommitLog
@@ -53,6 +54,23 @@ def test_R18_a_rotten_record_is_never_served(tmp_path: Path, at: int) -> None:
     assert offsets(store.get("T", 0, 4, 32)) == [4, 5]
     assert list(store.integrity().places) == [position]
     assert store.integrity().found == 1, "met twice, counted once"
+    store.close()
+
+
+def test_R18_an_entry_that_leads_back_vouches_for_nothing_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four entries two are answered with; the last one leads to where all was checked."""
+    store, position = rotten(tmp_path, hurt=1, at=100)
+    monkeypatch.setattr(store._reader, "_memory_limits", (1 << 20, 2))
+    assert offsets(store.get("T", 0, 0, 1)) == [0]
+    queue = next(tmp_path.rglob("consumequeue/T/0/0*"))
+    with queue.open("r+b") as file:
+        first = file.read(QUEUE_ENTRY_BYTES)
+        file.seek(3 * QUEUE_ENTRY_BYTES)
+        file.write(first)
+    result = store.get("T", 0, 0, 4)
+    assert (offsets(result), result.damaged) == ([0], position)
     store.close()
 
 
