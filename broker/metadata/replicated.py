@@ -209,7 +209,7 @@ class GroupMeta:
     def advance(self, index: int) -> None:
         """Note that everything up to `index` is committed and that all META entries among it were applied.
 
-        MetaParts whose last one has not come are not, nor is anything behind them.
+        Parts whose last one has not come are not, nor is anything behind them.
         """
         if not self._parts.waits:
             self.index = max(self.index, index)

@@ -14,7 +14,9 @@ cdef enum:
 cdef uint64_t PAGE_BYTES = sysconf(_SC_PAGESIZE)
 
 
-cdef bint _in_memory(const unsigned char* view, const int64_t* at, const int64_t* lengths, Py_ssize_t count) noexcept nogil:
+cdef bint _in_memory(
+    const unsigned char* view, const int64_t* at, const int64_t* lengths, Py_ssize_t count
+) noexcept nogil:
     """Tell whether the page cache holds all pages of `count` pieces of a mapping, which stand in order."""
     cdef unsigned char told[PAGES_MAX]
     cdef uint64_t first = (<uint64_t>view + <uint64_t>at[0]) // PAGE_BYTES
@@ -39,9 +41,10 @@ def gather(
 ):
     """Return (bytes of the records one behind the other, their number, entries passed, end of the last record, runs).
 
-    `entries` are those of a queue, 20 bytes each: position, size, code. `view` what stands from `start` on, `end` how far it may be read;
-    what stands before `hot_from` must be in the page cache. `asked`, (topic, queue, offset of the first entry, magic,
-    crc32()), when the records are to be judged: `runs` are (position, size) of each then, else None.
+    `entries` are those of a queue, 20 bytes each: position, size, code. `view` holds what stands from `start` on, and
+    `end` says how far it may be read; what stands before `hot_from` must be in the page cache. `asked`, (topic, queue,
+    offset of the first entry, magic, crc32()), when the records are to be judged: `runs` are (position, size) of each
+    then, else None.
     None when an entry leads out of that or back, or is a `filler`, when no record is wanted, when they are larger than
     `copied_max` or the disk would have to be asked, when one is not right or of another kind, and when the entries end
     before the answer is full and are not the `whole` of what may be looked at.

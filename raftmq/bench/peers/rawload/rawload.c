@@ -244,7 +244,8 @@ static void load(const struct protocol *with, uint32_t in_flight, double lead_in
     }
     printf("{\"acknowledged\":%" PRIu64 ",\"errors\":%" PRIu64 ",\"first_error\":\"%s\",\"seconds\":%.6f,"
         "\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f,\"client_busy\":%.4f}\n",
-        acknowledged * with->messages, errors, first_error, took, acknowledged ? percentile_ms(0.50) : 0, acknowledged ? percentile_ms(0.99) : 0,
+        acknowledged * with->messages, errors, first_error, took, acknowledged ? percentile_ms(0.50) : 0,
+        acknowledged ? percentile_ms(0.99) : 0,
         (double)longest_ns / 1e6, took > 0 ? used / took : 0);
 }
 
