@@ -158,10 +158,14 @@ class LogFile:
             return None
         return into.toreadonly() if done == size else None
 
-    def release(self) -> None:
-        """Give descriptor and mapping up. Views that were handed out keep the mapping alive until they go."""
+    def unmap(self) -> None:
+        """Give the mapping up; it is made anew when need be. Views that were handed out keep it alive until they go."""
         self._view = None
         self._map = None
+
+    def release(self) -> None:
+        """Give descriptor and mapping up, as unmap() does."""
+        self.unmap()
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._disk.close(fd)

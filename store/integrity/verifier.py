@@ -111,6 +111,7 @@ class Verifier:
             self._turn_at = self._clock.monotonic() + TRUST_SECONDS
             self.fresh_from, self._mark = max(self.fresh_from, self._mark), written
             self._ranges.turn()
+            self._log.unmap_old()
         self.fresh_from = max(self.fresh_from, written - HOT_BYTES)
         if self._places and self.entries is not None and self.entries.whole:
             # It was fetched and written anew.

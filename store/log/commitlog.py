@@ -345,6 +345,12 @@ class CommitLog:
             self._shrink()
         return file
 
+    def unmap_old(self) -> None:
+        """Give up the mappings of files without new bytes: what was read of them counts as this process's memory."""
+        for file in self._opened.values():
+            if file.end <= self.hot_from:
+                file.unmap()
+
     def _shrink(self) -> None:
         """Give up the least recently read file that nobody writes or syncs."""
         # Read once: the flusher only ever moves it forward.

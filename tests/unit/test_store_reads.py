@@ -12,6 +12,7 @@ from remoting.javahash import java_hash
 from remoting.properties import encode_properties
 from remoting.record import decode_record, decode_records
 from runtime.clock import ManualClock
+from store.integrity.verifier import TRUST_SECONDS
 from store.messagestore import MessageStore
 from store.types import GetStatus
 from tests.parts.send_runs import pure
@@ -118,6 +119,25 @@ def test_what_is_not_cached_is_read_in_a_thread(store: MessageStore, monkeypatch
     assert store.read_cold(result) is result
     assert not result.cold
     assert [message.queue_offset for message in decode_records(result.buffers[0])] == [0, 1, 2]
+
+
+def test_mappings_of_old_files_are_given_up_after_a_while(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.log.commitlog.HOT_BYTES", 0)
+    store = MessageStore.open(make_config(tmp_path), store_host=HOST, clock=clock, stepped=True)
+    fill(store, 200, body=bytes(900))
+    first, last = store._log.files[0], store._log.files[1]
+    held = [file.view(file.start, 100) for file in (first, last)]
+    store._log.opened(first.start)
+    store._log.opened(last.start)
+    before = [message.queue_offset for message in decode_records(b"".join(store.get("T", 0, 0, 4).buffers))]
+    clock.advance(TRUST_SECONDS)
+    store.idle()
+    assert first._map is None
+    assert bytes(held[0]) == bytes(first.view(first.start, 100)), "who looks at it still can"
+    assert [message.queue_offset for message in decode_records(b"".join(store.get("T", 0, 0, 4).buffers))] == before
+    store.close()
 
 
 def test_records_by_position(store: MessageStore) -> None:
