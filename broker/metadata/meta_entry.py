@@ -82,9 +82,10 @@ class MetaParts:
         if not operations or operations[0][0] != Verb.PART:
             self._forget()
             return operations
-        number, count = operations[0][2], operations[0][-1]
-        if not isinstance(number, int) or not isinstance(count, int):
+        part = operations[0][2:]
+        if len(part) != 2 or not all(isinstance(word, int) for word in part):
             raise MetadataError("a META entry is a part of something that this version does not know")
+        number, count = part
         if number == 0:
             self._forget()
         if number != self._number:

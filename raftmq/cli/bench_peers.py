@@ -21,10 +21,9 @@ COLUMNS = (
 IN_FLIGHT_MAX = 65_535
 BYTES_MAX = 1024 * 1024  # what NATS takes at most
 WINDOW_BYTES_MAX = 512 * 1024 * 1024
-# What pulls are measured of, unless told otherwise; and how much each brings, where a broker gives no more at once.
+# What pulls are measured of, unless told otherwise; and what a broker gives at once, at most.
 SINGLES = "raftmq-single,rocketmq-single"
-PULL_COUNT, PULL_BYTES_MAX = 32, 256 * 1024
-RECORD_BYTES = 300
+PULL_BYTES_MAX = 256 * 1024
 
 
 def peers(
@@ -112,7 +111,9 @@ def _chosen(text: str, usual: str) -> list[str]:
 
 def _check_pulled(systems: Sequence[str], size: int, window: int) -> None:
     """End the command where nothing can be pulled, or not 32 messages at once."""
+    from raftmq.bench.peers.rounds import RECORD_BYTES
     from raftmq.bench.peers.systems import SYSTEMS
+    from raftmq.bench.suite import PULL_COUNT
 
     if other := [name for name in systems if SYSTEMS[name].family not in {"RaftMQ", "RocketMQ"}]:
         fail(f"--pulls: {other[0]} does not speak RocketMQ's protocol; leave it out of --systems", code=2)

@@ -103,7 +103,7 @@ class Verifier:
         self._places: dict[int, str] = {}
 
     def tick(self) -> None:
-        """Let what was written long ago, or far behind the end, count as the disk's."""
+        """Let what was written long ago, or far behind the end, count as the disk's; unmap it now and then."""
         written = self._log.written
         # A log that was cut grows again from there.
         self._mark = min(self._mark, written)

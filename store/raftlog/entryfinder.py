@@ -116,9 +116,9 @@ class EntryFinder:
         log = self._log
         if not log.contains(position, FIXED_BYTES):
             return None
-        file_end = position + self._file_bytes - position % self._file_bytes
         try:
-            data = self.bytes_at(position, min(USUAL_BYTES, log.written - position, file_end - position))
+            end = min(position + USUAL_BYTES, log.written, self._file_end(position))
+            data = self.bytes_at(position, end - position)
             size = _SIZE_AND_MAGIC.unpack_from(data)[0]
             if size > CONTROL_BYTES_MAX or not log.contains(position, size):
                 return None
@@ -135,7 +135,11 @@ class EntryFinder:
             _, magic = _SIZE_AND_MAGIC.unpack(self.bytes_at(end, BLANK_BYTES))
         except (OSError, EOFError):
             return end
-        return end if magic != BLANK_MAGIC else end + self._file_bytes - end % self._file_bytes
+        return end if magic != BLANK_MAGIC else self._file_end(end)
+
+    def _file_end(self, position: int) -> int:
+        """Return where the file that holds a position ends."""
+        return position + self._file_bytes - position % self._file_bytes
 
     def _by_hint(self, index: int) -> Control | None:
         for position, _, _ in self._queues.entries(RAFT_TOPIC, 0, index, 1):
@@ -173,8 +177,7 @@ class EntryFinder:
         if control is None or (control.entry_bytes > room and not first):
             return []
         start = control.position
-        file_end = start + self._file_bytes - start % self._file_bytes
-        size = max(control.entry_bytes, min(room, file_end - start, self._log.written - start))
+        size = max(control.entry_bytes, min(room, self._file_end(start) - start, self._log.written - start))
         try:
             view = memoryview(self.bytes_at(start, size))
         except (OSError, EOFError) as error:

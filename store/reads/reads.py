@@ -85,12 +85,14 @@ class Reader:
         count = min(max(max_count, 1), left)
         if COMPILED and self._joins and not callable(accepts):
             packed = queues.raw(topic, queue_id, offset, count)
-            if packed is None or len(packed) % QUEUE_ENTRY_BYTES:
+            if packed is None or len(packed) != count * QUEUE_ENTRY_BYTES:
                 packed = pack_entries(queues.entries(topic, queue_id, offset, count))
             whole = len(packed) == left * QUEUE_ENTRY_BYTES
             if self._gathered(result, packed, (topic, queue_id), accepts, max_count, max_bytes, whole=whole):
                 return result
-        entries = queues.entries(topic, queue_id, offset, count)
+            entries = list(ENTRY.iter_unpack(packed))
+        else:
+            entries = queues.entries(topic, queue_id, offset, count)
         self._choose(result, entries, topic, queue_id, max_count, max_bytes, accepts)
         buffers = read_runs(self._log, result.runs, self._scratch)
         if buffers is None:

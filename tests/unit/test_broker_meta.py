@@ -244,6 +244,8 @@ def test_a_refusal_for_good_takes_everything_back(tmp_path: Path) -> None:
         encode([[int(Verb.PART), 0, 1, 2]]),
         encode([[int(Verb.PART), 0, "0", 2]]),
         encode([[int(Verb.PART), 0, 0, None]]),
+        encode([[int(Verb.PART), 0, 0]]),
+        encode([[int(Verb.PART), 0, 0, 1, 1]]),
     ],
 )
 def test_a_member_stops_at_an_entry_that_it_does_not_understand(tmp_path: Path, payload: bytes) -> None:
