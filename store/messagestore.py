@@ -109,6 +109,8 @@ class MessageStore(StoreReads):
             dispatched=events.dispatched,
         )
         self._closed = False
+        self.writable: Callable[[], str | None] = self._health.writable
+        """Returns why writes are refused (code SERVICE_NOT_AVAILABLE), None when they are not."""
         if opened.entries is not None:
             self._open_entries(opened.entries, store_host, levels_ms)
         self.slave: SlaveLog | None = self._open_slave(levels_ms) if slave else None
@@ -271,10 +273,6 @@ class MessageStore(StoreReads):
     def flush_soon(self, position: int) -> None:
         """Have the flusher make everything before `position` durable; StoreEvents.flushed tells when."""
         self.flusher.ask(position)
-
-    def writable(self) -> str | None:
-        """Return why writes are refused (code SERVICE_NOT_AVAILABLE), None when they are not."""
-        return self._health.writable()
 
     @property
     def refused(self) -> str | None:

@@ -8,12 +8,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 from broker.replication import CODES, RECORD_OVERHEAD_BYTES, BatchDone, Done, SendTimes, batch_bytes, sends_of
 from remoting.codes import ResponseCode
 from store.errors import StoreError
+from store.recordrun import RecordRun
 from store.types import PendingRecord, PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ _SUCCESS = int(ResponseCode.SUCCESS)
 _FLUSH_DISK_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 _OK = PutStatus.PUT_OK
 _new_turn = tuple.__new__
+_RECORDS = itemgetter(0)
 
 
 class LogStore(Protocol):
@@ -68,7 +71,7 @@ class Turn(NamedTuple):
 
 def sends_in(calls: Iterable[Turn]) -> int:
     """Return how many sends were stored by all of them."""
-    return sum([sends_of(call.records) for call in calls])
+    return sum([len(records) if type(records) is RecordRun else 1 for records, _done, _wait in calls])
 
 
 class _Parked(NamedTuple):
@@ -116,6 +119,8 @@ class LocalReplication:
         self._turn: list[Turn] = []
         self._turn_bytes = 0
         self._turn_batches = 0
+        # Of the turn that ended last.
+        self._sends = 0
         # When the first message of the turn came, by monotonic(); and of those that wait for fdatasync, in their order:
         # where each turn ends, when it began, how many messages it has.
         self._began = 0.0
@@ -243,7 +248,7 @@ class LocalReplication:
         self._safe_end = self._put_end
         self._complete(turn, results)
         # What _answered() does, without its frame: this is every turn of a broker that flushes later.
-        self.times.send.add(monotonic() - self._began, sends_in(turn))
+        self.times.send.add(monotonic() - self._began, self._sends)
         if self._stopped:
             self._check_empty()
 
@@ -254,8 +259,10 @@ class LocalReplication:
     def _put(self, turn: list[Turn]) -> list[Any]:
         """Return the result of each entry: one, or a batch's list (only its first when it was refused)."""
         if not self._turn_batches:
-            return self._store.put_many([entry.records for entry in turn])  # type: ignore[misc] # no batches: all single
+            self._sends = len(turn)
+            return self._store.put_many([*map(_RECORDS, turn)])  # no batches: all single
         self._turn_batches = 0
+        self._sends = sends_in(turn)
         results: list[Any] = []
         for records, _done, _wait in turn:
             if isinstance(records, PendingRecord):

@@ -143,7 +143,7 @@ class SyncReplication(LocalReplication):
         self._begin = self._put_end
         if not needed and not code and not self._sync:
             self._complete(turn, results)
-            self._answered(self._began, sends_in(turn))
+            self._answered(self._began, self._sends)
             self.advance()
             return
         entries: list[Turn] = []

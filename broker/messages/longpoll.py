@@ -59,21 +59,19 @@ class LongPollTable(Generic[T]):
         # are more than half of the heap, so the heap stays within twice the number of parked requests.
         self._deadlines: list[tuple[float, int, T]] = []
         self._number = 0
-        self._size = 0
+        self.size = 0
+        """How many are parked; for reading."""
         self._with_sql = 0
-
-    def __len__(self) -> int:
-        return self._size
 
     def park(self, ticket: T, deadline: float) -> bool:
         """Keep a request until `deadline` (monotonic seconds); False when the table is full."""
-        if self._size >= self._limit:
+        if self.size >= self._limit:
             return False
         self._by_queue.setdefault((ticket.topic, ticket.queue_id), {})[ticket] = None
         self._by_owner.setdefault(ticket.owner, {})[ticket] = None
         self._number += 1
         heapq.heappush(self._deadlines, (deadline, self._number, ticket))
-        self._size += 1
+        self.size += 1
         self._with_sql += ticket.sql is not None
         return True
 
@@ -159,7 +157,7 @@ class LongPollTable(Generic[T]):
         self._by_queue.clear()
         self._by_owner.clear()
         self._deadlines.clear()
-        self._size = self._with_sql = 0
+        self.size = self._with_sql = 0
         return tickets
 
     def holds(self, ticket: T) -> bool:
@@ -176,8 +174,8 @@ class LongPollTable(Generic[T]):
         del owned[ticket]
         if not owned:
             del self._by_owner[ticket.owner]
-        self._size -= 1
+        self.size -= 1
         self._with_sql -= ticket.sql is not None
-        if len(self._deadlines) > 64 and len(self._deadlines) > 2 * self._size:
+        if len(self._deadlines) > 64 and len(self._deadlines) > 2 * self.size:
             self._deadlines = [entry for entry in self._deadlines if self.holds(entry[2])]
             heapq.heapify(self._deadlines)

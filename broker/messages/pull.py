@@ -120,7 +120,7 @@ class PullHandlers:
     @property
     def parked(self) -> int:
         """Pulls that wait for a message."""
-        return len(self._polls)
+        return self._polls.size
 
     def pull(self, connection: Connection, request: Command) -> Reply:
         """Answer a pull (11, 361), or park it."""
@@ -147,7 +147,7 @@ class PullHandlers:
     def arrived(self, batch: Sequence[Dispatched]) -> None:
         """Wake who waits for one of these messages; called by the store, once a write."""
         polls = self._polls
-        if not polls:
+        if not polls.size:
             return
         ends: dict[tuple[str, int], int] = {}
         codes: dict[tuple[str, int], set[int]] = {}

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from broker.replication import CODES, RECORD_OVERHEAD_BYTES, BatchDone, Done, SendTimes, batch_bytes, sends_of
@@ -36,6 +37,7 @@ RETRY_SECONDS = 0.05
 _FOREVER = float("inf")
 _OK = PutStatus.PUT_OK
 _new_taken = tuple.__new__
+_RECORDS = itemgetter(0)
 _SUCCESS = CODES[PutStatus.PUT_OK]
 _NOT_LEADER = int(ResponseCode.NOT_LEADER_FOR_QUEUE)
 # Refusals after which another member takes what this one did not.
@@ -82,12 +84,11 @@ class TakenRecords(NamedTuple):
 class _Flight:
     """An entry on its way: who waits for it, since when, and what each will be told."""
 
-    __slots__ = ("began", "proposed", "results", "size", "taken")
+    __slots__ = ("began", "proposed", "results", "sends", "size", "taken")
 
-    def __init__(self, taken: list[TakenRecords], began: float, proposed: float) -> None:
-        self.taken = taken
+    def __init__(self, taken: list[TakenRecords], size: int, sends: int, began: float, proposed: float) -> None:
+        self.taken, self.size, self.sends = taken, size, sends
         self.began, self.proposed = began, proposed
-        self.size = sum([entry.size for entry in taken])
         self.results: list[Any] = []
 
 
@@ -158,7 +159,7 @@ class RaftReplication:
         """Store a record; see Replication."""
         size = len(record.body) + len(record.properties) + RECORD_OVERHEAD_BYTES
         # What TakenRecords() does, without its frame.
-        self._take(_new_taken(TakenRecords, (record, done, size, until or _FOREVER)))
+        self._take(_new_taken(TakenRecords, (record, done, size, until or _FOREVER)), 1)
 
     def append_batch(
         self,
@@ -169,7 +170,7 @@ class RaftReplication:
         until: float = 0.0,
     ) -> None:
         """Store records next to one another; see Replication."""
-        self._take(TakenRecords(records, done, batch_bytes(records), until or _FOREVER))
+        self._take(TakenRecords(records, done, batch_bytes(records), until or _FOREVER), sends_of(records))
 
     def confirm(self, stored: PutResult, done: Done, *, wait: bool = True) -> None:  # noqa: ARG002 # as the others
         """Tell that a record that is in the queues is safe: only what is committed comes there (R12)."""
@@ -193,7 +194,7 @@ class RaftReplication:
                 taken.send_on()
             self._check_empty()
 
-    def _take(self, taken: TakenRecords) -> None:
+    def _take(self, taken: TakenRecords, sends: int) -> None:
         turn = self._turn
         if not turn:
             if not self._role.leads:
@@ -207,7 +208,7 @@ class RaftReplication:
             taken.refuse(PutStatus.OS_PAGE_CACHE_BUSY)
             return
         self._turn_bytes += taken.size
-        self._turn_sends += sends_of(taken.records)
+        self._turn_sends += sends
         self._turn_until = min(self._turn_until, taken.until)
         turn.append(taken)
         if not self._ends_soon and self._flights < IN_FLIGHT_ENTRIES:
@@ -230,8 +231,9 @@ class RaftReplication:
         while self._turn and self._flights < IN_FLIGHT_ENTRIES:
             began, now = self._turn_began, self._now()
             self.times.queue.add(now - began)
-            self._propose(_Flight(self._next_entry(), began, now))
-        self._check_empty()
+            self._propose(self._next_entry(began, now))
+        if self._stopped:
+            self._check_empty()
 
     def _drop_late(self) -> None:
         """Refuse what was gathered for so long that its sender has given it up, and may have sent it again (R8)."""
@@ -247,11 +249,12 @@ class RaftReplication:
             if taken.until <= now:
                 taken.refuse(PutStatus.SERVICE_NOT_AVAILABLE)
 
-    def _next_entry(self) -> list[TakenRecords]:
+    def _next_entry(self, began: float, now: float) -> _Flight:
         """Take the head of the turn: as much as one entry holds, at least one."""
-        turn = self._turn
+        turn, sends = self._turn, self._turn_sends
         if self._turn_bytes <= ENTRY_BYTES:
-            return self._take_all()
+            size = self._turn_bytes
+            return _Flight(self._take_all(), size, sends, began, now)
         size = count = 0
         for taken in turn:
             size += taken.size
@@ -262,7 +265,7 @@ class RaftReplication:
         self._turn = turn[count:]
         self._turn_bytes -= size
         self._turn_sends = sum([sends_of(taken.records) for taken in self._turn])
-        return turn[:count]
+        return _Flight(turn[:count], size, sends - self._turn_sends, began, now)
 
     def _take_all(self) -> list[TakenRecords]:
         turn, self._turn, self._turn_bytes, self._turn_sends, self._turn_until = self._turn, [], 0, 0, _FOREVER
@@ -293,7 +296,7 @@ class RaftReplication:
 
     def _append(self, flight: _Flight, term: int, commit: int) -> int:
         """Give the records of an entry their places, all in one step."""
-        index, flight.results = self._entries.append_records([taken.records for taken in flight.taken], term, commit)
+        index, flight.results = self._entries.append_records([*map(_RECORDS, flight.taken)], term, commit)
         return index
 
     def _settled(self, flight: _Flight, fate: Fate) -> None:
@@ -308,7 +311,7 @@ class RaftReplication:
             if committed:
                 now = self._now()
                 self.times.commit.add(now - flight.proposed)
-                self.times.send.add(now - flight.began, sum([sends_of(taken.records) for taken in flight.taken]))
+                self.times.send.add(now - flight.began, flight.sends)
             for taken, result in zip(flight.taken, flight.results, strict=True):
                 status = result[0].status if type(result) is list else result.status
                 if status is not _OK:
@@ -320,7 +323,8 @@ class RaftReplication:
         if self._turn and not self._ends_soon:
             self._ends_soon = True
             self._loop.call_soon(self._end_turn)
-        self._check_empty()
+        if self._stopped:
+            self._check_empty()
 
     def _landed(self, flight: _Flight) -> None:
         self._flights -= 1

@@ -48,6 +48,7 @@ class Core(Voting):
         self.applied = self.election.applied
         self.voters: tuple[str, ...] = ()
         self.learners: tuple[str, ...] = ()
+        self._majority = 0
         self._config_cuts = 0
         self.refresh_config()
         if log.durable < log.last.index:
@@ -149,7 +150,7 @@ class Core(Voting):
 
     def starved(self) -> str | None:
         """Return why messages would not be committed though they were appended here: most voters have no room."""
-        if not self.room.scarce or self.config is None:
+        if not self.room.without or self.config is None:
             return None
         roomy = [voter for voter in self.voters if voter == self.self_id or self.room.has(voter)]
         if self.config.majority(roomy):
@@ -281,11 +282,11 @@ class Core(Voting):
         if answer is not None:
             self.send(peer, answer)
         if followed:  # else the owner, who may have led, is told first, and then a tick comes
-            self._apply()
+            self._apply(self.election.commit)
 
     def wants_tick(self) -> bool:
         """Whether an APPEND, its reply or a sync left something to do before time has passed."""
-        if self.leads:
+        if self.election.leads:
             return self.replication.news
         return self.applied < self.election.commit and self.applied < self.countable()
 
@@ -303,11 +304,13 @@ class Core(Voting):
         fields = message.fields
         if not self.trusts(peer):
             return
-        if fields["term"] > self.election.term:
+        election = self.election
+        term: int = election.term
+        if fields["term"] > term:
             self.step_down(fields["term"])
-        elif self.leads and fields["term"] == self.election.term:
+        elif fields["term"] == term and election.leads:
             asked_at = self.replication.reply(peer, fields)
-            if fields["durable"] > self.election.commit:
+            if fields["durable"] > election.commit:
                 self.move_commit()
             if peer in self.learners:  # it may have caught up, and vote
                 self.replication.news = True
@@ -316,14 +319,14 @@ class Core(Voting):
 
     def durable(self) -> None:
         """More is on disk: say so to the leader; a leader counts itself."""
-        if self.leads:
+        if self.election.leads:
             self.move_commit()
             return
         self.advance()
         answer = self.follower.acknowledge() if self.election.leader == self.follower.leader else None
         if answer is not None and self.follower.leader is not None:
             self.send(self.follower.leader, answer)
-        self._apply()
+        self._apply(self.election.commit)
 
     def move_commit(self) -> None:
         """Commit what a majority has on disk, and apply it; up to a term's no-op that is the library's part alone."""
@@ -334,19 +337,18 @@ class Core(Voting):
             replication.news = True
             return
         election.commit = index
-        self._apply()
+        self._apply(index)
         replication.tell(index)
         replication.news |= self.applied < index
 
     def held_by_majority(self) -> int:
         """Return the last entry that a majority of the voters has on disk, as far as this one has."""
-        config, own = self.config, self.countable()
-        return 0 if config is None else self.replication.held_by(self.voters, config.majority_size, self.self_id, own)
+        return self.replication.held_by(self.voters, self._majority, self.self_id, self.countable())
 
-    def _apply(self) -> None:
+    def _apply(self, commit: int) -> None:
         """Apply what was committed just now, if it is little: a member that catches up does so in ticks."""
-        commit = self.election.commit
-        if commit > self.applied and 0 < min(commit, self.countable()) - self.applied <= APPLY_FEW:
+        few = self.applied + APPLY_FEW
+        if commit > self.applied and (commit <= few or self.countable() <= few):
             self.election.apply()
 
     def lacks_base(self, peer: str, message: RaftMessage) -> bool:
@@ -365,19 +367,18 @@ class Core(Voting):
         if (index, self.follower.cuts) == (self.config_index, self._config_cuts):
             return False  # after a cut another CONFIG may stand at the same index
         self.config_index, self._config_cuts = index, self.follower.cuts
-        self.config = GroupConfig.decode(self.log.payload(index)) if index else None
         self._trusted.clear()
-        voters = self.config.voters if self.config is not None else ()
-        self.voters = voters
-        self.learners = self.config.learners if self.config is not None else ()
-        self.election.set_voters(voters, self.now())
+        config = self.config = GroupConfig.decode(self.log.payload(index)) if index else None
+        self.voters, self.learners = (config.voters, config.learners) if config is not None else ((), ())
+        self._majority = config.majority_size if config is not None else 0
+        self.election.set_voters(self.voters, self.now())
         if self.leads:
             self.replication.set_members(self._others())
         return True
 
-    def hand_out(self) -> bool:
+    def hand_out(self, commit: int) -> bool:
         """Send what was appended just now; whether that is all: the rest waits for disks, answers and the timer."""
-        self.replication.pump(self.election.commit)
+        self.replication.pump(commit)
         return not self.replication.more
 
     def _others(self) -> list[str]:

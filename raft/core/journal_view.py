@@ -27,8 +27,14 @@ class JournalView(Journal):  # type: ignore[misc]  # the library carries no type
 
     def between(self, first: int, last: int) -> list[tuple[bytes, int, int]]:
         """Return the entries from `first` to `last`, as far as there are; none when the first one is not there."""
-        last = min(last, self._log.last.index)
-        return [self._entry(index) for index in range(first, last + 1)] if first >= self._log.base.index else []
+        entries = []
+        for index in range(first, last + 1):
+            term = self._log.term(index)
+            if term is None:
+                assert not self._log.base.index <= index <= self._log.last.index, f"entry {index} cannot be read"
+                break
+            entries.append((b"", index, term))
+        return entries
 
     def _entry(self, index: int) -> tuple[bytes, int, int]:
         term = self._log.term(index)

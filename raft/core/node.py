@@ -7,6 +7,7 @@ an invariant, ends the node: on_fatal is called once, every open proposal is UNK
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from raft.core.bootstrapper import Founding
@@ -233,21 +234,21 @@ class RaftNode(NodeView):
         return self.propose(lambda term, commit: self._log.append(kind, term, payload, commit), on_fate)
 
     def _refuse(self) -> Refusal | None:
-        if self.ended or not self._core.leads:
+        if self.ended or not self._core.election.leads:
             return Refusal.NOT_LEADER
         if self._handover.target is not None:
             return Refusal.TRANSFERRING
         if self._core.config is None or self._core.config.classic:
             return Refusal.CHANGE_PENDING
-        return Refusal.BUSY if len(self._open) >= self.settings.proposals_max else None
+        return Refusal.BUSY if len(self._open.open) >= self.settings.proposals_max else None
 
     @entry
     def _append(self, append: Callable[[int, int], int], on_fate: OnFate) -> Refusal | None:
-        core = self._core
-        term = core.election.term
+        core, election = self._core, self._core.election
+        term, commit = election.term, election.commit
         key = self._open.begin(term, on_fate)
         try:
-            index, why = append(term, core.election.commit), ""
+            index, why = append(term, commit), ""
         except EntryRefused as error:
             index, why = -1, str(error)
         if index < 0:
@@ -255,8 +256,8 @@ class RaftNode(NodeView):
             return Refusal.LOG_REFUSES
         assert index == self._log.last.index, f"entry {index} was appended, the log ends at {self._log.last.index}"
         self._open.placed(key, index)
-        core.election.await_fate(index, term, lambda committed: self._open.settle(key, committed=committed))
-        if core.refresh_config() or not core.hand_out():
+        election.await_fate(index, term, partial(self._open.settle, key))
+        if core.refresh_config() or not core.hand_out(commit):
             self._wake()
         self._log.sync_soon()
         return None
@@ -307,7 +308,7 @@ class RaftNode(NodeView):
             "serving": self.serving,
             "lease": self.has_lease(),
             "transferring_to": self._handover.target,
-            "open_proposals": len(self._open),
+            "open_proposals": len(self._open.open),
             **self._repair.describe(),
             "founding": self._founding.decision.why if self._founding.decision is not None else None,
         }
@@ -316,7 +317,7 @@ class RaftNode(NodeView):
 
     def settle(self) -> None:
         """Tell the owner what changed; called at the end of every way in."""
-        core, seat = self._core, self._core.election.seat
+        core, seat = self._core, self._core.election.seat()
         if seat != self._told_seat or self._buries:
             self._told_seat = seat
             self._tell()

@@ -40,12 +40,7 @@ class AppendInFlight(NamedTuple):
     sent_at: float
 
 
-class _Made(NamedTuple):
-    """An append that was made for one peer: who stands at the same entry is sent the same, in the same round."""
-
-    asked: tuple[int, int, int]
-    message: RaftMessage
-    flight: AppendInFlight
+_new = tuple.__new__  # without the frame of the NamedTuple's own function
 
 
 class Progress:
@@ -153,8 +148,9 @@ class PeerReplication:
         self.term = 0
         """The term led, 0 for none."""
         self._seq = 0
+        # What was asked for the append that was made last, and that: who stands at the same entry is sent the same.
         # Within one call of beat(), pump() or tell(): in the next one the log may be another.
-        self._made: _Made | None = None
+        self._made: tuple[tuple[int, int, int], RaftMessage, AppendInFlight] | None = None
         self.more = False
         """Whether a peer could take more at once than one tick sends."""
         self.news = False
@@ -212,10 +208,11 @@ class PeerReplication:
         """Send to every peer what is new, or an empty append: the heartbeat."""
         now = self._monotonic()
         self._made = None
+        last = self._log.last.index
         for peer in self.peers.values():
             if peer.silent(now, SILENT_BEATS * self._settings.heartbeat_ms / 1000):
-                peer.lost(self._log.last.index, self._log.base.index)
-            if not self._stream(peer, commit):
+                peer.lost(last, self._log.base.index)
+            if not self._stream(peer, commit, last):
                 self._append(peer, commit, 0)
 
     def pump(self, commit: int) -> None:
@@ -228,7 +225,7 @@ class PeerReplication:
                 if peer.has_room(0):
                     self._append(peer, commit, 0)
             elif peer.next <= last:
-                self._stream(peer, commit)
+                self._stream(peer, commit, last)
         self.tell(commit)
 
     def reply(self, member: str, fields: Mapping[str, Any]) -> float | None:
@@ -256,14 +253,16 @@ class PeerReplication:
 
     def held_by(self, voters: Sequence[str], majority: int, self_id: str, own: int) -> int:
         """Return the last entry that so many of the voters have on disk, none beyond what this member itself has."""
-        peers = self.peers
-        held = sorted([own if voter == self_id else peers[voter].match for voter in voters])
+        peers, held = self.peers, []
+        for voter in voters:
+            held.append(own if voter == self_id else peers[voter].match)  # noqa: PERF401 # as in tell()
+        held.sort()
         return min(own, held[-majority]) if held else 0
 
-    def _stream(self, peer: Progress, commit: int) -> bool:
-        """Send new entries as far as window and tick allow; whether any left."""
+    def _stream(self, peer: Progress, commit: int, last: int) -> bool:
+        """Send new entries, of which `last` is the last, as far as window and tick allow; whether any left."""
         budget = TICK_BYTES_MAX
-        while not peer.probing and peer.next <= self._log.last.index and peer.has_room(self._settings.window_bytes):
+        while not peer.probing and peer.next <= last and peer.has_room(self._settings.window_bytes):
             if budget <= 0:
                 self.more = True
                 break
@@ -277,7 +276,7 @@ class PeerReplication:
         """Send one append of up to `bytes_max` bytes (0: an empty one); bytes sent, 0 when nothing left."""
         prev = peer.next - 1
         made, asked = self._made, (prev, commit, bytes_max)
-        if made is None or made.asked != asked:
+        if made is None or made[0] != asked:
             prev_term = self._log.term(prev)
             if prev_term is None:
                 self._tell_behind(peer)
@@ -287,12 +286,14 @@ class PeerReplication:
             self._seq += 1
             self._lease.sent(self._seq)
             message = append(self.term, self._seq, (prev, prev_term), commit, entries)
-            flight = AppendInFlight(self._seq, prev + len(entries), message.size, self._monotonic())
-            made = self._made = _Made(asked, message, flight)
-        if not self._send(peer.member, made.message):
+            size, now = sum(map(len, message.payload)), self._monotonic()
+            flight = _new(AppendInFlight, (self._seq, prev + len(entries), size, now))
+            made = self._made = asked, message, flight
+        _asked, message, flight = made
+        if not self._send(peer.member, message):
             return 0
-        peer.sent(made.flight, commit)
-        return made.flight.size
+        peer.sent(flight, commit)
+        return flight.size
 
     def _tell_behind(self, peer: Progress) -> None:
         base = self._log.base
@@ -308,7 +309,10 @@ class PeerReplication:
 
         While entries follow one another each tells of the one before, and the timer need not move with every one.
         """
-        waiting = [peer for peer in self.peers.values() if peer.commit_told < commit and not peer.probing]
+        waiting = []
+        for peer in self.peers.values():
+            if peer.commit_told < commit and not peer.probing:
+                waiting.append(peer)  # noqa: PERF401 # a frame less, several times an entry
         if not waiting:
             self._untold_since = None
             return

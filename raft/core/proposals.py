@@ -21,22 +21,19 @@ class Proposals:
 
     def __init__(self) -> None:
         self._made = 0
-        self._open: dict[int, _Open] = {}
+        self.open: dict[int, _Open] = {}
+        """Those whose fate nobody was told yet, in their order; for reading."""
         self._refused = ""
-
-    def __len__(self) -> int:
-        """Return how many are open."""
-        return len(self._open)
 
     def begin(self, term: int, on_fate: OnFate) -> int:
         """Note one that is about to be appended: if that fails midway, nobody knows what is on the disk."""
         self._made += 1
-        self._open[self._made] = _Open(term, on_fate)
+        self.open[self._made] = _Open(term, on_fate)
         return self._made
 
     def refused(self, key: int, why: str = "") -> None:
         """Forget one of which nothing was appended; the log says why, again only when it is something else."""
-        del self._open[key]
+        del self.open[key]
         if why and why != self._refused:
             _log.warning("the log takes nothing: %s", why)
         self._refused = why
@@ -44,17 +41,17 @@ class Proposals:
     def placed(self, key: int, index: int) -> None:
         """Note where it stands."""
         self._refused = ""
-        self._open[key].place = index
+        self.open[key].place = index
 
     def settle(self, key: int, *, committed: bool) -> None:
         """Tell the fate of one, unless it was told already."""
-        proposal = self._open.pop(key, None)
+        proposal = self.open.pop(key, None)
         if proposal is not None:
             _answer(proposal.on_fate, Fate.COMMITTED if committed else Fate.OVERWRITTEN)
 
     def has_older(self, term: int) -> bool:
         """Whether one of an earlier term is open."""
-        return bool(self._open) and next(iter(self._open.values())).term < term
+        return bool(self.open) and next(iter(self.open.values())).term < term
 
     def bury(self, applied: int, term: int) -> None:
         """Tell the fate of those of earlier terms that stand behind `applied`, a committed entry of this term.
@@ -62,13 +59,13 @@ class Proposals:
         Terms never fall in a log, so they are in none that counts. The library would tell only when another entry is
         committed in their very place, and until somebody writes again there may be none.
         """
-        for key, proposal in list(self._open.items()):
+        for key, proposal in list(self.open.items()):
             if proposal.term < term and proposal.place > applied:
                 self.settle(key, committed=False)
 
     def end(self) -> None:
         """Tell all that nobody knows."""
-        open_, self._open = self._open, {}
+        open_, self.open = self.open, {}
         for proposal in open_.values():
             _answer(proposal.on_fate, Fate.UNKNOWN)
 

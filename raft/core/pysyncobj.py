@@ -13,6 +13,8 @@ Two of its module globals are replaced (MODULE_GLOBALS): several nodes, each wit
 import _socket
 import socket
 from collections.abc import Callable, Iterable
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import pysyncobj.syncobj as stock
@@ -35,6 +37,7 @@ APPLY_ENTRIES_MAX = 1024  # answered in one tick: microseconds each, and nobody 
 APPLY_FEW = 4  # more at once are counted in bytes too
 
 _ROLES, _LEADER = tuple(sorted(Role)), int(Role.LEADER)
+_SEAT = attrgetter("_SyncObj__raftState", "_SyncObj__raftCurrentTerm", "_SyncObj__raftLeader")
 
 # Methods of SyncObj that are overridden (o) or called (c), state that is read or set, globals that are replaced.
 PRIVATE_METHODS = {
@@ -210,6 +213,8 @@ class Election:
         self._nodes: dict[str, Any] = {}
         self._timeout = timeouts_s[1]
         self._sync = _Sync(self_id, conf, conf.journalFile, hooks)
+        self.seat: Callable[[], tuple[Any, ...]] = partial(_SEAT, self._sync)
+        """Returns role, term and leader as one value, which is another one when any of them is."""
         # What lies below was applied before the stop; from the first damaged entry on all is, once that is mended.
         self._sync._SyncObj__raftLastApplied = min(self._sync._SyncObj__raftCommitIndex, hooks.countable())
 
@@ -220,12 +225,6 @@ class Election:
     def role(self) -> Role:
         """What this member is."""
         return _ROLES[self._sync._SyncObj__raftState]
-
-    @property
-    def seat(self) -> tuple[Any, ...]:
-        """Role, term and leader as one value, which is another one when any of them is."""
-        sync = self._sync
-        return sync._SyncObj__raftState, sync._SyncObj__raftCurrentTerm, sync._SyncObj__raftLeader
 
     @property
     def leads(self) -> bool:
@@ -259,8 +258,9 @@ class Election:
 
     @commit.setter
     def commit(self, index: int) -> None:
-        assert index >= self.commit, f"the commit index would go back from {self.commit} to {index}"
-        self._sync._SyncObj__raftCommitIndex = index
+        sync = self._sync
+        assert index >= sync._SyncObj__raftCommitIndex, f"the commit index would go back from {self.commit} to {index}"
+        sync._SyncObj__raftCommitIndex = index
 
     @property
     def applied(self) -> int:
@@ -320,10 +320,10 @@ class Election:
         if not self.asked_to_stand:
             self._sync._SyncObj__raftElectionDeadline = clock() + self._timeout
 
-    def await_fate(self, index: int, term: int, answer: Callable[[bool], None]) -> None:
-        """Call `answer` when an entry of that index is committed: True if it is the one of this term."""
+    def await_fate(self, index: int, term: int, answer: Callable[..., None]) -> None:
+        """Call `answer` when an entry of that index is committed, with `committed`: whether it is this term's."""
         self._sync._SyncObj__commandsWaitingCommit[index].append(
-            (term, lambda _result, reason: answer(reason == FAIL_REASON.SUCCESS))
+            (term, lambda _result, reason: answer(committed=reason == FAIL_REASON.SUCCESS))
         )
 
     def apply(self) -> None:

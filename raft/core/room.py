@@ -38,8 +38,8 @@ class Room:
         self._look_at = float("-inf")
         # When the others are to be told (again).
         self.say_at = float("inf")
-        # Who has none, until when that counts.
-        self._without: dict[str, float] = {}
+        self.without: dict[str, float] = {}
+        """Who may have none, until when that counts; for reading."""
 
     @property
     def lacking_s(self) -> float:
@@ -51,7 +51,7 @@ class Room:
         now = self._now()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
-            self._without = {peer: until for peer, until in self._without.items() if now < until}
+            self.without = {peer: until for peer, until in self.without.items() if now < until}
             lacks = self._log.refused is not None
             if lacks != (self._since is not None):
                 self._since = now if lacks else None
@@ -73,15 +73,10 @@ class Room:
     def heard(self, peer: str, hello: Hello) -> None:
         """Take what a peer says of itself."""
         if NO_ROOM in hello.features:
-            self._without[peer] = self._now() + HEARD_SECONDS
+            self.without[peer] = self._now() + HEARD_SECONDS
         else:
-            self._without.pop(peer, None)
-
-    @property
-    def scarce(self) -> bool:
-        """Whether anybody else may have none."""
-        return bool(self._without)
+            self.without.pop(peer, None)
 
     def has(self, peer: str) -> bool:
         """Whether a peer has room, as far as is known."""
-        return self._now() >= self._without.get(peer, float("-inf"))
+        return self._now() >= self.without.get(peer, float("-inf"))

@@ -129,7 +129,7 @@ class Link(asyncio.BufferedProtocol):
         """Send a message that was framed with this link's kind of heads; see send()."""
         if not self.opened or self.closed or self._reason:
             return False
-        if self.unsent + size > self._limits.output_bytes_max:
+        if self._out_bytes + self._transport.get_write_buffer_size() + size > self._limits.output_bytes_max:
             return False
         self._write(pieces, size)
         return True
@@ -263,17 +263,14 @@ class Link(asyncio.BufferedProtocol):
         # The first of a turn does not wait for the next one: an entry that comes alone is under way at once.
         self._flushes = True
         self._loop.call_soon(self._flush)
-        self._hand_over(pieces)
+        # A transport that failed to write is closed before connection_lost tells, and takes nothing then.
+        if not self._transport.is_closing():
+            self._transport.writelines(pieces)
 
     def _flush(self) -> None:
         self._flushes = False
         pieces, self._out, self._out_bytes = self._out, [], 0
-        if pieces and not self.closed:
-            self._hand_over(pieces)
-
-    def _hand_over(self, pieces: list[Piece]) -> None:
-        # A transport that failed to write is closed before connection_lost tells, and takes nothing then.
-        if not self._transport.is_closing():
+        if pieces and not self.closed and not self._transport.is_closing():
             self._transport.writelines(pieces)
 
     def _tune(self, transport: asyncio.BaseTransport) -> None:

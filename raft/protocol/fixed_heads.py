@@ -10,6 +10,7 @@ APPEND_REPLY  kind u8 (3), ok u8 (0 or 1), then u64 each: term, seq, match, dura
 
 import struct
 from collections.abc import Mapping
+from itertools import starmap
 from typing import Any
 
 from raft.protocol.fields import NUMBER_MAX
@@ -40,7 +41,7 @@ def write_fixed(kind: int, fields: Mapping[str, Any]) -> bytes | None:
     head = _APPEND.pack(
         APPEND, len(rows), fields["term"], fields["seq"], fields["prev_index"], fields["prev_term"], fields["commit"]
     )
-    return head + b"".join([_ROW.pack(*row) for row in rows]) if rows else head
+    return head + b"".join(starmap(_ROW.pack, rows)) if rows else head
 
 
 def read_usual(head: bytes, payload_bytes: int) -> dict[str, Any] | None:

@@ -84,7 +84,7 @@ class RaftMessage(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the payload."""
-        return sum(len(part) for part in self.payload)
+        return sum(map(len, self.payload))
 
 
 Check = Callable[[Any, str], Any]
@@ -208,6 +208,8 @@ EXTRA_FIELDS: dict[MessageKind, tuple[tuple[str, Check], ...]] = {
 }
 
 _APPEND, _REPLY = MessageKind.APPEND, MessageKind.APPEND_REPLY
+# A NamedTuple without the frame of its own function: two messages come and go with every entry.
+_new = tuple.__new__
 # Kinds whose payload is one buffer for each of their entries.
 _WITH_ENTRIES = frozenset(kind for kind, fields in FIELDS.items() if any(name == "entries" for name, _ in fields))
 # Kinds whose payload is one buffer, up to so many bytes.
@@ -233,10 +235,16 @@ def entries_of(message: RaftMessage) -> list[Entry]:
 
 def append(term: int, seq: int, prev: tuple[int, int], commit: int, entries: Sequence[Entry]) -> RaftMessage:
     """Return an APPEND; `prev` is index and term of the entry before the first."""
-    fields = {"term": term, "seq": seq, "prev_index": prev[0], "prev_term": prev[1], "commit": commit}
-    return RaftMessage(
-        MessageKind.APPEND, {**fields, "entries": rows_of(entries)}, tuple(entry.data for entry in entries)
-    )
+    fields: dict[str, Any] = {
+        "term": term, "seq": seq, "prev_index": prev[0], "prev_term": prev[1], "commit": commit, "entries": [],
+    }  # fmt: skip
+    # As rows_of() says it; mostly it is one.
+    rows: list[list[int]] = fields["entries"]
+    payload: list[bytes | memoryview] = []
+    for index, of, position, data in entries:
+        rows.append([index, of, position, len(data)])
+        payload.append(data)
+    return _new(RaftMessage, (_APPEND, fields, tuple(payload)))
 
 
 def encode_head(message: RaftMessage, *, fixed: bool = False) -> bytes:
@@ -260,9 +268,8 @@ def decode(head: bytes | memoryview, payload: memoryview | bytes = b"") -> RaftM
     The payload is not copied: its parts are views of what was handed in.
     """
     if len(payload) <= PAYLOAD_BYTES_MAX and (fields := read_usual(bytes(head), len(payload))) is not None:
-        return (
-            RaftMessage(_APPEND, fields, (memoryview(payload),)) if head[0] == APPEND else RaftMessage(_REPLY, fields)
-        )
+        entry = head[0] == APPEND
+        return _new(RaftMessage, (_APPEND, fields, (memoryview(payload),)) if entry else (_REPLY, fields, ()))
     if not 0 < len(head) <= HEAD_BYTES_MAX:
         raise MessageError(f"a head has {len(head)} bytes, 1 to {HEAD_BYTES_MAX} are allowed")
     if len(payload) > PAYLOAD_BYTES_MAX:

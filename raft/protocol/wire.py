@@ -43,6 +43,8 @@ class Frame(NamedTuple):
 
 
 _EMPTY = memoryview(b"")
+# A NamedTuple without the frame of its own function.
+_new = tuple.__new__
 
 
 def frame(head: bytes, payload: tuple[Piece, ...] = ()) -> tuple[list[Piece], int]:
@@ -147,7 +149,7 @@ def _open(whole: memoryview, owned: memoryview | None) -> Frame:
         raise WireError(f"a head of {head_bytes} bytes in a frame of {length}")
     head = bytes(whole[_WORDS.size : middle])
     if middle == len(whole):
-        return Frame(head, _EMPTY)
+        return _new(Frame, (head, _EMPTY))
     if owned is not None:
-        return Frame(head, owned[middle:].toreadonly())
-    return Frame(head, memoryview(bytes(whole[middle:])))
+        return _new(Frame, (head, owned[middle:].toreadonly()))
+    return _new(Frame, (head, memoryview(bytes(whole[middle:]))))

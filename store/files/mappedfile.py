@@ -104,7 +104,7 @@ class LogFile:
             with self._lock:
                 # Faster than the zero-filling: what it has not reached is a hole and reads as zeros anyway.
                 self.prepared = max(self.prepared, end)
-        self._disk.pwrite(self.fd, data, offset)
+        self._disk.pwrite(self._fd if self._fd >= 0 else self.fd, data, offset)
 
     def blot(self, position: int, size: int) -> None:
         """Make bytes zeros that a failed write may have touched; raises OSError.

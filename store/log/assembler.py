@@ -83,9 +83,8 @@ class Assembler:
 
         What needs more than `bytes_max` is refused for good: no entry could ever hold it.
         """
-        self.entry_limit = limit
+        self._limit = self.entry_limit = limit
         self._entry_bytes_max = bytes_max
-        self.moved()
 
     def put(self, record: PendingRecord) -> PutResult:
         """See MessageStore.put."""
@@ -289,7 +288,8 @@ class Assembler:
         """Hand over what was written and must be dispatched now."""
         batch = self.batch
         self.batch = []
-        self.moved()
+        if self.entry_limit is None:
+            self.moved()
         return batch
 
     def forget_pending(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from store.derived import consumequeue
 from store.derived.consumequeue import ConsumeQueues
 from store.derived.indexfile import MessageIndex
 from store.errors import QueueShorter, StoreDamaged, StoreWriteError
@@ -32,6 +33,7 @@ class Delivery:
         `dispatched` is called once per batch.
         """
         self._queues = queues
+        self._index = index
         self._dispatcher = Dispatcher(queues, index)
         self._assembler = assembler
         self._keeper = keeper
@@ -63,8 +65,9 @@ class Delivery:
         self._dispatched(batch)
 
     def look(self) -> None:
-        """Note whether too much waits for room on the disk."""
-        self._health.crowded = self._dispatcher.crowded
+        """Note whether too much waits for room on the disk: half of what may."""
+        index, queued_max = self._index, 2 * consumequeue.BUFFERED_ENTRIES_MAX
+        self._health.crowded = self._queues.buffered > queued_max or (index is not None and index.crowded)
 
     def forget(self, topic: str, before: int | None = None) -> None:
         """Delete a topic's queues; with `before` only those whose newest record ends there at the latest."""

@@ -9,7 +9,6 @@ from remoting.properties import PROPERTY_DELAY, find_property, indexed_propertie
 from remoting.record import BORNHOST_V6, HEADS, MAGIC_V2, STOREHOST_V6, SYSFLAG_AT, RecordError
 from remoting.topics import RAFT_TOPIC
 from store.controlrecord import control_term
-from store.derived import consumequeue
 from store.derived.consumequeue import ConsumeQueues
 from store.derived.indexfile import MessageIndex
 from store.types import Dispatched
@@ -108,12 +107,6 @@ class Dispatcher:
     def __init__(self, queues: ConsumeQueues, index: MessageIndex | None) -> None:
         self._queues = queues
         self._index = index
-
-    @property
-    def crowded(self) -> bool:
-        """Whether half of what may wait for room on the disk does."""
-        index = self._index
-        return self._queues.buffered > 2 * consumequeue.BUFFERED_ENTRIES_MAX or (index is not None and index.crowded)
 
     def dispatch(self, batch: Sequence[Dispatched], *, rebuilding: bool = False) -> None:
         """Tell queues and index of records in log order; what they have already is skipped.

@@ -60,7 +60,9 @@ class Flusher:
         self._thorough_s = config.flushCommitLogThoroughInterval / 1000
         self._on_flushed = on_flushed
         self._on_fatal = on_fatal
-        self._wake = threading.Condition()
+        # The lock by itself too: taken as the condition's it costs twice as much, several times a sync.
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
         self._wanted = log.flushed
         # The last sync went farther than its witness had seen; and: it is worth asking once more without waiting.
         self._unseen = self._again = False
@@ -102,7 +104,7 @@ class Flusher:
 
         What is returned is to be called while `syncing` is held. A sync may run meanwhile.
         """
-        with self._wake:
+        with self._lock:
             self._wanted = min(self._wanted, end)
             return self._log.hide(end)
 
@@ -111,7 +113,7 @@ class Flusher:
         assert position <= self._log.written, "only what is written can be flushed"
         if position <= self._wanted:
             return
-        with self._wake:
+        with self._lock:
             # Synced before its writer came to ask: the witness may have looked before the entry was there.
             self._again |= position <= self._log.flushed
             self._wanted = max(self._wanted, position)
@@ -131,12 +133,12 @@ class Flusher:
             if self._kernel is not None and self._round is None:
                 # Asked for before, while a round was under way whose end is being told of: it leads here.
                 self._go_on()
-            self._collect(self._on_flushed)
+            self.collect(self._on_flushed)
             time.sleep(POLL_S)
 
     def fail(self, error: BaseException) -> None:
         """Note that syncing has failed somewhere; nothing is called flushed from now on."""
-        with self._wake:
+        with self._lock:
             if self._failure is not None:
                 return
             self._failure = error
@@ -152,7 +154,7 @@ class Flusher:
     def close(self) -> None:
         """Flush everything that is written, and end the thread."""
         self.release_kernel()
-        with self._wake:
+        with self._lock:
             self._closing = True
             self._wake.notify()
         if self._thread is not None:
@@ -182,11 +184,8 @@ class Flusher:
         """Who syncs what is asked for: "kernel" or "thread"."""
         return "thread" if self._kernel is None or self._refused else "kernel"
 
-    def collect(self) -> None:
-        """Take note of what the kernel has done, tell of it, and begin the next round."""
-        self._collect(self._told_here)
-
-    def _collect(self, told: Callable[[int], None]) -> None:
+    def collect(self, told: Callable[[int], None] | None = None) -> None:
+        """Take note of what the kernel has done, tell of it (in_loop()'s `told`), and begin the next round."""
         kernel, ending = self._kernel, self._round
         if kernel is None:
             return
@@ -203,7 +202,7 @@ class Flusher:
         else:
             if kernel.under_way:
                 return
-        self._end(ending, told)
+        self._end(ending, told or self._told_here)
 
     def release_kernel(self) -> None:
         """Wait for what the kernel has under way, and leave everything to the thread from now on.
@@ -228,7 +227,7 @@ class Flusher:
             self._hand()
 
     def _hand(self) -> None:
-        with self._wake:
+        with self._lock:
             self._handed = True
             self._wake.notify()
 
@@ -238,7 +237,7 @@ class Flusher:
         # The thread is at it, or somebody cuts; or it is over.
         if kernel is None or self._failure is not None or not self.syncing.acquire(blocking=False):
             return False
-        with self._wake:
+        with self._lock:
             self._again = False
         witnessed = self._witness()
         # Read before syncing: what is written meanwhile is the next round's.
@@ -301,7 +300,7 @@ class Flusher:
         """Have the thread wake in time for what the file beside the log lacks still."""
         soon = self._lingered()
         if soon is not None and time.monotonic() + soon < self._wakes_at - EARLY_S:
-            with self._wake:
+            with self._lock:
                 self._wake.notify()
 
     # -- the thread's part
@@ -309,7 +308,7 @@ class Flusher:
     def _run(self) -> None:
         while self._failure is None:
             soon = self._lingered()
-            with self._wake:
+            with self._lock:
                 if self._failure is not None:  # told before anybody waited
                     return
                 if not self._closing and not self._asked():
@@ -364,7 +363,7 @@ class Flusher:
     def _note(self, until: int, witnessed: Witnessed | None, *, fresh: bool) -> int:
         """Take note of what is durable, while `syncing` is held; return up to where the log is."""
         log = self._log
-        with self._wake:
+        with self._lock:
             self._unseen = witnessed is not None and witnessed[0] < until
             if fresh:
                 self._last_flush = time.monotonic()

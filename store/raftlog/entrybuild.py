@@ -22,6 +22,7 @@ ENTRY_BYTES_MAX = 8 * 1024 * 1024
 _HEAD_BYTES_MAX = HEADS[BORNHOST_V6 | STOREHOST_V6].size
 _OK = PutStatus.PUT_OK
 _IPV4_BYTES = 8
+_new = tuple.__new__  # without the frame of the NamedTuple's own function
 
 Records = Sequence[PendingRecord | Sequence[PendingRecord]]
 
@@ -53,14 +54,12 @@ class EntryBuilder:
         self._store_host = store_host
         self._file_bytes = file_bytes
         self._control_bytes = control_bytes(store_host)
+        self._bytes_max = min(ENTRY_BYTES_MAX, file_bytes - self._control_bytes - BLANK_BYTES)
         assembler.open_entry(0)
 
     def has_room(self, size: int) -> bool:
         """Tell whether one entry can have `size` bytes besides the fixed part of its control record."""
-        return size <= self._bytes_max()
-
-    def _bytes_max(self) -> int:
-        return min(ENTRY_BYTES_MAX, self._file_bytes - self._control_bytes - BLANK_BYTES)
+        return size <= self._bytes_max
 
     def build_control(self, kind: EntryType, place: Place, *, payload: bytes = b"", flags: int = 0) -> Built:
         """Build an entry that covers no records. Raises OSError; then nothing is pending."""
@@ -81,7 +80,9 @@ class EntryBuilder:
         """
         log = self._log
         assert log.end == log.written, "entries are written as they are built"
-        self._make_room_for(records)
+        room = log.file_end - BLANK_BYTES - log.end - self._control_bytes
+        if room < ENTRY_BYTES_MAX:
+            self._make_room_for(records, room)
         position = log.end
         log.pieces.append(bytes(self._control_bytes))
         log.end += self._control_bytes
@@ -98,13 +99,13 @@ class EntryBuilder:
         control = self._seal(data, place, position, len(batch))
         whole = memoryview(data).toreadonly()
         log.pieces = [whole]
-        return Built(control, whole, batch), results
+        return _new(Built, (control, whole, batch)), results
 
     def _put(self, records: Records) -> list[Any]:
         """Put records behind the room for their control record, before the end of the file."""
         assembler = self._assembler
         limit = min(self._log.file_end - BLANK_BYTES, self._log.end + ENTRY_BYTES_MAX)
-        assembler.open_entry(limit, self._bytes_max())
+        assembler.open_entry(limit, self._bytes_max)
         try:
             if set(map(type, records)) == {PendingRecord}:
                 return assembler.put_many(records)  # type: ignore[arg-type] # all of them single, as just seen
@@ -158,13 +159,11 @@ class EntryBuilder:
         )
         return chained(control, last.chain)
 
-    def _make_room_for(self, records: Records) -> None:
+    def _make_room_for(self, records: Records, room: int) -> None:
         """Begin the next file when the records may not fit into what is left of this one."""
-        room = self._log.file_end - BLANK_BYTES - self._log.end - self._control_bytes
-        if room < ENTRY_BYTES_MAX:
-            size = sum([_bytes_at_most(each) for each in records])
-            if size > room:
-                self._make_room(size + self._control_bytes)
+        size = sum([_bytes_at_most(each) for each in records])
+        if size > room:
+            self._make_room(size + self._control_bytes)
 
     def _make_room(self, size: int) -> None:
         """Begin the next file when an entry of `size` bytes does not fit into what is left of this one (R11)."""

@@ -33,6 +33,7 @@ MENDED_CONTROLS_MAX = 4096
 # Control records kept that were read: what is dispatched late is asked for by one part after the other.
 FOUND_MAX = 1024
 _SIZE_AND_MAGIC = struct.Struct(">iI")
+_new = tuple.__new__  # without the frame of the NamedTuple's own function
 
 
 class EntryFinder:
@@ -72,7 +73,7 @@ class EntryFinder:
 
     def kept(self, index: int) -> Control:
         """Return the control record of an entry that must be there; LookupError when it cannot be read."""
-        control = self.control(index)
+        control = self._cache.control(index) or self.control(index)
         if control is None:
             raise LookupError(f"entry {index} cannot be read")
         return control
@@ -89,7 +90,10 @@ class EntryFinder:
             if control is None or data is None:
                 part = self._window(index, last, room, first=not found)
             elif len(data) <= room or not found:
-                part = [Entry(index, control.term, control.position, data)]
+                found.append(_new(Entry, (index, control.term, control.position, data)))
+                index += 1
+                room -= len(data)
+                continue
             else:
                 break
             if not part:

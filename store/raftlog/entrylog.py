@@ -5,7 +5,7 @@ and index until release() says that it is committed (R12).
 """
 
 import errno
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from raft.protocol.types import Entry, EntryRefused, EntryType, Mark
@@ -28,6 +28,7 @@ from store.types import PendingRecord, PutResult, PutStatus
 META_BYTES = 4 * 1024 * 1024
 # And metadata leaves so much for no-ops and lists of members: hundreds of terms. At most a sixteenth of a file.
 CONTROL_BYTES = 64 * 1024
+_new = tuple.__new__  # without the frame of the NamedTuple's own function
 
 
 class EntryLog(EntryView):
@@ -42,8 +43,10 @@ class EntryLog(EntryView):
         self._assembler = parts.assembler
         self._file_bytes = parts.file_bytes
         # See CONTROL_BYTES and META_BYTES.
-        self._left_by_meta = min(CONTROL_BYTES, parts.file_bytes // 16)
-        self._left_by_messages = self._left_by_meta + min(META_BYTES, parts.file_bytes // 4)
+        left_by_meta = min(CONTROL_BYTES, parts.file_bytes // 16)
+        self._left_by_messages = left_by_meta + min(META_BYTES, parts.file_bytes // 4)
+        # The bytes that must be left behind an entry of each kind.
+        self._leaves = {EntryType.META: left_by_meta, EntryType.MESSAGES: self._left_by_messages}
         self._builder = EntryBuilder(parts.log, parts.assembler, parts.store_host, parts.file_bytes)
         self._held = HeldBack(
             parts.log,
@@ -117,11 +120,12 @@ class EntryLog(EntryView):
         when they were refused). The index is -1 when nothing was taken: then nothing was appended. Raises
         EntryRefused when there is no room: nothing was written; OSError.
         """
-        if self._parts.health.writable() is not None or self._lacks_tail():
+        if self._parts.health.writable() is not None or (self._held.offsets_stale and self._lacks_tail()):
             refusal = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
             return -1, [refusal if isinstance(each, PendingRecord) else [refusal] for each in records]
-        self._end_cuts()
-        place = Place(self.last, self._last_config, term, commit)
+        if self._log.cutting:
+            self._end_cuts()
+        place = _new(Place, (self.last, self._last_config, term, commit))
         try:
             built, results = self._builder.build_records(records, place)
         except OSError as error:
@@ -249,31 +253,30 @@ class EntryLog(EntryView):
     def _write(self, entries: Sequence[tuple[Control, bytes | memoryview]]) -> None:
         """Write what is pending, which is these entries, and make them the log's last."""
         parts = self._parts
-        kinds = {control.kind for control, _ in entries}
+        leaves = 0
+        for control, _ in entries:
+            leaves = max(leaves, self._leaves.get(control.kind, 0))
+        # Messages leave the most.
+        lacked_room = parts.health.full is not None and leaves == self._left_by_messages
         try:
-            if EntryType.MESSAGES in kinds:
+            if lacked_room:
                 parts.health.regain()
-            self._log.secure(self._leaves(kinds))
+            self._log.secure(leaves)
             self._log.write()
         except OSError as error:
             self._undo(error)
             raise
-        if EntryType.MESSAGES in kinds:
+        if lacked_room:
             parts.health.wrote()
+        hints = []
         for control, data in entries:
             self._cache.add(control, data)
+            hints.append(hint_of(control))
         self._last = mark_of(control)
         self._last_config = control.config
-        self._assembler.moved()
-        parts.queues.append_many([hint_of(each[0]) for each in entries])
+        parts.queues.append_many(hints)
         if self._log.wants_room:
             parts.make_room()
-
-    def _leaves(self, kinds: Collection[EntryType]) -> int:
-        """Return the bytes that must be left behind entries of these kinds."""
-        if EntryType.MESSAGES in kinds:
-            return self._left_by_messages
-        return self._left_by_meta if EntryType.META in kinds else 0
 
     def _undo(self, error: OSError) -> None:
         """Take back what was to be written. Raises EntryRefused when only room was lacking."""
@@ -290,7 +293,7 @@ class EntryLog(EntryView):
             return
         try:
             health.regain()
-            self._log.secure(self._leaves({EntryType.MESSAGES}))
+            self._log.secure(self._left_by_messages)
         except OSError as error:
             if not is_full(error):
                 raise
@@ -349,7 +352,7 @@ class EntryLog(EntryView):
 
     def _release_readable(self, index: int) -> None:
         """Dispatch what is committed up to an entry, as far as it can be read."""
-        until = min(index, self.readable)
+        until = min(index, self.readable) if self.holes.ranges else index
         if until > self._held.released and (lost := self._held.release(until)) is not None:
             self.mark_damaged(lost, lost)
 
@@ -373,7 +376,7 @@ class EntryLog(EntryView):
         # In this order: after a cut, which sets them in the other one, no entry that is gone goes with the new epoch.
         epoch = floor.epoch
         last = self._last
-        if last.index == self._base.index or self._is_stuck():
+        if last.index == self._base.index or (self.holes.ranges and self._is_stuck()):
             # Nothing behind such a hole is acknowledged, and so it may be cut as long as the floor is below it.
             return last.end, None
         return last.end, lambda: floor.advance(last, epoch)

@@ -118,6 +118,8 @@ class EntryView:
     def last_config(self) -> int:
         """Return the index of the newest CONFIG entry that can be read, committed or not; 0 when there is none."""
         at = self._last_config
+        if at == self._config_read and not self.holes.ranges:
+            return at
         while at > self._base.index and not self._reads_config(at):
             hole = self.holes.at(at)
             before = self._control(hole[0] - 1) if hole is not None else None
@@ -157,7 +159,7 @@ class EntryView:
     def read(self, index: int, bytes_max: int) -> list[Entry]:
         """Return entries from `index` on, at least one when it is kept, then as many as fit into `bytes_max`."""
         last = self._last.index
-        if not self._base.index < index <= last or self._is_damaged(index):
+        if not self._base.index < index <= last or (self.holes.ranges and self.holes.at(index) is not None):
             return []
         if self.holes.ranges and (hole := self.holes.behind(index)) is not None:
             last = hole[0] - 1
@@ -168,9 +170,10 @@ class EntryView:
         return found
 
     def _control(self, index: int) -> Control | None:
-        if not self._base.index < index <= self._last.index or self._is_damaged(index):
+        # Not by functions of their own: it is asked several times for each entry, nearly always for one of the newest.
+        if not self._base.index < index <= self._last.index or (self.holes.ranges and self.holes.at(index) is not None):
             return None
-        return self._finder.control(index)
+        return self._cache.control(index) or self._finder.control(index)
 
     def control(self, index: int) -> Control:
         """Return the control record of an entry that is kept. Raises LookupError: then it is damaged."""
@@ -180,9 +183,6 @@ class EntryView:
             self.mark_damaged(index, index)
             raise LookupError(f"entry {index} cannot be read: kept are {self._base.index + 1} to {self._last.index}")
         return control
-
-    def _is_damaged(self, index: int) -> bool:
-        return bool(self.holes.ranges) and self.holes.at(index) is not None
 
     def _mark(self, index: int) -> tuple[Mark, int]:
         """Return the mark of an entry from base to last, and the last CONFIG there."""

@@ -13,6 +13,7 @@ from store.types import Dispatched
 
 # The chain of a base whose digest nobody has asked for yet.
 NO_CHAIN = -1
+_new = tuple.__new__  # without the frame of the NamedTuple's own function: two for each entry
 NOTHING = Mark(0, 0, 0, NO_CHAIN)
 
 
@@ -34,7 +35,8 @@ class FoundEntries:
 
 def mark_of(control: Control) -> Mark:
     """Return the mark of an entry."""
-    return Mark(control.index, control.term, control.end, control.chain)
+    end = control.position + control.size + control.covered_bytes
+    return _new(Mark, (control.index, control.term, end, control.chain))
 
 
 def base_of(first: Control) -> Mark:
@@ -44,9 +46,8 @@ def base_of(first: Control) -> Mark:
 
 def hint_of(control: Control) -> Dispatched:
     """Return what the ConsumeQueue of RMQ_SYS_RAFT is told of an entry: its tags code is the term."""
-    return Dispatched(
-        RAFT_TOPIC, 0, control.index, control.position, control.size, control.term, control.timestamp, b"", b"", 0
-    )
+    index, position, size = control.index, control.position, control.size
+    return _new(Dispatched, (RAFT_TOPIC, 0, index, position, size, control.term, control.timestamp, b"", b"", 0, b""))
 
 
 def read_control(spans: Sequence[Span], position: int) -> Control | None:

@@ -48,8 +48,8 @@ class HeldBack:
         self.released = released
         self._batches: dict[int, list[Dispatched]] = {}
         self._records = 0
-        # Whether the next offsets must be made again from the queues and what is held.
-        self._offsets_stale = True
+        self.offsets_stale = True
+        """Whether the next offsets must be made again from the queues and what is held: refresh_offsets()."""
 
     @property
     def records(self) -> int:
@@ -64,13 +64,13 @@ class HeldBack:
 
     def forget_offsets(self) -> None:
         """Note that entries came or went past the assembler, or that a topic is no more."""
-        self._offsets_stale = True
+        self.offsets_stale = True
 
     def cut(self, last: int) -> None:
         """Drop what is held of entries behind `last`."""
         for index in [index for index in self._batches if index > last]:
             self._records -= len(self._batches.pop(index))
-        self._offsets_stale = True
+        self.offsets_stale = True
 
     def refresh_offsets(self, last: int) -> int | None:
         """Make the next offset of each queue what queues and held records, up to entry `last`, say.
@@ -78,7 +78,7 @@ class HeldBack:
         A new leader does this once, over the tail that it does not know as committed. Returns the first entry that
         cannot be read; then nothing may be appended.
         """
-        if not self._offsets_stale:
+        if not self.offsets_stale:
             return None
         self._assembler.forget_pending()
         for index in range(self.released + 1, last + 1):
@@ -87,7 +87,7 @@ class HeldBack:
             except (LookupError, RecordError) as error:
                 _LOG.error("entry %d cannot be read, and what follows it cannot be appended: %s", index, error)
                 return index
-        self._offsets_stale = False
+        self.offsets_stale = False
         return None
 
     def release(self, until: int) -> int | None:
@@ -117,7 +117,7 @@ class HeldBack:
             self._deliver(batch)
         if last.kind is EntryType.META and self._deletes(last.end, last.payload):
             # Here, and not when the tables hear of it: records behind it may begin the topic's queues anew.
-            self._offsets_stale = True
+            self.offsets_stale = True
         self._log.dispatched = last.end
         self._forget(last.index)
 

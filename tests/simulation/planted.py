@@ -258,7 +258,7 @@ def _tells_when_deposed(fate: Fate) -> type[Parts]:
         def settle(self) -> None:
             super().settle()
             if not self._core.leads:
-                open_, self._open._open = self._open._open, {}
+                open_, self._open.open = self._open.open, {}
                 for proposal in open_.values():
                     proposal.on_fate(fate)
 

@@ -22,7 +22,7 @@ def test_an_arrival_wakes_who_waits_for_that_queue() -> None:
     assert table.park(elsewhere, 10.0)
     assert table.arrived(("T", 0), 6, [0]) == [here]
     assert table.arrived(("T", 0), 7, [0]) == []
-    assert len(table) == 1
+    assert table.size == 1
     assert table.waits_for(("T", 1))
     assert not table.waits_for(("T", 0))
 
@@ -54,7 +54,7 @@ def test_who_must_see_a_message_first_stays_and_is_named() -> None:
     assert table.take(picky)
     assert not table.take(picky)
     assert not table.holds(picky)
-    assert len(table) == 2
+    assert table.size == 2
     table.clear()
     assert table.sql_waits(("T", 1), 6) == []
 
@@ -86,7 +86,7 @@ def test_the_sweep_takes_who_was_overtaken_whatever_the_tags() -> None:
     table.park(content, 10.0)
     assert table.overtaken(lambda _topic, _queue: 50, lambda _: False, lambda ticket: ticket is picky) == []
     assert table.overtaken(lambda _topic, _queue: 50, lambda _: False) == [picky]
-    assert len(table) == 1
+    assert table.size == 1
     assert table.overtaken(lambda _topic, _queue: 50, lambda ticket: ticket is content) == [content]
 
 
@@ -99,7 +99,7 @@ def test_a_closed_connection_takes_its_requests_along() -> None:
     assert table.drop("a") == 2
     assert table.drop("a") == 0
     assert table.clear() == [stays]
-    assert len(table) == 0
+    assert table.size == 0
 
 
 def test_the_table_has_a_limit() -> None:
@@ -116,5 +116,5 @@ def test_departed_requests_do_not_pile_up_behind_their_deadlines() -> None:
     for offset in range(5000):
         table.park(Waiter(offset=offset), 1e9)
         table.arrived(("T", 0), offset + 1, [0])
-    assert len(table) == 0
+    assert table.size == 0
     assert len(table._deadlines) <= 65

@@ -281,7 +281,7 @@ def test_applyLogEntries_applies_before_it_answers_and_in_bounded_batches() -> N
     rig = Rig(log=log)
     order: list[object] = []
     rig.told.applying = order.append  # type: ignore[assignment,method-assign]  # to see the order
-    rig.election.await_fate(3, 1, order.append)
+    rig.election.await_fate(3, 1, lambda *, committed: order.append(committed))
     rig.election.commit = log.last.index
     rig.tick()
     assert order == [APPLY_ENTRIES_MAX, True]
@@ -294,8 +294,8 @@ def test_commandsWaitingCommit_tells_another_terms_entry_from_ones_own() -> None
     rig = Rig()
     rig.log.append(EntryType.MESSAGES, 2, b"", 0)
     fates: list[bool] = []
-    rig.election.await_fate(1, 1, fates.append)
-    rig.election.await_fate(1, 2, fates.append)
+    for term in (1, 2):
+        rig.election.await_fate(1, term, lambda *, committed: fates.append(committed))
     rig.election.commit = 1
     rig.tick()
     assert fates == [False, True]

@@ -89,6 +89,7 @@ def test_one_message_that_is_refused_is_all_of_them(node: Node) -> None:
 def test_what_no_entry_can_hold_is_refused_for_good(node: Node, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Busy would be a promise: its sender would try again for ever. What fits is taken, to the byte."""
     monkeypatch.setattr(store.raftlog.entrybuild, "ENTRY_BYTES_MAX", 8192)
+    monkeypatch.setattr(node.log._builder, "_bytes_max", 8192)
     head = 91 + len(topic) + len("TAGS=a ")
     count = 8192 // (head + 10)
     assert [result.status for result in put_batch(node, [b"x" * 10] * (count + 1), topic)] == [

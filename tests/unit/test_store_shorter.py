@@ -15,7 +15,7 @@ from tests.parts.entry_tools import Node, lead, open_node
 
 def forget(node: Node, offset: int) -> None:
     """Have a leader give offsets that its queue has given already, as one that lost messages unawares does."""
-    node.log._held._offsets_stale = False
+    node.log._held.offsets_stale = False
     node.store._assembler._next["T", 0] = offset
 
 
