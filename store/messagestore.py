@@ -248,10 +248,12 @@ class MessageStore(StoreReads):
         """Put records side by side in one file, all or none (then all results have the same status)."""
         return self._assembler.put_batch(records)
 
-    def write(self) -> int:
+    def write(self, told: Callable[[], None] | None = None) -> int:
         """Write and dispatch everything put since the last time; return the written position.
 
-        Raises StoreWriteError: then nothing put since the last time is stored or dispatched, and its results are void.
+        `told` is called in between, when it is in the log and not yet in the queues: what slaves do with it then runs
+        beside that. Raises StoreWriteError: then nothing put since the last time is stored or dispatched, and its
+        results are void.
         """
         log = self._log
         if log.end == log.written:
@@ -264,6 +266,8 @@ class MessageStore(StoreReads):
             self._health.undo_write(error)
             raise StoreWriteError(f"the CommitLog cannot be written: {error}") from error
         self._health.wrote()
+        if told is not None:
+            told()
         self._delivery.deliver(self._assembler.take_batch())
         log.dispatched = log.written
         if log.wants_room:

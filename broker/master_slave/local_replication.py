@@ -48,8 +48,8 @@ class LogStore(Protocol):
         """Give records their places, all or none."""
         ...
 
-    def write(self) -> int:
-        """Write what was put."""
+    def write(self, told: Callable[[], None] | None = None) -> int:
+        """Write what was put, and call `told` before it comes into the queues."""
         ...
 
     def flush_soon(self, position: int) -> None:
@@ -109,7 +109,8 @@ class LocalReplication:
     ) -> None:
         """`flush_timeout` in seconds; `pending_bytes_max` bounds what is taken and not yet acknowledged.
 
-        `on_written` is called in the loop after each write, before anything of it is answered; it must not raise.
+        `on_written` is called in the loop after each write, before anything of it is in the queues or answered; it must
+        not raise.
         """
         self._store = store
         self._loop = loop
@@ -227,7 +228,7 @@ class LocalReplication:
         self.times.queue.add(monotonic() - self._began)
         try:
             results = self._put(turn)
-            end = self._store.write()
+            end = self._store.write(self._on_written)
         except (StoreError, OSError) as error:
             _log.error("cannot write the log, %d sends fail: %s", sends_in(turn), error)
             refusal = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
@@ -237,7 +238,6 @@ class LocalReplication:
             self._check_empty()
             return
         self._put_end = end
-        self._on_written()
         self._settle(turn, results)
 
     def _settle(self, turn: list[Turn], results: list[Any]) -> None:

@@ -1,7 +1,7 @@
 """What the tests of when a message is acknowledged share: a store that keeps nothing, answers that are counted."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from store.errors import StoreWriteError
 from store.types import PendingRecord, PutResult, PutStatus
@@ -36,12 +36,14 @@ class FakeStore:
         self.end += SIZE
         return PutResult(PutStatus.PUT_OK, start, start // SIZE, SIZE, 0, self.end)
 
-    def write(self) -> int:
+    def write(self, told: Callable[[], None] | None = None) -> int:
         if self.broken:
             self.end = self.written
             raise StoreWriteError("no room")
         self.writes += 1
         self.written = self.end
+        if told is not None:
+            told()
         return self.written
 
     def flush_soon(self, position: int) -> None:

@@ -75,6 +75,20 @@ def test_arrivals_are_told_once_a_write(store: MessageStore, hears: Told) -> Non
     assert (second.queue_id, second.tags_code, second.physical_offset) == (1, 0, first.size)
 
 
+def test_who_copies_the_log_is_told_before_the_queues_are(store: MessageStore, hears: Told) -> None:
+    """A slave then has what it copies a dispatch earlier; of nothing written nobody is told."""
+    told: list[object] = []
+    hears.dispatched = lambda _batch: told.append("queues")
+    placed = store.put(record())
+
+    def written() -> None:
+        told.append((store.written, store.max_offset("T", 0)))
+
+    store.write(written)
+    store.write(written)
+    assert told == [(placed.size, 0), "queues"]
+
+
 @pytest.mark.parametrize(
     ("bad", "status"),
     [
