@@ -109,8 +109,7 @@ class MessageStore(StoreReads):
             dispatched=events.dispatched,
         )
         self._closed = False
-        self.writable: Callable[[], str | None] = self._health.writable
-        """Returns why writes are refused (code SERVICE_NOT_AVAILABLE), None when they are not."""
+        self.writable = self._health.writable
         if opened.entries is not None:
             self._open_entries(opened.entries, store_host, levels_ms)
         self.slave: SlaveLog | None = self._open_slave(levels_ms) if slave else None
@@ -251,9 +250,8 @@ class MessageStore(StoreReads):
     def write(self, told: Callable[[], None] | None = None) -> int:
         """Write and dispatch everything put since the last time; return the written position.
 
-        `told` is called in between, when it is in the log and not yet in the queues: what slaves do with it then runs
-        beside that. Raises StoreWriteError: then nothing put since the last time is stored or dispatched, and its
-        results are void.
+        `told` is called in between: slaves are at work then while the queues are filled. Raises StoreWriteError: then
+        nothing put since the last time is stored or dispatched, and its results are void.
         """
         log = self._log
         if log.end == log.written:

@@ -73,7 +73,7 @@ class Health:
         return self._retry_at is not None
 
     def writable(self) -> str | None:
-        """See MessageStore.writable."""
+        """Return why writes are refused (code SERVICE_NOT_AVAILABLE), None when they are not."""
         # Which lets the next write through when it is time.
         waits = self._retry_at is not None and self.waits
         assert not waits or self._assembler.refused is not None, "who waits for room takes nothing"
