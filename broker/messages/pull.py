@@ -70,6 +70,8 @@ _CODES: dict[GetStatus, int] = {
     GetStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
     GetStatus.OFFSET_TOO_SMALL: _MOVED,
 }
+_STATUS_FOUND = GetStatus.FOUND
+_REMARKS = {status: status.name.encode() for status in GetStatus}
 _TEMPLATE = (
     b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d",'
     b'"maxOffset":"%d","minOffset":"%d","topicSysFlag":"%d"},"flag":1,"language":"JAVA","opaque":%d,'
@@ -124,7 +126,9 @@ class PullHandlers:
 
     def pull(self, connection: Connection, request: Command) -> Reply:
         """Answer a pull (11, 361), or park it."""
-        header = request.header(PullMessageRequestHeader)
+        header = request.typed_header
+        if type(header) is not PullMessageRequestHeader:
+            header = request.header(PullMessageRequestHeader)
         master = self._master
         if master is not None and master.master_alive and not self._live.broker.slaveReadEnable:
             return _elsewhere(_RETRY, header.queueOffset, "the master serves pulls")
@@ -205,7 +209,7 @@ class PullHandlers:
             return None
         if result.damaged >= 0 and not result.count:
             return self._damaged.take(ticket, result.damaged)
-        code = self._code(ticket, result)
+        code = _FOUND if result.status is _STATUS_FOUND else self._code(ticket, result)
         if code == _MOVED and not self._may_judge():
             return self._outside(ticket, may_park=may_park)
         if code == _NOT_FOUND and may_park and header.sysFlag & _SUSPEND and self._park(ticket, SUSPEND_MS_MAX):
@@ -289,7 +293,7 @@ class PullHandlers:
             result.min_offset,
             ticket.config.topicSysFlag,
             request.opaque,
-            result.status.name.encode(),
+            _REMARKS[result.status],
         )
         length, body_bytes = len(head), result.size if buffers else 0
         connection.spent += body_bytes

@@ -73,6 +73,11 @@ class ConsumeQueues:
         queue = self._queues.get((topic, queue_id))
         return queue.low if queue is not None else 0
 
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return min_offset() and max_offset()."""
+        queue = self._queues.get((topic, queue_id))
+        return (queue.low, queue.end) if queue is not None else (0, 0)
+
     def known(self, topic: str, queue_id: int) -> bool:
         """Tell whether the queue ever had a message here."""
         return (topic, queue_id) in self._queues

@@ -76,12 +76,13 @@ class Reader:
             # Its records are the group's own; consumers never see them.
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         queues = self._queues
-        low = queues.min_offset(topic, queue_id)
-        end = queues.max_offset(topic, queue_id)
+        low, end = queues.bounds(topic, queue_id)
         if not low <= offset < end:
             return self._outside(topic, queue_id, offset, low, end)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, end)
-        left = self._scan_end(result, max_count) - offset
+        # What one read does not look at any more.
+        scan_end = min(end, offset + max(self._scan_entries, max_count))
+        left = scan_end - offset
         count = min(max(max_count, 1), left)
         if COMPILED and self._joins and not callable(accepts):
             packed = queues.raw(topic, queue_id, offset, count)
@@ -93,7 +94,7 @@ class Reader:
             entries = list(ENTRY.iter_unpack(packed))
         else:
             entries = queues.entries(topic, queue_id, offset, count)
-        self._choose(result, entries, topic, queue_id, max_count, max_bytes, accepts)
+        self._choose(result, entries, topic, queue_id, scan_end, max_count, max_bytes, accepts)
         buffers = read_runs(self._log, result.runs, self._scratch)
         if buffers is None:
             result.cold = True
@@ -159,7 +160,7 @@ class Reader:
         file = log.opened(position)
         asked, end = None, min(file.end, written)
         last, size, _ = ENTRY.unpack_from(entries, len(entries) - QUEUE_ENTRY_BYTES)
-        if verifier.trusts(position, last + size):
+        if position >= verifier.fresh_from or verifier.trusts(position, last + size):
             # And of nothing behind that, where entries that rot may lead.
             end = min(end, last + size)
         elif verifier.entries is not None:
@@ -193,27 +194,23 @@ class Reader:
         result.status = GetStatus.FOUND
         return True
 
-    def _scan_end(self, result: GetResult, max_count: int) -> int:
-        """Return the first offset that one read does not look at."""
-        return min(result.max_offset, result.next_offset + max(self._scan_entries, max_count))
-
     def _choose(
         self,
         result: GetResult,
         entries: list[Entry],
         topic: str,
         queue_id: int,
+        scan_end: int,
         max_count: int,
         max_bytes: int,
         accepts: Accepts,
     ) -> None:
-        """Fill in runs, count, size, status and next offset; `entries` are the first ones."""
+        """Fill in runs, count, size, status and next offset; `entries` are the first ones of those up to `scan_end`."""
         matches = accepts.__contains__ if isinstance(accepts, frozenset) else accepts
         log = self._log
         first, written = log.min_position, log.written
         runs = result.runs
         at = result.next_offset
-        scan_end = self._scan_end(result, max_count)
         count = size = run_start = run_end = 0
         removed = full = False
         count_max, bytes_max = max_count, max_bytes
