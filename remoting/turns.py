@@ -114,8 +114,9 @@ class Turns(Generic[C]):
             self.at_once = BESIDE_COMMANDS if self._unserved_bytes < UNSERVED_BYTES_MAX else _NO_LIMIT
 
     def _note(self, connection: C) -> None:
-        self._unserved_bytes += connection.unserved - self._unserved.get(connection, 0)
-        self._unserved[connection] = connection.unserved
+        unserved = connection.unserved
+        self._unserved_bytes += unserved - self._unserved.get(connection, 0)
+        self._unserved[connection] = unserved
 
     def _run(self) -> None:
         waiting, until = self._waiting, self._clock() + TURN_SECONDS
