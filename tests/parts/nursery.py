@@ -10,6 +10,7 @@ saved is reading a thousand modules once more, a third of a second of processor 
 
 import atexit
 import ctypes
+import functools
 import gc
 import importlib
 import os
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
+import typer.main
 
 from chaos.host.begun import Begun, begin
 from chaos.host.interpreter import MODULE
@@ -33,7 +35,7 @@ from chaos.host.interpreter import MODULE
 _PR_SET_CHILD_SUBREAPER = 36
 # Programs that may be ordered, as `python -m` names them, and what they import only when they are used at last.
 PROGRAMS = ("raftmq.cli.main", "chaos.site.member")
-LATER = ("broker.main", "namesrv.server", "chaos.host.powerloss")
+LATER = ("broker.main", "namesrv.server", "chaos.host.powerloss", "typer._adapters")
 _ORDER_BYTES = 256 * 1024
 # proc(5): fields 48 and 49 of a process's stat, counted behind the command's name.
 _ARG_START, _ARG_END = 45, 46
@@ -205,6 +207,10 @@ def main() -> None:
     """Import, freeze, and run in each fork what was ordered."""
     for name in (*PROGRAMS, *LATER):
         importlib.import_module(name)
+    # What each command takes typer would find out in each fork anew, half of what is left of a start.
+    commands = vars(typer.main)
+    commands["get_params_from_function"] = functools.cache(commands["get_params_from_function"])
+    typer.main.get_command(sys.modules["raftmq.cli.main"].app)
     for name in PROGRAMS:
         # Run as the program it is, by its own name it is not there yet.
         del sys.modules[name]
