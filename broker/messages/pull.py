@@ -70,8 +70,7 @@ _CODES: dict[GetStatus, int] = {
     GetStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
     GetStatus.OFFSET_TOO_SMALL: _MOVED,
 }
-_STATUS_FOUND = GetStatus.FOUND
-_REMARKS = {status: status.name.encode() for status in GetStatus}
+_STATUS_FOUND, _REMARKS = GetStatus.FOUND, {status: status.name.encode() for status in GetStatus}
 _TEMPLATE = (
     b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d",'
     b'"maxOffset":"%d","minOffset":"%d","topicSysFlag":"%d"},"flag":1,"language":"JAVA","opaque":%d,'
@@ -249,11 +248,8 @@ class PullHandlers:
 
     @staticmethod
     def _code(ticket: PullTicket, result: GetResult) -> int:
-        code = _CODES.get(result.status)
-        if code is None:
-            # The queue is empty or not there: an offset other than 0 points at messages that are gone.
-            return _MOVED if ticket.offset else _NOT_FOUND
-        return code
+        # Of a queue that is empty or not there: an offset other than 0 points at messages that are gone.
+        return _CODES.get(result.status, _MOVED if ticket.offset else _NOT_FOUND)
 
     def _answer(self, ticket: PullTicket, code: int, result: GetResult) -> None:
         """Send what was read."""

@@ -353,7 +353,7 @@ class Core(Voting):
 
     def lacks_base(self, peer: str, message: RaftMessage) -> bool:
         """Whether a leader's entries stand behind bytes that this member, whose log is empty, does not have (R13)."""
-        if not self.trusts(peer) or message.fields["term"] < self.election.term:
+        if self.log.last.index or not self.trusts(peer) or message.fields["term"] < self.election.term:
             return False
         return self.follower.lacks_base(message)
 

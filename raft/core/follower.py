@@ -14,6 +14,9 @@ from raft.protocol.types import Entry, EntryRefused, Log
 
 _log = logging.getLogger(__name__)
 
+_REPLY = MessageKind.APPEND_REPLY
+_new = tuple.__new__  # without the frame of the NamedTuple's own function
+
 
 def newest_not_above(log: Log, index: int, term: int) -> int:
     """Return the last entry up to `index` whose term is not above `term`, at least the base: terms never fall.
@@ -207,4 +210,4 @@ class Follower:
             "hint_index": hint,
             "hint_term": 0 if ok else self._log.term(hint) or 0,
         }
-        return RaftMessage(MessageKind.APPEND_REPLY, fields)
+        return _new(RaftMessage, (_REPLY, fields, ()))

@@ -228,7 +228,7 @@ def rows_of(entries: Sequence[Entry]) -> list[list[int]]:
 def entries_of(message: RaftMessage) -> list[Entry]:
     """Return the entries of a message that has some."""
     return [
-        Entry(index, term, position, data)
+        _new(Entry, (index, term, position, data))
         for (index, term, position, _), data in zip(message.fields["entries"], message.payload, strict=True)
     ]
 

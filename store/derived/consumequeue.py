@@ -63,15 +63,13 @@ class ConsumeQueues:
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset that the queue's next entry gets."""
-        queue = self._queues.get((topic, queue_id))
-        return queue.end if queue is not None else 0
+        return self.bounds(topic, queue_id)[1]
 
     max_offset = next_offset
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the smallest readable offset; 0 when the queue is unknown."""
-        queue = self._queues.get((topic, queue_id))
-        return queue.low if queue is not None else 0
+        return self.bounds(topic, queue_id)[0]
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return min_offset() and max_offset()."""
@@ -112,10 +110,7 @@ class ConsumeQueues:
         return topics
 
     def totals(self, below: int | None = None) -> tuple[int, int]:
-        """Return how many queues there are, and the sum of their ends; without the one of entries.
-
-        With `below`, as it would be if the log ended at that position.
-        """
+        """Return the number of queues, messages' only, and the sum of their ends; `below`: as if it ended there."""
         queues = [queue for (topic, _), queue in self._queues.items() if topic != RAFT_TOPIC]
         ends = [queue.end if below is None else self._end_below(queue, below) for queue in queues]
         return sum(end > 0 for end in ends), sum(ends)
@@ -151,9 +146,7 @@ class ConsumeQueues:
         if type(batch) is list and append_usual(self._queues, self._dirty, batch):
             self.buffered += len(batch)
             batch = ()
-        queues = self._queues
-        dirty = self._dirty
-        buffered = self.buffered
+        queues, dirty, buffered = self._queues, self._dirty, self.buffered
         queue: Queue | None = None
         last_topic, last_id = "", -1
         for entry in batch:

@@ -10,6 +10,9 @@ from runtime.crc import crc32
 from store.controlrecord import CONTROL_TAIL, Control, ControlError, continues, decode_control
 from store.log.logscan import check_record
 from store.raftlog.covered_records import check_covered
+from store.raftlog.groupscan import mark_of
+
+_new = tuple.__new__  # without the frame of the NamedTuple's own function
 
 
 class Checked(NamedTuple):
@@ -30,8 +33,8 @@ def check_entries(entries: Sequence[Entry], last: Mark, last_config: int, file_b
             control = _check_entry(entry, data, last, file_bytes)
             _check_config(control, last_config)
         last_config = control.config
-        last = Mark(control.index, control.term, control.end, control.chain)
-        checked.append(Checked(control, data))
+        last = mark_of(control)
+        checked.append(_new(Checked, (control, data)))
     return checked
 
 

@@ -165,7 +165,7 @@ class EntryLog(EntryView):
         stands before the first messages; OSError.
         """
         self._check_writable()
-        if self.cutting:
+        if self._log.cutting:
             raise EntryRefused(f"what stood behind entry {self._last.index} is still being cut")
         if self._parts.health.crowded:
             # Not answered, a leader sends them again: that is how fast this member is until there is room.
@@ -304,7 +304,8 @@ class EntryLog(EntryView):
     @property
     def full(self) -> bool:
         """Whether the disk had no room for an entry a moment ago: until it is asked again nothing is accepted."""
-        return self._parts.health.closed
+        health = self._parts.health
+        return health.full is not None and health.closed
 
     @property
     def refused(self) -> str | None:
