@@ -165,7 +165,7 @@ class EntryLog(EntryView):
         stands before the first messages; OSError.
         """
         self._check_writable()
-        if self._log.cutting:
+        if self.cutting:
             raise EntryRefused(f"what stood behind entry {self._last.index} is still being cut")
         if self._parts.health.crowded:
             # Not answered, a leader sends them again: that is how fast this member is until there is room.
