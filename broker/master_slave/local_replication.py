@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol
 from broker.replication import CODES, RECORD_OVERHEAD_BYTES, BatchDone, Done, SendTimes, batch_bytes, sends_of
 from remoting.codes import ResponseCode
 from store.errors import StoreError
-from store.recordrun import RecordRun
 from store.types import PendingRecord, PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class Turn(NamedTuple):
 
 def sends_in(calls: Iterable[Turn]) -> int:
     """Return how many sends were stored by all of them."""
-    return sum([len(records) if type(records) is RecordRun else 1 for records, _done, _wait in calls])
+    return sum([sends_of(call.records) for call in calls])
 
 
 class _Parked(NamedTuple):

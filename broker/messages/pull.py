@@ -70,7 +70,7 @@ _CODES: dict[GetStatus, int] = {
     GetStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
     GetStatus.OFFSET_TOO_SMALL: _MOVED,
 }
-_STATUS_FOUND, _REMARKS = GetStatus.FOUND, {status: status.name.encode() for status in GetStatus}
+_REMARKS = {status: status.name.encode() for status in GetStatus}
 _TEMPLATE = (
     b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d",'
     b'"maxOffset":"%d","minOffset":"%d","topicSysFlag":"%d"},"flag":1,"language":"JAVA","opaque":%d,'
@@ -125,9 +125,7 @@ class PullHandlers:
 
     def pull(self, connection: Connection, request: Command) -> Reply:
         """Answer a pull (11, 361), or park it."""
-        header = request.typed_header
-        if type(header) is not PullMessageRequestHeader:
-            header = request.header(PullMessageRequestHeader)
+        header = request.header(PullMessageRequestHeader)
         master = self._master
         if master is not None and master.master_alive and not self._live.broker.slaveReadEnable:
             return _elsewhere(_RETRY, header.queueOffset, "the master serves pulls")
@@ -208,7 +206,7 @@ class PullHandlers:
             return None
         if result.damaged >= 0 and not result.count:
             return self._damaged.take(ticket, result.damaged)
-        code = _FOUND if result.status is _STATUS_FOUND else self._code(ticket, result)
+        code = self._code(ticket, result)
         if code == _MOVED and not self._may_judge():
             return self._outside(ticket, may_park=may_park)
         if code == _NOT_FOUND and may_park and header.sysFlag & _SUSPEND and self._park(ticket, SUSPEND_MS_MAX):

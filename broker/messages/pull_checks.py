@@ -5,7 +5,7 @@ from typing import Protocol
 from broker.clients import ClientTable
 from broker.filters.sql import SQL92, SqlFilter, sql_filter
 from broker.filters.tokens import SqlError
-from broker.messages.tag_filter import ALL, TAG, ExpressionError, is_tag_type, tag_codes
+from broker.messages.tag_filter import ExpressionError, is_tag_type, tag_codes
 from broker.metadata.consumer_groups import GroupTable
 from broker.metadata.topics import TopicTable
 from broker.role import BrokerRole, Standalone
@@ -23,8 +23,6 @@ Wanted = frozenset[int] | SqlFilter | None
 ANSWER_BYTES_MAX = 15 * 1024 * 1024
 # As plain numbers: an & with one of an enum makes another, and was a twentieth of what a pull takes.
 _READ, _SUBSCRIPTION, _LITE = int(Perm.READ), int(PullSysFlag.SUBSCRIPTION), int(RequestCode.LITE_PULL_MESSAGE)
-
-_TAG_TYPES = (TAG, None, "")
 
 
 class PullTicket:
@@ -148,8 +146,6 @@ class PullChecks:
         if broker.rejectPullConsumerEnable:
             self._refuse_pull_consumers(header.consumerGroup)
         if header.sysFlag & _SUBSCRIPTION:
-            if header.subscription == ALL and header.expressionType in _TAG_TYPES:
-                return None  # as most say
             return wanted(header.subscription, header.expressionType, sql=broker.enablePropertyFilter)
         known = self._clients.consumer_group(header.consumerGroup)
         if known is None:

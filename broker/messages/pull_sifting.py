@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 
 from broker.messages.longpoll import LongPollTable
-from broker.messages.pull_checks import ANSWER_BYTES_MAX, PullTicket, bytes_wanted
+from broker.messages.pull_checks import PullTicket, bytes_wanted
 from store.messagestore import MessageStore
 from store.types import GetResult, GetStatus
 
@@ -24,9 +24,7 @@ TURN_SECONDS = 0.002
 
 def read_for(store: MessageStore, ticket: PullTicket) -> GetResult:
     """Read what a pull is to be answered with."""
-    header = ticket.header
-    count, limit = max(header.maxMsgNums, 1), header.maxMsgBytes
-    size = ANSWER_BYTES_MAX if limit is None else bytes_wanted(limit)
+    count, size = max(ticket.header.maxMsgNums, 1), bytes_wanted(ticket.header.maxMsgBytes)
     if ticket.sql is None:
         return store.get(ticket.topic, ticket.queue_id, ticket.offset, count, size, ticket.accepts)
     result = store.sift(ticket.topic, ticket.queue_id, ticket.seen, count, size, ticket.sql.matches)

@@ -286,8 +286,8 @@ class PeerReplication:
             self._seq += 1
             self._lease.sent(self._seq)
             message = append(self.term, self._seq, (prev, prev_term), commit, entries)
-            size, now = sum(map(len, message.payload)), self._monotonic()
-            flight = _new(AppendInFlight, (self._seq, prev + len(entries), size, now))
+            last, now = prev + len(entries), self._monotonic()
+            flight = _new(AppendInFlight, (self._seq, last, message.size, now))
             made = self._made = asked, message, flight
         _asked, message, flight = made
         if not self._send(peer.member, message):

@@ -263,14 +263,17 @@ class Link(asyncio.BufferedProtocol):
         # The first of a turn does not wait for the next one: an entry that comes alone is under way at once.
         self._flushes = True
         self._loop.call_soon(self._flush)
-        # A transport that failed to write is closed before connection_lost tells, and takes nothing then.
-        if not self._transport.is_closing():
-            self._transport.writelines(pieces)
+        self._hand_over(pieces)
 
     def _flush(self) -> None:
         self._flushes = False
         pieces, self._out, self._out_bytes = self._out, [], 0
-        if pieces and not self.closed and not self._transport.is_closing():
+        if pieces and not self.closed:
+            self._hand_over(pieces)
+
+    def _hand_over(self, pieces: list[Piece]) -> None:
+        # A transport that failed to write is closed before connection_lost tells, and takes nothing then.
+        if not self._transport.is_closing():
             self._transport.writelines(pieces)
 
     def _tune(self, transport: asyncio.BaseTransport) -> None:

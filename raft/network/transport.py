@@ -317,7 +317,7 @@ class PeerTransport:
         if link.shake.purpose == "copy":
             assert self._copies is not None, "judged"
             self._copies.receive(link, message)
-        elif link is self._in.get(peer := link.shake.peer):
+        elif link is self._in.get(peer := link.peer):
             self._events.on_message(peer, message)
         else:
             link.abort("messages come over the link that the sender dialled")

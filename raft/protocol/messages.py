@@ -235,16 +235,11 @@ def entries_of(message: RaftMessage) -> list[Entry]:
 
 def append(term: int, seq: int, prev: tuple[int, int], commit: int, entries: Sequence[Entry]) -> RaftMessage:
     """Return an APPEND; `prev` is index and term of the entry before the first."""
-    fields: dict[str, Any] = {
-        "term": term, "seq": seq, "prev_index": prev[0], "prev_term": prev[1], "commit": commit, "entries": [],
+    fields = {
+        "term": term, "seq": seq, "prev_index": prev[0], "prev_term": prev[1], "commit": commit,
+        "entries": rows_of(entries),
     }  # fmt: skip
-    # As rows_of() says it; mostly it is one.
-    rows: list[list[int]] = fields["entries"]
-    payload: list[bytes | memoryview] = []
-    for index, of, position, data in entries:
-        rows.append([index, of, position, len(data)])
-        payload.append(data)
-    return _new(RaftMessage, (_APPEND, fields, tuple(payload)))
+    return _new(RaftMessage, (_APPEND, fields, tuple([entry.data for entry in entries])))
 
 
 def encode_head(message: RaftMessage, *, fixed: bool = False) -> bytes:

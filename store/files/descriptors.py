@@ -33,12 +33,7 @@ class Descriptors:
     def read(self, path: str, position: int, size: int) -> bytes:
         """Return up to `size` bytes at `position`; fewer at the end of the file. Raises FileNotFoundError."""
         with self._lock:
-            fd = self._open.get(path)
-            if fd is None:
-                fd = self._descriptor(path)
-            else:
-                self._open.move_to_end(path)
-            return os.pread(fd, size, position)
+            return os.pread(self._descriptor(path), size, position)
 
     def write(self, path: str, position: int, content: bytes | memoryview, *, file_bytes: int) -> None:
         """Write all of `content`; a file that is not there yet is made, with its full (sparse) size at once."""

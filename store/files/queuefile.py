@@ -70,9 +70,7 @@ class QueueFiles:
         """Return the bytes of the entries from `number` to `end`, or to the end of the file that holds `number`."""
         within = number % self.per_file
         count = min(end - number, self.per_file - within)
-        # As path() says it: this is each pull of older messages.
-        path = f"{folder}/{(number - within) * ENTRY_BYTES:0{FILE_NAME_DIGITS}d}"
-        return self._descriptors.read(path, within * ENTRY_BYTES, count * ENTRY_BYTES)
+        return self._descriptors.read(self.path(folder, number), within * ENTRY_BYTES, count * ENTRY_BYTES)
 
     def write(self, folder: str, number: int, content: bytes) -> None:
         """Write entries from `number` on, making files as needed."""

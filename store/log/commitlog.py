@@ -338,7 +338,7 @@ class CommitLog:
 
     def opened(self, position: int) -> LogFile:
         """Return the file that holds a position, to be read now; what was read longest ago is given up for it."""
-        file = self._files[position - position % self.file_bytes]
+        file = self._file_of(position)
         opened = self._opened
         if file.start in opened:
             opened.move_to_end(file.start)

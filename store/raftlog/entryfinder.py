@@ -73,7 +73,7 @@ class EntryFinder:
 
     def kept(self, index: int) -> Control:
         """Return the control record of an entry that must be there; LookupError when it cannot be read."""
-        control = self._cache.control(index) or self.control(index)
+        control = self.control(index)
         if control is None:
             raise LookupError(f"entry {index} cannot be read")
         return control

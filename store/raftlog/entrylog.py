@@ -123,8 +123,7 @@ class EntryLog(EntryView):
         if self._parts.health.writable() is not None or (self._held.offsets_stale and self._lacks_tail()):
             refusal = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
             return -1, [refusal if isinstance(each, PendingRecord) else [refusal] for each in records]
-        if self._log.cutting:
-            self._end_cuts()
+        self._end_cuts()
         place = _new(Place, (self.last, self._last_config, term, commit))
         try:
             built, results = self._builder.build_records(records, place)
@@ -253,15 +252,12 @@ class EntryLog(EntryView):
     def _write(self, entries: Sequence[tuple[Control, bytes | memoryview]]) -> None:
         """Write what is pending, which is these entries, and make them the log's last."""
         parts = self._parts
-        leaves = 0
-        for control, _ in entries:
-            leaves = max(leaves, self._leaves.get(control.kind, 0))
-        # Messages leave the most.
-        lacked_room = parts.health.full is not None and leaves == self._left_by_messages
+        kinds = {control.kind for control, _ in entries}
+        lacked_room = parts.health.full is not None and EntryType.MESSAGES in kinds
         try:
             if lacked_room:
                 parts.health.regain()
-            self._log.secure(leaves)
+            self._log.secure(max([self._leaves.get(kind, 0) for kind in kinds]))
             self._log.write()
         except OSError as error:
             self._undo(error)
@@ -377,7 +373,7 @@ class EntryLog(EntryView):
         # In this order: after a cut, which sets them in the other one, no entry that is gone goes with the new epoch.
         epoch = floor.epoch
         last = self._last
-        if last.index == self._base.index or (self.holes.ranges and self._is_stuck()):
+        if last.index == self._base.index or self._is_stuck():
             # Nothing behind such a hole is acknowledged, and so it may be cut as long as the floor is below it.
             return last.end, None
         return last.end, lambda: floor.advance(last, epoch)

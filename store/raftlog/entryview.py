@@ -118,8 +118,6 @@ class EntryView:
     def last_config(self) -> int:
         """Return the index of the newest CONFIG entry that can be read, committed or not; 0 when there is none."""
         at = self._last_config
-        if at == self._config_read and not self.holes.ranges:
-            return at
         while at > self._base.index and not self._reads_config(at):
             hole = self.holes.at(at)
             before = self._control(hole[0] - 1) if hole is not None else None

@@ -160,7 +160,7 @@ class Reader:
         file = log.opened(position)
         asked, end = None, min(file.end, written)
         last, size, _ = ENTRY.unpack_from(entries, len(entries) - QUEUE_ENTRY_BYTES)
-        if position >= verifier.fresh_from or verifier.trusts(position, last + size):
+        if verifier.trusts(position, last + size):
             # And of nothing behind that, where entries that rot may lead.
             end = min(end, last + size)
         elif verifier.entries is not None:
