@@ -245,7 +245,10 @@ async def test_who_copies_the_log_is_told_of_each_write_before_anybody_is_answer
     assert answers.codes == [0, 0, ResponseCode.SERVICE_NOT_AVAILABLE]
 
 
-async def test_what_stands_already_is_told_as_safe_once_it_is_on_the_disk() -> None:
+async def test_what_stands_already_is_told_as_safe_once_it_is_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: began)
     store, answers, again, eager = FakeStore(), Answers(), Answers(), Answers()
     replication = make(store, sync=True, timeout=0.01)
     replication.append(record(), answers)
@@ -257,9 +260,14 @@ async def test_what_stands_already_is_told_as_safe_once_it_is_on_the_disk() -> N
     await turn()
     assert (answers.codes, again.codes, eager.codes) == ([], [], [0])
     assert store.end == 2 * SIZE
+    monkeypatch.undo()  # from here on time passes
     assert await answered(again) == [ResponseCode.FLUSH_DISK_TIMEOUT]
+    monkeypatch.setattr(loop, "time", lambda: began)
     replication.confirm(stands, again)
     replication.flushed_in_thread(SIZE)
+    await turn()
+    await turn()
+    monkeypatch.undo()
     assert await answered(again, 2) == [ResponseCode.FLUSH_DISK_TIMEOUT, 0]
     # On the disk, or where nobody waits for that: at once.
     replication.confirm(stands, again)
