@@ -85,7 +85,7 @@ class RemotingClient:
             attempt.add_done_callback(lambda _: self._connecting.pop(address, None))
         await asyncio.wait({attempt}, timeout=timeout)
         if not attempt.done():
-            raise ConnectError(f"no connection to {address} within {timeout:g} s")
+            raise _too_late(address, timeout)
         result = ConnectError("the client is closed") if attempt.cancelled() else attempt.result()
         if isinstance(result, ConnectError):
             raise ConnectError(*result.args)
@@ -101,9 +101,7 @@ class RemotingClient:
         """
         connection = self._open.get(address)
         if connection is None or connection.closed:
-            started = self._loop.time()
-            connection = await self.connect(address, timeout)
-            timeout -= self._loop.time() - started
+            connection, timeout = await self._connect_in_time(address, timeout)
         return await connection.submit(request, timeout)
 
     def submit(self, address: str, request: Command, timeout: float = 3.0) -> "asyncio.Future[Command]":
@@ -125,11 +123,18 @@ class RemotingClient:
         """
         connection = self._open.get(address)
         if connection is None or connection.closed:
-            started = self._loop.time()
-            connection = await self.connect(address, timeout)
-            timeout -= self._loop.time() - started
+            connection, timeout = await self._connect_in_time(address, timeout)
         await connection.drained(timeout)
         connection.send_oneway(request)
+
+    async def _connect_in_time(self, address: str, timeout: float) -> tuple[Connection, float]:
+        """Return the connection and the seconds that are left; one that came too late is used for nothing."""
+        started = self._loop.time()
+        connection = await self.connect(address, timeout)
+        left = timeout - (self._loop.time() - started)
+        if left <= 0:
+            raise _too_late(address, timeout)
+        return connection, left
 
     async def call(
         self, address: str, code: int, header: Header | None = None, body: Body = b"", timeout: float = 3.0
@@ -193,3 +198,7 @@ class RemotingClient:
             del self._open[address]
         if self._on_close is not None:
             self._on_close(address)
+
+
+def _too_late(address: str, timeout: float) -> ConnectError:
+    return ConnectError(f"no connection to {address} within {max(timeout, 0.0):g} s")

@@ -218,6 +218,35 @@ async def test_an_address_that_cannot_be_reached_is_a_connect_error(address: str
     await client.close()
 
 
+@pytest.mark.parametrize("way", ["invoke", "oneway"])
+async def test_a_connection_that_comes_too_late_is_used_for_nothing(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived: list[Command] = []
+    server = await serve({ECHO: lambda _, request: arrived.append(request)})
+    client = RemotingClient()
+    address = f"127.0.0.1:{server.port}"
+    loop = asyncio.get_running_loop()
+    connect = client.connect
+
+    async def late(address: str, timeout: float) -> Connection:
+        connection = await connect(address, timeout)
+        over = loop.time() + timeout + 0.1
+        monkeypatch.setattr(loop, "time", lambda: over)
+        return connection
+
+    monkeypatch.setattr(client, "connect", late)
+    with pytest.raises(ConnectError, match=r"no connection to [\d.:]+ within 3 s"):
+        await getattr(client, way)(address, Command.request(ECHO), 3.0)
+    monkeypatch.undo()
+    # What is sent next over that connection is the first that gets there.
+    await client.oneway(address, Command.request(ECHO, body=b"next"))
+    async with asyncio.timeout(10):
+        while not arrived:
+            await asyncio.sleep(0.001)
+    assert [bytes(request.body) for request in arrived] == [b"next"]
+    await client.close()
+    await server.close()
+
+
 async def test_addresses_are_limited() -> None:
     async with calling(ClientLimits(connections_max=1, close_seconds=0.2)) as (client, _, address):
         await client.invoke(address, Command.request(ECHO))
