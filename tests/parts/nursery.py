@@ -35,7 +35,7 @@ from chaos.host.interpreter import MODULE
 _PR_SET_CHILD_SUBREAPER = 36
 # Programs that may be ordered, as `python -m` names them, and what they import only when they are used at last.
 PROGRAMS = ("raftmq.cli.main", "chaos.site.member")
-LATER = ("broker.main", "namesrv.server", "chaos.host.powerloss", "typer._adapters")
+LATER = ("broker.main", "namesrv.server", "chaos.host.powerloss")
 _ORDER_BYTES = 256 * 1024
 # proc(5): fields 48 and 49 of a process's stat, counted behind the command's name.
 _ARG_START, _ARG_END = 45, 46
@@ -218,7 +218,25 @@ def main() -> None:
     gc.freeze()
     program, *arguments = _serve(socket.socket(fileno=int(sys.argv[1])))[len(MODULE) :]
     sys.argv[1:] = arguments
-    runpy.run_module(program, run_name="__main__", alter_sys=True)
+    code = _run(program)
+    # All that a process does at its end, but for taking apart what was imported: that reads the whole memory once more.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+def _run(program: str) -> int:
+    """Run it as ``python -m`` does, and return what it ends with; what it raises is told by Python as ever."""
+    try:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return ended.code or 0
+        print(ended.code, file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
