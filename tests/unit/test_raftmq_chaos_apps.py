@@ -37,7 +37,7 @@ def test_folders_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
         (("--judge-again", "--dir", tmp_path / ("x" * 300)), "cannot be a run's folder"),
         (("--judge-again", "--dir", tmp_path), "holds no run"),
         (("--judge-again",), "name the run's folder"),
-        (("--seed", 2**63), "less than or equal to"),
+        (("--seed", 2**63), "is not in the range"),
     ):
         told = call(*arguments)
         assert told.exit_code == 254
