@@ -37,6 +37,7 @@ __all__ = ["HaClient", "HaEvents", "NotWaiting", "State"]
 _log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 3.0
+PROXY_SECONDS = 0.1  # In which a proxy that finds no master behind it ends what it took.
 # Seconds between two attempts: the first, doubled each time, at most.
 BACKOFF_FIRST_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 5.0
@@ -238,10 +239,9 @@ class HaClient:
             link.drop("the NameServer names another master")
             raise _Gone(f"{ha_address} is not the master any more")
         self._watch.connected(link)
-        self._watch.tell(self._idle)
         try:
+            facts = await self._meet(address, link)
             self._move(State.COMPARING, self._said or f"with {address}")
-            facts = await self._look(address)
             verdict = await compare(await self._own_log(), facts, self._source.logs(address, facts.incarnation))
             if self._ended:
                 return
@@ -280,6 +280,17 @@ class HaClient:
             raise _Gone(f"no connection to the master's HA port {ha_address}: {why}") from None
         return link
 
+    async def _meet(self, address: str, link: Receiver) -> MasterLog:
+        """Ask the master at the other end what it is: a connection alone may be a proxy's, and no sign of life."""
+        try:
+            return await self._look(address)
+        except FactsMissing:
+            if (await asyncio.wait({link.lost}, timeout=PROXY_SECONDS))[0]:
+                self._watch.gone()  # As where nothing listens.
+            raise
+        finally:
+            self._watch.tell(self._idle)
+
     async def _look(self, address: str) -> MasterLog:
         """Ask the master what it is."""
         facts = await self._source.master_log(address)
@@ -291,19 +302,8 @@ class HaClient:
         while more:
             await asyncio.sleep(0)
             more = self._log.dispatch(SLICE_BYTES)
-        begin, end = self._store.log_range()
-        memory = self._memory
-        return OwnLog(
-            begin=begin,
-            end=end,
-            whole=self._log.dispatched,
-            file_bytes=self._store.file_bytes,
-            epoch=max(memory.epoch, self._epoch()),
-            agreed=self._agreed,
-            covered=memory.covered_upto(end),
-            free_from=memory.free_from,
-            log_id=memory.log_id,
-        )
+        log = (*self._store.log_range(), self._log.dispatched, self._store.file_bytes)
+        return OwnLog.remembered(log, self._memory, epoch=self._epoch(), agreed=self._agreed)
 
     async def _follow(self, address: str, facts: MasterLog, verdict: LogVerdict, link: Receiver) -> None:
         """Report, take what comes, and return when the connection is over."""

@@ -22,9 +22,10 @@ has it; nothing proves what a longer one should be cut for, so that waits for a 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, Self
 
 from broker.settings.pair_keys import ASYNC_MASTER, RAFT, SYNC_MASTER
+from broker.settings.pair_memory import PairMemory
 
 # Parts that a range is split into while a difference is looked for: 8 rounds find a byte in a file of 1 GiB.
 PARTS = 16
@@ -57,6 +58,12 @@ class OwnLog:
     """What stands from here on is known never to have been acknowledged (the tail of a member of a group)."""
     log_id: str = ""
     """The log's name, of the master that all of it came from; empty when none was told."""
+
+    @classmethod
+    def remembered(cls, log: tuple[int, int, int, int], memory: PairMemory, *, epoch: int, agreed: str) -> Self:
+        """Return the log of these numbers, begin to file_bytes, with what is remembered of it; `epoch` is known too."""
+        covered = memory.covered_upto(log[1])
+        return cls(*log, max(memory.epoch, epoch), agreed, covered, memory.free_from, memory.log_id)
 
     @property
     def empty(self) -> bool:

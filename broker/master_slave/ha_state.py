@@ -110,6 +110,8 @@ class Watch:
         self._on_change = on_change
         self._told = False
         self.link: Receiver | None = None
+        # Whether the master has answered since that connection was made.
+        self._met = False
         self.facts: MasterLog | None = None
         # Loop times; 0 for never.
         self._facts_at = 0.0
@@ -119,15 +121,15 @@ class Watch:
 
     def connected(self, link: Receiver | None) -> None:
         """Note the connection that is in use, or that none is any more."""
-        if link is None and self.link is not None:
+        if link is None and self.link is not None and self._met:
             self._heard_at = max(self._heard_at, self.link.heard_at)
             self._frames_at = self.link.frames_at or self._frames_at
             self._reported = self.link.reported
-        self.link = link
+        self.link, self._met = link, False
 
     def said(self, facts: MasterLog) -> None:
         """Note what the master just said."""
-        self.facts = facts
+        self.facts, self._met = facts, True
         self._heard_at = self._facts_at = self._loop.time()
 
     def gone(self) -> None:
@@ -135,8 +137,8 @@ class Watch:
         self._heard_at = 0.0
 
     def alive(self, idle: float) -> bool:
-        """Tell whether it is there: connected, or heard of within `idle` seconds and not known to be gone."""
-        if self.link is not None:
+        """Tell whether it is there: met and connected, or heard of within `idle` seconds and not known to be gone."""
+        if self.link is not None and self._met:
             return True
         return bool(self._heard_at) and self._loop.time() - self._heard_at < idle
 

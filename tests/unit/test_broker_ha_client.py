@@ -156,6 +156,29 @@ async def test_a_master_whose_ha_port_alone_is_closed_lives(tmp_path: Path) -> N
         assert slave.client.master_alive
 
 
+async def test_behind_a_proxy_a_master_that_is_gone_does_not_live_again_with_each_connection(tmp_path: Path) -> None:
+    taken: list[asyncio.StreamWriter] = []
+    async with followed(tmp_path, haHousekeepingInterval=60_000) as (master, slave):
+        await master.stop()
+
+        # In the place of a proxy that has nobody behind it: it takes a connection, holds it for a moment, and ends it.
+        async def proxy(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            taken.append(writer)
+            await asyncio.sleep(0.01)
+            writer.close()
+
+        async with await asyncio.start_server(proxy, "127.0.0.1", master.port):
+            await until(lambda: slave.alive == [True, False])
+            attempts = len(taken) + 5
+            while len(taken) < attempts:
+                assert (slave.client.master_alive, slave.client.state) == (False, State.CONNECTING)
+                await asyncio.sleep(0)
+        assert slave.alive == [True, False]
+        for writer in taken:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in taken), return_exceptions=True)
+
+
 async def test_a_master_without_an_ha_port_is_asked_for_by_name(tmp_path: Path) -> None:
     async with pair(tmp_path) as (_master, slave):
         slave.client.set_master(BROKER, "")
