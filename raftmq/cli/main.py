@@ -1,4 +1,4 @@
-"""The command `raftmq`: puts the themes together."""
+"""The command `raftmq`: what all its commands (raftmq/cli/themes.py) have in common."""
 
 import gc
 import logging
@@ -8,28 +8,8 @@ from typing import Annotated
 
 import typer
 
-from raftmq.cli import (
-    acl_migrate,
-    bench,
-    chaos,
-    cluster,
-    group,
-    inspect,
-    message,
-    pipeline,
-    request,
-    servers,
-    talk,
-    topic,
-    transaction,
-    user,
-)
-from raftmq.cli.demo import demo
-from raftmq.cli.local import local
 from raftmq.cli.output import one_line_errors
-from raftmq.cli.verify import verify
-from remoting.compiled.door import describe
-from runtime.version import RELEASE
+from raftmq.cli.themes import Themes
 
 # Objects made between two rounds of the garbage collector, as in a broker that runs (broker/main.py): what is imported
 # stays, and looking through it at every 700 took 20 ms of each start.
@@ -41,6 +21,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 app = typer.Typer(
     name="raftmq",
+    cls=Themes,
     help="RaftMQ: a message broker that speaks RocketMQ's own protocol.",
     no_args_is_help=True,
     add_completion=False,
@@ -51,6 +32,9 @@ app = typer.Typer(
 
 def _tell_version(wanted: bool) -> None:
     if wanted:
+        from remoting.compiled.door import describe
+        from runtime.version import RELEASE
+
         typer.echo(f"raftmq {RELEASE}, hot path: {describe()}")
         raise typer.Exit
 
@@ -62,28 +46,6 @@ def options(
     ] = False,
 ) -> None:
     """Take what stands before the command."""
-
-
-app.command()(demo)
-app.command()(local)
-app.command()(servers.namesrv)
-app.command()(servers.broker)
-app.command()(talk.send)
-app.command()(talk.consume)
-app.command()(request.request)
-app.add_typer(topic.app, name="topic")
-app.add_typer(group.app, name="group")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(message.app, name="message")
-app.add_typer(transaction.app, name="transaction")
-app.add_typer(user.app, name="user")
-user.acl.command("migrate")(acl_migrate.migrate)
-app.add_typer(user.acl, name="acl")
-app.command("inspect")(inspect.inspect)
-app.add_typer(bench.app, name="bench")
-app.add_typer(chaos.app, name="chaos")
-app.command()(verify)
-app.add_typer(pipeline.app, name="pipeline")
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raftmq.cli.acl_migrate import migrate
 from raftmq.cli.options import DEFAULT_NAMESRV, Broker, Cluster, Json, Namesrv
 from raftmq.cli.output import emit, fail, one_line_errors, run, with_admin
 
@@ -335,3 +336,6 @@ def _emit_policies(rows: list[dict[str, Any]], as_json: bool) -> None:
 
 def _emit_changed(name: str, addresses: list[str], as_json: bool) -> None:
     emit(as_json, {"user": name, "brokers": addresses}, ("user", "broker"), [(name, each) for each in addresses])
+
+
+acl.command("migrate")(migrate)

@@ -210,7 +210,9 @@ def main() -> None:
     # What each command takes typer would find out in each fork anew, half of what is left of a start.
     commands = vars(typer.main)
     commands["get_params_from_function"] = functools.cache(commands["get_params_from_function"])
-    typer.main.get_command(sys.modules["raftmq.cli.main"].app)
+    top: Any = typer.main.get_command(sys.modules["raftmq.cli.main"].app)
+    # Each of them is imported as it is looked at.
+    list(top.commands.values())
     for name in PROGRAMS:
         # Run as the program it is, by its own name it is not there yet.
         del sys.modules[name]
