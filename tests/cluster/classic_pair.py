@@ -134,6 +134,16 @@ class Pair:
         await senders.stop()
         return {what: count - before.get(what, 0) for what, count in self.history.errors.items()}
 
+    async def send_each(self, count: int) -> None:
+        """Send until so many messages of each queue are acknowledged: as far as a group may commit, on any machine."""
+        senders = Senders(self.master.process.address, self.history)
+        try:
+            await until(
+                lambda: min(map(self.history.queue.count, range(QUEUES))) >= count, "a queue got too few messages"
+            )
+        finally:
+            await senders.stop()
+
     def acknowledged(self) -> dict[int, tuple[int, int]]:
         """Return number → (queue, offset) of every send that was acknowledged."""
         told = zip(self.history.queue, self.history.offset, strict=True)

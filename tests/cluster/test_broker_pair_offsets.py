@@ -22,7 +22,6 @@ from tests.cluster.classic_senders import GROUP, TOPIC
 from tests.cluster.classic_site import command, commit, is_master, offsets, offsets_are
 
 ASYNC = "ASYNC_MASTER"
-LOAD_S = 0.2
 LATER = "Later"
 DELAYED = 40
 # What the master's file has, and how far consumers were when it was killed.
@@ -40,7 +39,7 @@ async def killed_behind_its_slave(make: MakePair) -> Pair:
     # Nothing is written by the clock: what is in the file an administrator's reset has put there.
     pair = make(ASYNC, flushConsumerOffsetInterval=3_600_000)
     master = pair.master.process
-    await pair.send_for(LOAD_S)
+    await pair.send_each(KNOWN)
     await pair.caught_up()
     await commit(master.address, STORED)
     await commit(master.address, STORED, group="other")

@@ -12,7 +12,6 @@ from tests.cluster.classic_senders import TOPIC, Senders
 from tests.cluster.classic_site import command, commit, follows, log_digest, offsets, offsets_are
 
 ASYNC = "ASYNC_MASTER"
-LOAD_S = 0.2
 # Offset that the group committed in each queue; far enough from what a new log soon has.
 COMMITTED = 7
 
@@ -26,7 +25,7 @@ def make(tmp_path: Path) -> Iterator[MakePair]:
 async def loaded(make: MakePair) -> Pair:
     """Return a pair with messages and committed offsets that the slave has all of."""
     pair = make(ASYNC, slaveMetadataMs=200)
-    await pair.send_for(LOAD_S)
+    await pair.send_each(COMMITTED)
     await pair.caught_up()
     await commit(pair.master.process.address, COMMITTED)
     await offsets_are(pair.slave, [COMMITTED] * 4)
