@@ -15,8 +15,9 @@ HOST = "127.0.0.1"
 PORT_MIN = 13_000  # above RocketMQ's own
 PORTS_LEAST = 1000
 BLOCK_PORTS = 200
-# A broker may also listen on its port-2 (VIP) and port+1 (HA): those are given to nobody.
-STRIDE, BELOW = 4, 2
+# A server may also listen on its port-2 (VIP), port+1 (HA) and, unless it is told another one, port+100 (HTTP): those
+# are given to nobody, so the upper half of a block is for the last.
+STRIDE, BELOW, HTTP_ABOVE = 4, 2, 100
 # So this one of a block is no server's: whoever has it has the block.
 SIGN = 1
 # From the choice of a port to its server's start, at most.
@@ -83,7 +84,7 @@ class Ports:
         self._dice.shuffle(starts)
         for start in starts:
             if self._have(start):
-                return range(start + BELOW, start + BLOCK_PORTS, STRIDE)
+                return range(start + BELOW, start + HTTP_ABOVE, STRIDE)
         raise OSError(f"all ports from {PORT_MIN} on are taken by other processes")
 
     def _have(self, start: int) -> bool:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.host.ports import BLOCK_PORTS, HOST, PORT_MIN, REST_S, STRIDE, Ports
+from chaos.host.ports import BLOCK_PORTS, HOST, HTTP_ABOVE, PORT_MIN, REST_S, STRIDE, Ports
 
-PORTS = BLOCK_PORTS // STRIDE
+# Of one block.
+PORTS = HTTP_ABOVE // STRIDE
 # Below those that servers of tests have, above RocketMQ's own.
 APART = 11_400
 
@@ -83,8 +84,17 @@ def test_none_is_given_again_before_its_server_can_have_started(
 
 
 def test_the_ports_beside_one_are_given_to_nobody() -> None:
-    ports = sorted(Ports().take(PORTS * 2))
-    assert not {near for port in ports for near in (port - 2, port + 1)} & set(ports)
+    ports = Ports()
+    given = set(ports.take(PORTS * 2))
+    beside = {near for port in given for near in (port - 2, port + 1, port + 100)}
+    assert not beside & given
+    # To no other process either: they are of the same blocks.
+    assert {block(port) for port in beside} == {block(port) for port in given}
+    assert len({block(port) for port in given}) == len(ports._signs)
+
+
+def block(port: int) -> int:
+    return (port - PORT_MIN) // BLOCK_PORTS
 
 
 def test_a_fork_chooses_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
