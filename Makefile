@@ -39,7 +39,7 @@ check: $(READY) ## format, lint, types, floors and unit tests: under a minute
 
 # The linters work beside the first tests, which mostly wait, and say their words when they are done. A fresh checkout's
 # tests are compiled by one, not by each of four workers.
-test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: 20 to 45 minutes on two cores
+test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: 17 to 45 minutes on two cores
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
 	( $(MAKE) --no-print-directory -k $(LINT) >"$$said" 2>&1; lint=$$?; echo; cat "$$said"; exit $$lint ) & lint=$$!; \
 	test -e tests/unit/__pycache__ || $(PYTEST) -q --collect-only tests >/dev/null 2>&1; \

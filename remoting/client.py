@@ -169,7 +169,7 @@ class RemotingClient:
                 _, connection = await self._loop.create_connection(made, host, port, ssl=current(self._tls))
         except TimeoutError:
             self._backoff.failed(address, self._loop.time())
-            return ConnectError(f"no connection to {address} within {self._limits.connect_seconds:g} s")
+            return _too_late(address, self._limits.connect_seconds)
         except OSError as error:
             self._backoff.failed(address, self._loop.time())
             return ConnectError(f"no connection to {address}: {tls_words(error)}")

@@ -45,7 +45,7 @@ vars(asyncio.constants)["DEBUG_STACK_DEPTH"] = 3  # Final, say its types
 # Tasks and futures, which are written in C, ask for the whole stack, of which most is pytest's.
 traceback.extract_stack.__defaults__ = (None, 3)
 # And of each of their files whether it has changed: a twentieth of unit tests.
-linecache.checkcache = lambda filename=None: None  # noqa: ARG005 - as it is called
+linecache.checkcache = lambda *_: None
 # How long a callback took is the machine's doing. Tests that count what was logged met its warning beside other work.
 logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing %s took"))
 # As in a broker (broker/main.py): with thousands of tests at hand, rounds of the collector at Python's 700 objects were

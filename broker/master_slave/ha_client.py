@@ -271,22 +271,19 @@ class HaClient:
                 await link.proved()
         except (OSError, ValueError) as error:
             # Its HA port alone may be closed: then it lives. If not even that can be told, it is gone.
-            try:
-                await self._look(address)
-            except FactsMissing:
-                self._watch.gone()
-            self._watch.tell(self._idle)
+            with contextlib.suppress(FactsMissing):
+                await self._meet(address, None)
             why = f"none within {CONNECT_SECONDS:g} s" if isinstance(error, TimeoutError) else tls_words(error)
             raise _Gone(f"no connection to the master's HA port {ha_address}: {why}") from None
         return link
 
-    async def _meet(self, address: str, link: Receiver) -> MasterLog:
-        """Ask the master at the other end what it is: a connection alone may be a proxy's, and no sign of life."""
+    async def _meet(self, address: str, link: Receiver | None) -> MasterLog:
+        """Ask the master what it is: a connection to its HA port alone may be a proxy's, and no sign of life."""
         try:
             return await self._look(address)
         except FactsMissing:
-            if (await asyncio.wait({link.lost}, timeout=PROXY_SECONDS))[0]:
-                self._watch.gone()  # As where nothing listens.
+            if link is None or (await asyncio.wait({link.lost}, timeout=PROXY_SECONDS))[0]:
+                self._watch.gone()
             raise
         finally:
             self._watch.tell(self._idle)
@@ -302,8 +299,9 @@ class HaClient:
         while more:
             await asyncio.sleep(0)
             more = self._log.dispatch(SLICE_BYTES)
-        log = (*self._store.log_range(), self._log.dispatched, self._store.file_bytes)
-        return OwnLog.remembered(log, self._memory, epoch=self._epoch(), agreed=self._agreed)
+        places = (*self._store.log_range(), self._log.dispatched)
+        kept, file_bytes = self._memory, self._store.file_bytes
+        return OwnLog.remembered(*places, file_bytes=file_bytes, memory=kept, epoch=self._epoch(), agreed=self._agreed)
 
     async def _follow(self, address: str, facts: MasterLog, verdict: LogVerdict, link: Receiver) -> None:
         """Report, take what comes, and return when the connection is over."""

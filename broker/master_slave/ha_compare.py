@@ -60,10 +60,21 @@ class OwnLog:
     """The log's name, of the master that all of it came from; empty when none was told."""
 
     @classmethod
-    def remembered(cls, log: tuple[int, int, int, int], memory: PairMemory, *, epoch: int, agreed: str) -> Self:
-        """Return the log of these numbers, begin to file_bytes, with what is remembered of it; `epoch` is known too."""
-        covered = memory.covered_upto(log[1])
-        return cls(*log, max(memory.epoch, epoch), agreed, covered, memory.free_from, memory.log_id)
+    def remembered(
+        cls, begin: int, end: int, whole: int, *, file_bytes: int, memory: PairMemory, epoch: int, agreed: str
+    ) -> Self:
+        """Return a log with what is remembered of it; `epoch` is the highest known beside that."""
+        return cls(
+            begin=begin,
+            end=end,
+            whole=whole,
+            file_bytes=file_bytes,
+            epoch=max(memory.epoch, epoch),
+            agreed=agreed,
+            covered=memory.covered_upto(end),
+            free_from=memory.free_from,
+            log_id=memory.log_id,
+        )
 
     @property
     def empty(self) -> bool:

@@ -41,7 +41,7 @@ class _Made(UserDict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         found = self.data[name]
         if isinstance(found, tuple):
-            found = self.data[name] = _made(name, *found)
+            found = self.data[name] = _make(name, *found)
         return found
 
 
@@ -53,7 +53,7 @@ class Themes(TyperGroup):
         self.commands = _Made(THEMES)
 
 
-def _made(name: str, module: str, attribute: str) -> Any:
+def _make(name: str, module: str, attribute: str) -> Any:
     """Import a command, or a group of them, and make it as typer makes what is registered at an application."""
     found = getattr(import_module(f"raftmq.cli.{module}"), attribute)
     above = typer.Typer()
