@@ -1,18 +1,25 @@
 """How long the event loop of this process was held up: a beat that is due every 10 ms tells by how late it comes.
 
+At rest it is due every 25 ms: what wakes a process a hundred times a second costs more than all else that it does then.
+
 While it is held up nobody is answered and no heartbeat leaves, whatever held it: work in the loop, a collection of
 garbage, a process that was stopped, a machine that gave it no time.
 """
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from runtime.clock import Clock
 from runtime.timings import Timings
 
-# A gap is known to within so much; a beat costs some 10 us.
+# A gap is known to within so much. A beat costs some 10 us, and 50 more where the process has to be woken for it.
 BEAT_SECONDS = 0.01
+# The same at rest, which is where less than this part of a processor was used since the last beat.
+REST_SECONDS = 0.025
+REST_SHARE = 0.1
 # A gap that is worth a line: heartbeats and clients should never wait for so long.
 LONG_SECONDS = 0.05
 # From where on gaps are remembered one by one, and how many.
@@ -25,13 +32,14 @@ BOUNDS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class LoopGaps:
-    """Must be made inside a loop."""
+    """Must be made inside a loop. `used` returns the seconds of a processor that this process has used so far."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, used: Callable[[], float] = time.process_time) -> None:
         self.times = Timings(BOUNDS_S)
         """The gaps of more than a beat."""
         self._loop = asyncio.get_running_loop()
-        self._clock = clock
+        self._clock, self._used = clock, used
+        self._looked, self._used_then = clock.monotonic(), used()
         self._longest = 0.0
         self._window = self._window_before = 0.0
         self._window_until = self._clock.monotonic() + WINDOW_SECONDS
@@ -66,8 +74,16 @@ class LoopGaps:
         gap = now - self._due
         if gap > BEAT_SECONDS:
             self._note(gap)
-        self._due = now + BEAT_SECONDS
-        self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
+        pause = self._pause(now)
+        self._due = now + pause
+        self._timer = self._loop.call_later(pause, self._beat)
+
+    def _pause(self, now: float) -> float:
+        """Return in how long the next beat is due."""
+        used, passed = self._used(), now - self._looked
+        at_rest = used - self._used_then < REST_SHARE * passed
+        self._looked, self._used_then = now, used
+        return REST_SECONDS if at_rest else BEAT_SECONDS
 
     def _note(self, gap: float) -> None:
         self._turn()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from runtime.clock import ManualClock
-from runtime.gaps import BEAT_SECONDS, TOLD_MAX, WINDOW_SECONDS, LoopGaps
+from runtime.gaps import BEAT_SECONDS, REST_SECONDS, TOLD_MAX, WINDOW_SECONDS, LoopGaps
 
 
 @pytest.fixture
@@ -16,7 +16,8 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def gaps(clock: ManualClock) -> AsyncIterator[LoopGaps]:
-    made = LoopGaps(clock)
+    # At work all the time.
+    made = LoopGaps(clock, clock.monotonic)
     # What is still made in the same turn is none.
     clock.advance(5.0)
     await asyncio.sleep(0)
@@ -69,3 +70,17 @@ async def test_the_longest_of_late_passes(gaps: LoopGaps, clock: ManualClock) ->
     clock.advance(3 * WINDOW_SECONDS)
     assert gaps.longest_lately() == 0
     assert gaps.status()["longestMs"] == 200
+
+
+async def test_at_rest_it_beats_less_often_and_at_work_at_once_again(clock: ManualClock) -> None:
+    used = 7.0
+    gaps = LoopGaps(clock, lambda: used)
+    pauses = []
+    for share in (0.05, 0.5, 0.5, 0.0):
+        clock.advance(0.02)
+        used += share * 0.02
+        gaps.close()
+        gaps._beat()
+        pauses.append(round(gaps._due - clock.monotonic(), 9))
+    gaps.close()
+    assert pauses == [REST_SECONDS, BEAT_SECONDS, BEAT_SECONDS, REST_SECONDS]
