@@ -15,7 +15,7 @@ import pytest
 from chaos.faults.base import T0
 from chaos.faults.pairs import PROMOTIONS
 from chaos.runs.nemesis import FAULTS, inflict, make
-from chaos.runs.tiers import missing, probe
+from chaos.runs.tiers import missing
 from chaos.site.site import Site
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
@@ -23,8 +23,11 @@ from remoting.command import Command
 from remoting.errors import RemotingError
 from remoting.headers.registry import SendMessageRequestHeaderV2
 from remoting.limits import ClientLimits
+from tests.chaos.possible import capabilities
 
 SENDERS = 4
+# Between two sends of one: some hundred a second are load enough, and what they are beside is to get its time.
+PACE_S, RETRY_S = 0.005, 0.02
 # Acknowledged after a fault is healed: the group serves.
 SERVED = 20
 BODY = b"x" * 400
@@ -117,8 +120,7 @@ class Senders:
             except RemotingError:
                 good = False
             self.acknowledged += good
-            if not good:
-                await asyncio.sleep(0.02)
+            await asyncio.sleep(PACE_S if good else RETRY_S)
 
 
 def test_every_kind_of_fault_is_fired_here() -> None:
@@ -139,7 +141,7 @@ async def test_faults_take_place_and_are_healed(faults: dict[str, tuple[float, s
         return None
 
     site.clients.add("one", gone)
-    impossible = missing(faults, probe())
+    impossible = missing(faults, capabilities())
     await site.open()
     try:
         senders = Senders(site)

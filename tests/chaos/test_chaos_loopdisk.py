@@ -18,16 +18,13 @@ from chaos.host.namespaces import environment, unshare
 from chaos.runs.run import SITE, run
 from chaos.runs.scenario import Scenario, promised
 from chaos.runs.schedule import Planned, Schedule
-from chaos.runs.tiers import probe
 from pipeline.history.bank import BANK_CHECK
 from pipeline.history.folder import RunFolder
 from pipeline.history.results import Verdict
+from tests.chaos.possible import skip_without
 from tests.chaos.test_chaos_run import backed_by
 from tests.chaos.verdicts import assert_valid
 from tests.parts.processes_left import left_of
-
-(WHY_NOT,) = (one.why for one in probe() if one.name == CAPABILITY)
-pytestmark = pytest.mark.skipif(WHY_NOT != "", reason=f"{CAPABILITY}: {WHY_NOT}")
 
 PROOFS = {
     "disk-power-leader": r"ended with -9, ext4 shut down, \d+ bytes and \d+ files lost; n\d back as pid",
@@ -36,6 +33,11 @@ PROOFS = {
     "disk-power-all": r"(ext4 shut down, \d+ bytes and \d+ files lost.*){3}back as pid",
     "disk-full-follower": r"n\d: \d{6,} bytes taken, \d{1,4} free; after \d\.\d s n\d \d+ free",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _possible() -> None:
+    skip_without(CAPABILITY)
 
 
 def in_namespaces(folder: Path, *more: str) -> "subprocess.CompletedProcess[str]":

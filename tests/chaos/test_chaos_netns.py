@@ -19,17 +19,19 @@ from chaos.host.namespaces import environment, unshare
 from chaos.runs.run import run
 from chaos.runs.scenario import Scenario, promised
 from chaos.runs.schedule import Planned, Schedule, save
-from chaos.runs.tiers import probe
 from pipeline.history.folder import SCHEDULE, RunFolder
+from tests.chaos.possible import skip_without
 from tests.chaos.verdicts import assert_valid
-
-(WHY_NOT,) = (one.why for one in probe() if one.name == CAPABILITY)
-pytestmark = pytest.mark.skipif(WHY_NOT != "", reason=f"{CAPABILITY}: {WHY_NOT}")
 
 FAULTS = ("net-isolate-leader", "net-isolate-follower", "net-one-way", "net-majority-ring", "net-flap", "net-loss")
 LASTS_MS = 1500
 # Members that are gone with their harness take their time on a machine at work.
 GONE_S = 25
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _possible() -> None:
+    skip_without(CAPABILITY)
 
 
 def scenario(**changes: object) -> Scenario:

@@ -15,7 +15,6 @@ from chaos.runs.scenario import Scenario, promised
 from chaos.runs.scenarios import SCENARIOS
 from chaos.runs.schedule import Planned, Schedule
 from chaos.runs.session import may_run
-from chaos.runs.tiers import probe
 from pipeline.history.bank import BANK_CHECK
 from pipeline.history.folder import RESULTS, SCHEDULE, RunFolder
 from pipeline.history.parquet import write_rows
@@ -23,6 +22,7 @@ from pipeline.history.results import Verdict
 from pipeline.history.rows import Act, Kind, Op
 from raftmq.cli.chaos import CRASH
 from raftmq.cli.output import INTERRUPTED
+from tests.chaos.possible import capabilities
 from tests.chaos.verdicts import assert_valid
 from tests.parts.processes_left import left_of
 
@@ -91,7 +91,7 @@ def begun(folder: Path, scenario: str) -> "subprocess.Popen[str]":
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("scenario", ["kill", "network", "device"])
 def test_a_run_that_is_killed_leaves_nothing_that_blocks_the_next(tmp_path: Path, scenario: str) -> None:
-    lacking = may_run(SCENARIOS[scenario], probe())
+    lacking = may_run(SCENARIOS[scenario], capabilities())
     if lacking is not None:
         pytest.skip(lacking.why)
     with begun(tmp_path, scenario) as harness:

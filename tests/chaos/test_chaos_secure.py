@@ -19,7 +19,6 @@ from chaos.runs.scenarios import SCENARIOS
 from chaos.runs.schedule import Planned, Schedule
 from chaos.runs.self_checks import SECURED_CHECK
 from chaos.runs.session import may_run
-from chaos.runs.tiers import probe
 from chaos.site.doors import try_doors
 from chaos.site.site import Site
 from client.admin.client import AdminClient
@@ -27,6 +26,7 @@ from client.credentials import Credentials
 from pipeline.history.folder import RunFolder
 from pipeline.history.results import Verdict
 from runtime.tls import ClientTls
+from tests.chaos.possible import capabilities
 from tests.chaos.verdicts import assert_valid
 
 SECONDS = 8.0
@@ -149,7 +149,7 @@ async def test_who_is_not_there_has_refused_nobody(tmp_path: Path) -> None:
 @pytest.mark.timeout(180)
 async def test_between_network_namespaces(tmp_path: Path) -> None:
     """Members listen on addresses of their own, which the certificate names; HTTP takes TLS only there."""
-    lacking = may_run(SCENARIOS["network"], probe())
+    lacking = may_run(SCENARIOS["network"], capabilities())
     if lacking is not None:
         pytest.skip(lacking.why)
     chosen = replace(scenario(("net-isolate-leader",)), links=False)

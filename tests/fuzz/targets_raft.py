@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import cbor2
@@ -41,6 +42,7 @@ SECRET = (b"secret of sixteen",)
 NONCE = bytes(32)
 
 
+@cache
 def _bombs(size: int) -> tuple[bytes, ...]:
     """Return CBOR of at most so many bytes that costs a reader of the whole format far more than them."""
     pattern = b"(a?){40}" * ((size - 20) // 8)
