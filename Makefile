@@ -37,13 +37,15 @@ demo: $(DEMO) ## real records through a group of three whose leader is killed ha
 check: $(READY) ## format, lint, types, floors and unit tests: under a minute
 	@$(MAKE) --no-print-directory -k -j2 -Otarget $(LINT) unit
 
-# The linters work beside the first tests, which mostly wait, and say their words when they are done. A fresh checkout's
-# tests are compiled by one, not by each of four workers.
-test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: 17 to 45 minutes on two cores
+# Of six at a time some always wait for a cluster: with four workers a fifth of two cores had nothing to do. The linters
+# work beside the first tests and say their words when they are done. A fresh checkout's tests are compiled by one, not by
+# each of the workers.
+WORKERS := 6
+test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: 15 to 45 minutes on two cores; WORKERS=6
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
 	( $(MAKE) --no-print-directory -k $(LINT) >"$$said" 2>&1; lint=$$?; echo; cat "$$said"; exit $$lint ) & lint=$$!; \
 	test -e tests/unit/__pycache__ || $(PYTEST) -q --collect-only tests >/dev/null 2>&1; \
-	$(PYTEST) -q -n 4 --no-loadscope-reorder -m "not long" tests; tests=$$?; \
+	$(PYTEST) -q -n $(WORKERS) --no-loadscope-reorder -m "not long" tests; tests=$$?; \
 	wait $$lint || { echo "the linters found something: see above"; exit 1; }; \
 	exit $$tests
 
@@ -51,7 +53,7 @@ test-spark: $(READY) $(TOOLS) ## slow: every check in Spark against its plain tw
 	@$(PYTEST) -q -n 2 --no-loadscope-reorder -m long tests/spark tests/chaos tests/docs tests/cluster/test_broker_transactions_crash.py tests/cluster/test_raftmq_absurd.py tests/cluster/test_raftmq_bench_rebalance.py
 
 test-pure: $(READY) $(TOOLS) ## slow: the tests of `make test` with the hot path in Python, as where nothing could be compiled
-	@RAFTMQ_PURE=1 $(PYTEST) -q -n 4 --no-loadscope-reorder -m "not long" tests
+	@RAFTMQ_PURE=1 $(PYTEST) -q -n $(WORKERS) --no-loadscope-reorder -m "not long" tests
 
 # In this order: what fails soonest comes first.
 ALL := test test-pure test-spark kill-test fuzz soak soak-delay soak-pending chaos-self simulate app-torture pop-torture torture interop-java

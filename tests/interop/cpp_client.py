@@ -22,8 +22,8 @@ Done = tuple[Any, Callable[[], None]]
 
 # Between a failed send and the next attempt.
 PAUSE_S = 0.1
-# Between one that was acknowledged and the next: the library looks for a route for half a minute after each restart, and
-# the others would send by the ten thousand meanwhile.
+# Between one that was acknowledged and the next: after a restart the library looks for a route for half a minute, and
+# other producers would send by the ten thousand meanwhile.
 PACE_S = 0.003
 # The library looks for its first route within a time of its own, whatever it is asked to wait, and gives up: on a busy
 # machine before the NameServer has answered. Nothing was sent then.
