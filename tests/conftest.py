@@ -11,6 +11,7 @@ import logging
 import os
 import tempfile
 import traceback
+import zlib
 from pathlib import Path
 
 import pytest
@@ -105,9 +106,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
+def _place(item: pytest.Item) -> tuple[int, int]:
+    """By kind; files of the short kinds as if shuffled, as those that wait for something are neighbours by name."""
+    kind = _kind(item)
+    if kind in _FIRST:
+        return _FIRST.index(kind), 0
+    return len(_FIRST), zlib.crc32(item.path.name.encode())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the long kinds first, and give each test its time on a slow day."""
-    items.sort(key=lambda item: _FIRST.index(_kind(item)) if _kind(item) in _FIRST else len(_FIRST))
+    items.sort(key=_place)
     for item in items:
         own = item.get_closest_marker("timeout")
         if own is not None and own.args:
