@@ -13,7 +13,7 @@ from broker.delay.index_files import IndexFiles
 from store import timerruns
 from store.timerruns import DELETES, OFFSET_MAX, Key, TimerEntry, TimerRun
 
-MANY = 100_000
+MANY = 200_000
 
 
 def entry(slot: int, offset: int, flags: int = 0) -> TimerEntry:
