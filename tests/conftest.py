@@ -121,3 +121,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         own = item.get_closest_marker("timeout")
         if own is not None and own.args:
             item.add_marker(pytest.mark.timeout(own.args[0] * _SLOW_DAY), append=False)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of the collector's rounds: it stays to the end, and is most of what there is."""
+    gc.collect()
+    gc.freeze()
