@@ -271,7 +271,7 @@ async def run_load(
     body_bytes: int = 0,
     connections: int = 1,
 ) -> Result:
-    """Load a broker for `seconds` (after a warm-up); `work` is made for each connection.
+    """Load a broker for `seconds` (after a warm-up), or until it answers; `work` is made for each connection.
 
     Raises OSError when there is no connection or it breaks, BadAnswer when the peer is no broker or does not answer.
     """
@@ -293,6 +293,9 @@ async def run_load(
         began, own_before = time.perf_counter(), time.process_time()
         tally.measuring = True
         await _watch(ends, seconds)
+        # Beside much else a short while can go by without any answer, of which nothing could be said.
+        while not tally.requests and time.perf_counter() - began < DRAIN_TIMEOUT_S:
+            await _watch(ends, seconds)
         tally.measuring = False
         took, own_used = time.perf_counter() - began, time.process_time() - own_before
         cpu_used = cpu_seconds() - cpu_before if cpu_seconds is not None else None

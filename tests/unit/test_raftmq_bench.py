@@ -146,6 +146,22 @@ async def test_a_run_counts_answers_and_keeps_the_window() -> None:
     assert result.as_dict()["errors"] == {"2": result.errors[2]}
 
 
+async def test_a_window_without_an_answer_lasts_until_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftmq.bench.load.WARM_UP_S", 0.0)
+    loop = asyncio.get_running_loop()
+
+    class Late(_Broker):
+        def data_received(self, data: bytes) -> None:
+            loop.call_later(0.1, super().data_received, data)
+
+    server = await loop.create_server(lambda: Late([], lambda _: 0), "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        result = await run_load("send", LoadedBroker(address), lambda: Sends("bench", 10), in_flight=1, seconds=0.01)
+    assert result.messages >= 1
+    assert result.seconds >= 0.1
+
+
 async def test_a_broker_that_goes_away_ends_the_run() -> None:
     class Closing(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
