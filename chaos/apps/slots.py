@@ -98,6 +98,8 @@ class Seat:
             "seed": str(self._seed),
         }
         given = [part for name, value in arguments.items() for part in (f"--{name}", value)]
+        # Before it: what a process does in its first moments, while this loop is held up, is its own all the same.
+        began = time.monotonic()
         with log.open("ab") as out:
             # Its own session: Ctrl-C reaches who gives the orders alone.
             self._process = await asyncio.create_subprocess_exec(
@@ -107,7 +109,7 @@ class Seat:
                 stderr=out,
                 start_new_session=True,
             )
-        self._note(STARTED, pid=self._process.pid)
+        self._note(STARTED, at=began, pid=self._process.pid)
 
     async def _exit(self) -> int:
         """Return the code that the process ended with; one that does not end END_S after it was told to is killed."""

@@ -1,6 +1,7 @@
 """Who has a slot: started again after any end, killed when it does not end, and never given up by an accident."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from chaos.apps import slots
 from chaos.apps.journal import AppJournal, Line, Tail
-from chaos.apps.plan import CLOSED, KILLED, PlannedAct, Slot
+from chaos.apps.plan import CLOSED, KILLED, STARTED, PlannedAct, Slot
 from chaos.apps.slots import Seat
 
 
@@ -58,6 +59,7 @@ class Stage:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.processes: list[Process] = []
+        self.started: list[float] = []
         monkeypatch.setattr(slots, "AGAIN_S", (0.0, 0.0))
         monkeypatch.setattr(slots, "LOOK_S", 0.01)
         monkeypatch.setattr(asyncio, "create_subprocess_exec", self._start)
@@ -65,6 +67,7 @@ class Stage:
         self.seat = Seat(Slot("send", "send"), folder, "127.0.0.1:1", 1, AppJournal(self._path))
 
     async def _start(self, *_arguments: object, **_options: object) -> Process:
+        self.started.append(time.monotonic())
         self.processes.append(Process())
         return self.processes[-1]
 
@@ -120,3 +123,17 @@ async def test_killing_one_that_has_just_ended_gives_up_no_slot(
         await stage.seat.finish()
         stage.processes[1].end(0)
     assert [line["e"] for line in stage.told()] == ["started", "killed", "ended", "started", "closed", "ended"]
+
+
+async def test_a_process_has_started_before_anything_that_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that was held up noted it 0.8 s late, and the first commits of the process were another's before it."""
+    stage = Stage(tmp_path, monkeypatch)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stage.seat.keep())
+        await stage.until(lambda: len(stage.processes) == 1)
+        await stage.seat.finish()
+        stage.processes[0].end(0)
+    (noted,) = [line["at"] for line in stage.told() if line["e"] == STARTED]
+    assert noted <= stage.started[0]
