@@ -83,16 +83,28 @@ say "installing $what"
 [ "$locked" = requirements.lock ] || awk 'NR == FNR { named[$1]; next } /^[^ ]/ { split($1, part, "=="); kept = part[1] in named } kept' \
     setup/demo.txt requirements.lock >"$locked"
 "${pip[@]}" install --require-hashes -r setup/pip.lock || die "pip could not be brought up to date: see its words above"
-# pip would compile 5,000 modules one by one, for as long as it takes it to lay them down. Most of them are compiled while
-# the hot path is, and what remains (tests of pandas and the like) by the first that imports it.
-"${pip[@]}" install --no-compile --use-pep517 --no-deps --no-build-isolation --require-hashes -r "$locked" ||
-    die "the locked packages could not be installed: see pip's words above (no network, or no build for Python $version on this machine)"
+# PySpark is half of all there is, and comes beside the rest. pip would compile 5,000 modules one by one, for as long as it
+# takes it to lay them down: those of the rest are compiled while the hot path is, and what remains by who imports it first.
+install=("${pip[@]}" install --no-compile --use-pep517 --no-deps --no-build-isolation --require-hashes -r)
+failed="the locked packages could not be installed: see pip's words above (no network, or no build for Python $version on this machine)"
+awk '/^[^ ]/ { kept = /^pyspark==/ } kept' "$locked" >.venv/.spark.lock
+awk '/^[^ ]/ { kept = !/^pyspark==/ } kept' "$locked" >.venv/.rest.lock
+spark=
+if [ -s .venv/.spark.lock ]; then
+    "${install[@]}" .venv/.spark.lock &
+    spark=$!
+fi
+# Ctrl-C does not reach what a script has in the background.
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+"${install[@]}" .venv/.rest.lock || die "$failed"
 "${pip[@]}" install --no-deps --no-build-isolation -e . || die "RaftMQ itself could not be installed: see pip's words above"
 
 .venv/bin/python -m compileall -q -x '/tests?/' .venv/lib/python*/site-packages >/dev/null 2>&1 &
+compiled=$!
 # RaftMQ does without.
 .venv/bin/python -m setup.compile || say "the hot path could not be compiled, it runs as Python: see above"
-wait "$!" || true # RaftMQ does without this, too
+wait "$compiled" || true # RaftMQ does without this, too
+[ -z "$spark" ] || wait "$spark" || die "$failed"
 
 if [ "$locked" != requirements.lock ]; then
     touch .venv/.demo
