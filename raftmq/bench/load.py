@@ -271,8 +271,9 @@ async def run_load(
     body_bytes: int = 0,
     connections: int = 1,
 ) -> Result:
-    """Load a broker for `seconds` (after a warm-up), or until it answers; `work` is made for each connection.
+    """Load a broker for `seconds` (after a warm-up); `work` is made for each connection.
 
+    While nothing at all was answered it goes on, for 15 s at most.
     Raises OSError when there is no connection or it breaks, BadAnswer when the peer is no broker or does not answer.
     """
     host, _, port = target.address.rpartition(":")

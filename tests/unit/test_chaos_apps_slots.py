@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,14 @@ class Stage:
     def told(self) -> list[Line]:
         return list(Tail(self._path).lines())
 
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Have the seat kept, and its first process there, until it is given up."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.seat.keep())
+            await self.until(lambda: len(self.processes) == 1)
+            yield
+
     async def until(self, enough: Callable[[], bool]) -> None:
         async with asyncio.timeout(30):
             while not enough():
@@ -82,9 +91,7 @@ class Stage:
 
 async def test_a_process_that_ends_is_followed_by_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(tmp_path, monkeypatch)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(stage.seat.keep())
-        await stage.until(lambda: len(stage.processes) == 1)
+    async with stage.kept():
         assert await stage.seat.act(PlannedAct(0.0, "send", CLOSED))
         assert not await stage.seat.act(PlannedAct(0.0, "send", KILLED))
         assert stage.processes[0].stdin.written == b"close\n"
@@ -100,9 +107,7 @@ async def test_a_process_that_ends_is_followed_by_another_one(tmp_path: Path, mo
 async def test_one_that_does_not_end_is_killed_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(tmp_path, monkeypatch)
     monkeypatch.setattr(slots, "END_S", 0.02)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(stage.seat.keep())
-        await stage.until(lambda: len(stage.processes) == 1)
+    async with stage.kept():
         # However long it lives: the time counts from the order.
         await asyncio.sleep(0.05)
         assert [line["e"] for line in stage.told()] == ["started"]
@@ -114,9 +119,7 @@ async def test_killing_one_that_has_just_ended_gives_up_no_slot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = Stage(tmp_path, monkeypatch)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(stage.seat.keep())
-        await stage.until(lambda: len(stage.processes) == 1)
+    async with stage.kept():
         stage.processes[0].noticed = False
         assert await stage.seat.act(PlannedAct(0.0, "send", KILLED))
         await stage.until(lambda: len(stage.processes) == 2)
@@ -130,9 +133,7 @@ async def test_a_process_has_started_before_anything_that_it_does(
 ) -> None:
     """A loop that was held up noted it 0.8 s late, and the first commits of the process were another's before it."""
     stage = Stage(tmp_path, monkeypatch)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(stage.seat.keep())
-        await stage.until(lambda: len(stage.processes) == 1)
+    async with stage.kept():
         await stage.seat.finish()
         stage.processes[0].end(0)
     (noted,) = [line["at"] for line in stage.told() if line["e"] == STARTED]
