@@ -39,6 +39,7 @@ from remoting.limits import ServerLimits, server_limits
 from remoting.msgid import pack_host
 from remoting.server import Handler, RemotingServer
 from remoting.side import unfinished_frames
+from runtime.busypoll import busy_poll
 from runtime.clock import BootClock, Clock, SteadyClock, SystemClock
 from runtime.http import HttpFace
 from runtime.late import late
@@ -147,6 +148,7 @@ class Broker:
             if self._force:
                 end_by_force(self.live.store, store_host)
             self._loop = asyncio.get_running_loop()
+            self._polling = None if grouped else busy_poll(config.busyPollMicros, self._loop)
             store = MessageStore.open(
                 self.live.store,
                 store_host=store_host,
@@ -209,7 +211,7 @@ class Broker:
     def _mode_of(self, store: MessageStore, threads: ThreadPoolExecutor) -> Mode:
         if self._steady is not None:
             return MemberMode(self.live, store, self._steady, self.address, self._fail, self.restart)
-        parts = ClassicParts(self.live, store, self._clock, self.address, threads, self.restart)
+        parts = ClassicParts(self.live, store, self._clock, self.address, threads, self.restart, self._polling)
         return Slave(parts) if self.live.broker.brokerRole == SLAVE else Master(parts)
 
     def _tell_leftovers(self) -> None:
@@ -262,6 +264,7 @@ class Broker:
             tls=self._tls,
             signed=self.live.broker.authenticationEnabled,
             unfinished=self._unfinished,
+            polling=self._polling,
         )
         self._servers.append(server)
         self._exit.push_async_callback(server.close)

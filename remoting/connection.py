@@ -62,6 +62,7 @@ class Connection(asyncio.Protocol):
         self._credentials = side.credentials
         self._reader = FrameReader(side.limits.frame_bytes_max, side.decode)
         self._turns = side.turns
+        self._polling = side.polling
         # When what is not served yet was read, on the loop's clock; whether reading pauses for that.
         self._read_at = 0.0
         self._waits = False
@@ -207,6 +208,8 @@ class Connection(asyncio.Protocol):
         """Handle what a read has brought."""
         if self.closed:
             return
+        if self._polling is not None:
+            self._polling.heard()
         self.touched = self._side.tick
         turns = self._turns
         if turns is None:

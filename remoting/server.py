@@ -13,7 +13,8 @@ from remoting.sendrun import SEND_RUN
 from remoting.side import REFUSALS, Side, unfinished_frames
 from remoting.turns import Turns
 from remoting.unfinished import UnfinishedFrames
-from runtime.figures import Figure, by, gauge, histogram
+from runtime.busypoll import BusyPoll
+from runtime.figures import Figure, by, counter, gauge, histogram
 from runtime.listening import stop_accepting
 from runtime.timings import Timings
 from runtime.tls import ServerTls
@@ -50,11 +51,13 @@ class RemotingServer:
         tls: ServerTls | None = None,
         signed: bool = False,
         unfinished: UnfinishedFrames[Connection] | None = None,
+        polling: BusyPoll | None = None,
     ) -> None:
         """`congested` tells whether more has been taken than can be done just now: see remoting/turns.py.
 
         `tls`: how TLS is taken on the port, None for plain connections only. `signed`: handlers look at signatures.
         `unfinished`: what the ports of a process keep of frames that are not whole; None: this one has its own.
+        `polling`: what the loop busy polls with; None: it sleeps when it has nothing to do.
         """
         shared = unfinished_frames(limits, asyncio.get_running_loop()) if unfinished is None else unfinished
         self._tls = tls
@@ -69,6 +72,7 @@ class RemotingServer:
             congested=congested,
             signed=signed,
             unfinished=shared,
+            polling=polling,
         )
         # Of plain connections where TLS is enforced: they are told so, whatever they ask.
         self._plain = Side(f"{name} without TLS", _TlsOnly(), limits, connections_max=_PLAIN_MAX, unfinished=shared)
@@ -91,6 +95,11 @@ class RemotingServer:
         """Who waits for being served."""
         assert self._side.turns is not None, "a server serves in turns"
         return self._side.turns
+
+    @property
+    def polling(self) -> BusyPoll | None:
+        """What the loop busy polls with."""
+        return self._side.polling
 
     def sweep(self) -> None:
         """Look for idle connections; called by a timer eight times per idle span."""
@@ -146,6 +155,7 @@ def _refuse_plain(connection: Connection, request: Command) -> None:
 def port_figures(servers: Iterable[RemotingServer]) -> list[Figure]:
     """Return what is told of a process's ports, all together."""
     connections = waiting = unserved = 0
+    polls: set[BusyPoll] = set()
     refused, waited = Counter(dict.fromkeys((*REFUSALS, *DOOR_KINDS), 0)), Timings()
     for server in servers:
         turns = server.turns
@@ -154,6 +164,8 @@ def port_figures(servers: Iterable[RemotingServer]) -> list[Figure]:
         unserved += turns.unserved_bytes
         refused.update(server.refused)
         waited.join(turns.times)
+        if server.polling is not None:
+            polls.add(server.polling)
     text = "Connections and frames that were refused before a handler saw them, by reason"
     return [
         gauge("raftmq_connections", "Connections of clients and other servers that are open", connections),
@@ -161,4 +173,9 @@ def port_figures(servers: Iterable[RemotingServer]) -> list[Figure]:
         gauge("raftmq_connections_waiting", "Connections that sent much and wait for their turn", waiting),
         gauge("raftmq_unserved_bytes", "Bytes that were read, and of which no command is served yet", unserved),
         histogram("raftmq_turn_seconds", "What commands of connections that sent much waited for their turn", waited),
+        counter(
+            "raftmq_busy_poll_turns_total",
+            "Turns of the event loop that looked at its sockets rather than sleep",
+            sum(poll.turns for poll in polls),
+        ),
     ]

@@ -13,6 +13,7 @@ from remoting.per_address import PerAddress
 from remoting.signing import Credentials
 from remoting.turns import Turns
 from remoting.unfinished import UnfinishedFrames
+from runtime.busypoll import BusyPoll
 from runtime.quiet import QuietLog
 from runtime.tasks import Tasks
 
@@ -106,6 +107,7 @@ class Side(Generic[C]):
         congested: Callable[[], bool] = lambda: False,
         signed: bool = False,
         unfinished: UnfinishedFrames[C] | None = None,
+        polling: BusyPoll | None = None,
     ) -> None:
         """`unfinished`: the budget that it shares with other ports; a server that is given none has one of its own."""
         self.name = name
@@ -123,6 +125,7 @@ class Side(Generic[C]):
         # Bytes of the requests that these hold.
         self.task_bytes = 0
         self.tick = 0
+        self.polling = polling
         # What is logged of peers that send what they should not.
         self.quiet = QuietLog(_log)
         # A server reads as fast as its peers take their answers, and in turns: a client reads what it has asked for.

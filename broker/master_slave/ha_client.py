@@ -28,6 +28,7 @@ from broker.peers import Invoker
 from broker.settings.pair_keys import SYNC_MASTER, ClassicKeys
 from broker.settings.pair_memory import PairMemory, copying_anew, cutting, load_memory, save_memory
 from remoting.address import parse_address
+from runtime.busypoll import BusyPoll
 from runtime.clock import Clock, SystemClock
 from runtime.tls import Contexts, current, tls_words
 from store.errors import StoreError
@@ -63,6 +64,7 @@ class HaClient:
         root: Path,
         epoch: Callable[[], int] = lambda: 0,
         clock: Clock | None = None,
+        polling: BusyPoll | None = None,
     ) -> None:
         """`root`: of the store, for pair.json; `epoch`: the highest known; `sync_flush`: report what is on disk."""
         assert store.slave is not None, "the store was opened as a slave's"
@@ -80,14 +82,14 @@ class HaClient:
         self._watch = Watch(loop, SystemClock() if clock is None else clock, events.master_changed)
         self._dispatch = LateDispatch(self._log, loop, self._resume)
         self._disk = OnDisk(self._log, loop, self._flushed)
-        # For the store's flusher thread: StoreEvents.flushed.
+        self._made = partial(Receiver, self._log, self._dispatch, loop, sync_flush=sync_flush, polling=polling)
+        # The store's flusher thread calls it: StoreEvents.flushed.
         self.flushed_in_thread = self._disk.flushed_in_thread if sync_flush else lambda _position: None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._memory = PairMemory()
-        self._state = State.NO_MASTER
-        self._why, self._said = "no NameServer has told of one yet", ""
+        self._state, self._why, self._said = State.NO_MASTER, "no NameServer has told of one yet", ""
         self._master: tuple[str, str] | None = None  # Broker address and HA address.
         # Which incarnation all of the own log is known to agree with.
         self._agreed = ""
@@ -99,7 +101,8 @@ class HaClient:
 
     async def start(self, secrets: tuple[bytes, ...] = (), tls: Contexts | None = None) -> None:
         """Begin to look for the master, who must know one of the `secrets`, if any. OSError without a pair.json."""
-        self._secrets, self._tls = secrets, tls
+        self._tls = tls
+        self._made = partial(self._made, secrets=secrets)
         self._memory = await self._loop.run_in_executor(self._threads, load_memory, self._root)
         self._task = self._loop.create_task(self._run(), name="ha-client")
         self._tick()
@@ -265,9 +268,8 @@ class HaClient:
             self._move(State.CONNECTING, self._said or f"to {ha_address}")
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                made = partial(Receiver, self._log, self._dispatch, self._loop, sync_flush=self._sync_flush)
-                made = partial(made, secrets=self._secrets)
-                _, link = await self._loop.create_connection(made, *parse_address(ha_address), ssl=current(self._tls))
+                where, tls = parse_address(ha_address), current(self._tls)
+                _, link = await self._loop.create_connection(self._made, *where, ssl=tls)
                 await link.proved()
         except (OSError, ValueError) as error:
             # Its HA port alone may be closed: then it lives. If not even that can be told, it is gone.

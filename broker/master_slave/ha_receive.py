@@ -13,6 +13,7 @@ from broker.master_slave.ha_secret import ProofRefused, SlaveProof, slave_proof
 from broker.settings.pair_keys import BATCH_BYTES_MAX
 from remoting.errors import FrameError
 from remoting.haframes import HaFrameReader, report
+from runtime.busypoll import BusyPoll
 from store.errors import StoreError
 
 _log = logging.getLogger(__name__)
@@ -140,6 +141,7 @@ class Receiver(asyncio.Protocol):
         *,
         sync_flush: bool,
         secrets: tuple[bytes, ...] = (),
+        polling: BusyPoll | None = None,
     ) -> None:
         """`sync_flush`: only what is on disk is reported, and flushed() must be called when more is.
 
@@ -150,6 +152,7 @@ class Receiver(asyncio.Protocol):
         self._dispatch = dispatch
         self._loop = loop
         self._sync_flush = sync_flush
+        self._polling = polling
         self._reader = HaFrameReader(BATCH_BYTES_MAX)
         self._feed = self._reader.feed
         self._transport: asyncio.Transport | None = None
@@ -249,6 +252,8 @@ class Receiver(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Append what came."""
+        if self._polling is not None:
+            self._polling.heard()
         if self.lost.done():
             return
         if self._proof is not None and not self._proof.done:

@@ -48,6 +48,7 @@ from remoting.client import RemotingClient
 from remoting.codes import ClassicCode
 from remoting.command import Command
 from remoting.server import Connection, Handler
+from runtime.busypoll import BusyPoll
 from runtime.clock import Clock
 from runtime.figures import Figure
 from runtime.late import late
@@ -72,6 +73,8 @@ class ClassicParts:
     """For what must not wait in the loop: cold reads, digests."""
     restart: Callable[[RestartAction], None]
     """Has the broker closed and started again."""
+    polling: BusyPoll | None = None
+    """What the loop busy polls with."""
 
 
 class Classic(Mode):

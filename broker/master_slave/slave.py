@@ -94,6 +94,7 @@ class Slave(Classic):
             events=self,
             root=live.store.root,
             epoch=self._epoch,
+            polling=parts.polling,
         )
         self.master = self._ha
         self._acting = Acting(live, self._client, parts.clock, lambda: self._ha.master_alive)

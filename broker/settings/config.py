@@ -29,6 +29,8 @@ from store.config import SYNC_FLUSH, StoreConfig
 # How RocketMQ clamps registerNameServerPeriod, in milliseconds.
 REGISTER_PERIOD_MS_MIN = 10_000
 REGISTER_PERIOD_MS_MAX = 60_000
+# Far above what it takes to wake a processor.
+BUSY_POLL_MICROS_MAX = 10_000
 # A reserved address (RFC 5737): connecting a UDP socket to it sends nothing, it only picks the outgoing interface.
 ROUTE_PROBE = ("192.0.2.1", 9)
 
@@ -57,6 +59,9 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
     migrateAuthFromV1Enabled: bool = False
     plainAclFolder: str = ""  # ours: where those are; empty: $ROCKETMQ_HOME/conf, else the folder of broker.conf
     listenPort: int = 10911  # 0: a free one
+    # Ours: where requests come closer together than so many microseconds, the loop looks at its sockets for so long
+    # before it sleeps (runtime/busypoll.py); 0: never. Not in a Raft group, nor where there is one processor.
+    busyPollMicros: int = 250
     vipPortEnable: bool = True  # ours: also listen on listenPort-2 (never when listenPort is 0)
     httpPort: int = 0  # ours: 0 means listenPort+100 (a free one when listenPort is 0)
     httpBindAddress: str = "127.0.0.1"  # ours
@@ -187,6 +192,8 @@ class BrokerConfig(RaftKeys, ClassicKeys, IdempotentKeys, TlsKeys, AuthKeys, Quo
         for key in ("connectionsPerAddressMax", "autoCreatePerSecond"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"{key}={getattr(self, key)}: it takes 0, or a number above")
+        if not 0 <= self.busyPollMicros <= BUSY_POLL_MICROS_MAX:
+            raise ConfigError(f"busyPollMicros={self.busyPollMicros}: it takes 0 to {BUSY_POLL_MICROS_MAX}")
         if self.defaultMessageRequestMode.upper() not in {"PULL", "POP"}:
             raise ConfigError(f"defaultMessageRequestMode={self.defaultMessageRequestMode}: it takes PULL or POP")
         try:
