@@ -37,11 +37,11 @@ demo: $(DEMO) ## real records through a group of three whose leader is killed ha
 check: $(READY) ## format, lint, types, floors and unit tests: under a minute
 	@$(MAKE) --no-print-directory -k -j2 -Otarget $(LINT) unit
 
-# Of six at a time some always wait for a cluster: with four workers a fifth of two cores had nothing to do. The linters
+# Of eight at a time some always wait for a cluster: with six workers a twelfth of two cores had nothing to do. The linters
 # work beside the first tests and say their words when they are done. A fresh checkout's tests are compiled by one, not by
 # each of the workers.
-WORKERS := 6
-test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: 15 to 45 minutes on two cores; WORKERS=6
+WORKERS := 8
+test: $(READY) $(TOOLS) ## everything that must hold, the official C++ client included: 15 to 45 minutes on two cores; WORKERS=8
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
 	( $(MAKE) --no-print-directory -k $(LINT) >"$$said" 2>&1; lint=$$?; echo; cat "$$said"; exit $$lint ) & lint=$$!; \
 	test -e tests/unit/__pycache__ || $(PYTEST) -q --collect-only tests >/dev/null 2>&1; \
