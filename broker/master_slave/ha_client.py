@@ -83,7 +83,7 @@ class HaClient:
         self._dispatch = LateDispatch(self._log, loop, self._resume)
         self._disk = OnDisk(self._log, loop, self._flushed)
         self._made = partial(Receiver, self._log, self._dispatch, loop, sync_flush=sync_flush, polling=polling)
-        # The store's flusher thread calls it: StoreEvents.flushed.
+        # For the store's flusher thread: StoreEvents.flushed.
         self.flushed_in_thread = self._disk.flushed_in_thread if sync_flush else lambda _position: None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
