@@ -5,13 +5,18 @@ cancelled goes on, and whoever calls it again waits for the same one.
 """
 
 import asyncio
+import functools
+import inspect
 from abc import ABC, abstractmethod
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AsyncExitStack, aclosing
 from contextvars import ContextVar
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from client.errors import ClientClosed, ClientError
+
+C = TypeVar("C", bound=type)
 
 
 class Calling:
@@ -103,6 +108,11 @@ class Lifecycle(ABC):
         if asyncio.get_running_loop() is not self._home:
             raise self._elsewhere()
 
+    def _check_loop(self) -> None:
+        """Raise ClientError outside the loop that this was started in; before the start every loop will do."""
+        if self._home is not None:
+            self._check_home()
+
     def _elsewhere(self) -> ClientError:
         if self._home is None:
             return ClientClosed(f"this {self.noun} is not started, or was closed")
@@ -129,3 +139,35 @@ class Lifecycle(ABC):
                 await self._undo.aclose()
         finally:
             self._starting = self._closing = self._home = None
+
+
+def used_at_home(kind: C) -> C:
+    """Have the public coroutines and generators of a client refuse every loop but the one that it was started in."""
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if name.startswith("_"):
+            continue
+        if inspect.iscoroutinefunction(method):
+            setattr(kind, name, _at_home(method))
+        elif inspect.isasyncgenfunction(method):
+            setattr(kind, name, _generating_at_home(method))
+    return kind
+
+
+def _at_home(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    @functools.wraps(method)
+    async def call(self: Lifecycle, *args: Any, **kwargs: Any) -> Any:
+        self._check_loop()
+        return await method(self, *args, **kwargs)
+
+    return call
+
+
+def _generating_at_home(method: Callable[..., AsyncGenerator[Any]]) -> Callable[..., AsyncGenerator[Any]]:
+    @functools.wraps(method)
+    async def call(self: Lifecycle, *args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+        self._check_loop()
+        async with aclosing(method(self, *args, **kwargs)) as work:
+            async for each in work:
+                yield each
+
+    return call

@@ -13,10 +13,12 @@ from client.admin.replay import OffsetMove, ReplayAdmin
 from client.admin.transactions import TransactionAdmin
 from client.admin.users import UserAdmin
 from client.errors import raises_client_errors
+from client.lifecycle import used_at_home
 
 __all__ = ["AdminClient", "BrokerEntry", "GroupProgress", "OffsetMove", "QueueProgress"]
 
 
 @raises_client_errors
+@used_at_home
 class AdminClient(LetterAdmin, ReplayAdmin, ClusterAdmin, ConvertAdmin, TransactionAdmin, UserAdmin):
     """Asks and changes brokers and NameServers. Use as ``async with AdminClient(namesrv) as admin``."""

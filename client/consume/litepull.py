@@ -31,7 +31,7 @@ from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, raises_client_errors
 from client.hooks import ConsumeHook
 from client.instance import ClientInstance
-from client.lifecycle import Lifecycle
+from client.lifecycle import Lifecycle, used_at_home
 from client.message import ConsumeFrom, MessageModel
 from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
 from remoting.message import MessageExt
@@ -49,6 +49,7 @@ HALF_HOUR_MS = 30 * 60 * 1000
 
 
 @raises_client_errors
+@used_at_home
 class LitePullConsumer(Lifecycle):
     """Pulls the messages of a group: ``subscribe`` (queues are shared with the group) or ``assign`` (these ones).
 
@@ -344,7 +345,6 @@ class LitePullConsumer(Lifecycle):
     def _check_started(self) -> None:
         if not self._started:
             raise ClientClosed("this consumer is not started, or was closed")
-        self._check_home()
 
     def _fetched(self, queue: MessageQueue) -> FetchedQueue:
         fetched = self._queues.get(queue)

@@ -29,7 +29,7 @@ from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, RouteError, raises_client_errors
 from client.hooks import ConsumeHook
 from client.instance import ClientInstance
-from client.lifecycle import Lifecycle
+from client.lifecycle import Lifecycle, used_at_home
 from client.message import ConsumeFrom, MessageModel
 from client.telemetry import PROCESS, telemetry_hooks
 from client.trace.dispatcher import trace_topic
@@ -54,6 +54,7 @@ TOPICS_MAX = 1024
 
 
 @raises_client_errors
+@used_at_home
 class PushConsumer(Lifecycle):
     """A member of a consumer group. Subscribe and set the callback before `start`; ``async with`` starts and closes.
 

@@ -25,7 +25,7 @@ from client.credentials import Credentials
 from client.errors import ClientClosed, ConsumeError, raises_client_errors, with_client_errors
 from client.hooks import ConsumeHook
 from client.instance import ClientInstance
-from client.lifecycle import Lifecycle
+from client.lifecycle import Lifecycle, used_at_home
 from client.message import ConsumeFrom, MessageModel
 from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
 from remoting.message import MessageExt
@@ -42,6 +42,7 @@ INVISIBLE_S_MIN = 0.001
 
 
 @raises_client_errors
+@used_at_home
 class SimpleConsumer(Lifecycle):
     """A member of a consumer group that asks for messages: ``receive``, then ``ack()`` each, or ``nak(delay)``.
 

@@ -248,6 +248,7 @@ class Producer(Requester, RecallingClient):
 
     async def room(self) -> None:
         """Wait until one more send may be on its way."""
+        self._check_loop()
         while self._packer is not None and self._flight.full:
             await self._flight.room()
 

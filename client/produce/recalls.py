@@ -39,9 +39,9 @@ class RecallingClient(Lifecycle):
         where recalls are switched off. Raises MessageRefused for what is no handle of the topic's, RouteError,
         RequestFailed (`sent`: it may have been recalled all the same).
         """
+        self._check_home()
         bound = seconds(timeout, self._timeout)
         named = _checked(topic, handle)
-        self._check_home()
         header = RecallMessageRequestHeader(
             producerGroup=self.group, topic=topic, recallHandle=handle, bname=named.broker
         )

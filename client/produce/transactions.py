@@ -178,6 +178,7 @@ class TransactionProducer(Producer):
         A plain function runs in a thread. When it raises, or returns no TransactionState, nobody knows how far it came:
         the state is UNKNOWN, the broker asks, and the error goes on to the caller. Otherwise as `transaction`.
         """
+        self._check_home()
         if not callable(execute):
             raise MessageRefused(f"the local part is {execute!r}: it takes a function of the transaction")
         block = self.transaction(
