@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ def message(**fields: Any) -> Message:
 
 
 async def test_oneway_sends_in_a_loop_wait_for_the_broker_and_all_arrive(cluster: Cluster) -> None:
-    count = 20_000
+    # 180 MB: more than a connection holds back, so without the wait some would be refused.
+    count = 45_000
     async with Producer("producers", cluster.namesrv, send_timeout=30) as producer:
         await producer.send(Message("Oneway", b"first"))
         for number in range(count):
@@ -41,13 +43,15 @@ async def test_oneway_sends_in_a_loop_wait_for_the_broker_and_all_arrive(cluster
 async def test_producers_of_one_instance_share_its_bounds(cluster: Cluster) -> None:
     instance = ClientInstance(cluster.namesrv)
     body = bytes(1024 * 1024)
-    async with (
-        Producer("one", instance=instance, send_timeout=60, compress_over=1 << 30) as one,
-        Producer("two", instance=instance, send_timeout=60, compress_over=1 << 30) as two,
-    ):
+    async with AsyncExitStack() as stack:
+        # Each has less on its way than its own bound, and three together more than a connection holds back.
+        one, *others = [
+            await stack.enter_async_context(Producer(group, instance=instance, send_timeout=60, compress_over=1 << 30))
+            for group in ("one", "two", "three")
+        ]
         await asyncio.gather(*(one.send(Message("Shared", b"x")) for _ in range(4)))
         results = await asyncio.gather(
-            *(producer.send(Message("Shared", body)) for producer in (one, two) for _ in range(60)),
+            *(producer.send(Message("Shared", body)) for producer in (one, *others) for _ in range(60)),
             return_exceptions=True,
         )
     assert [result for result in results if isinstance(result, BaseException)] == []

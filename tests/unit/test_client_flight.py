@@ -1,8 +1,24 @@
 """Bounds of what is on its way: who waits gets room, whoever else gives up."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
+import pytest
+
+from client.errors import MessageRefused, SendBacklogFull
 from client.flight import Flight
+from client.instance import ClientInstance
+from client.message import Message, SendResult
+from client.produce.producer import Producer
+from tests.parts.pair_of_masters import Pair
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    made = Pair()
+    await made.start()
+    yield made
+    await made.close()
 
 
 async def turn(flight: Flight, taken: list[int], name: int) -> None:
@@ -86,3 +102,31 @@ async def test_nobody_waits_any_more_when_all_are_woken() -> None:
     await settled()
     flight.wake_all()
     await asyncio.wait_for(asyncio.gather(*waiting), 20)
+
+
+async def test_what_one_producer_has_on_its_way_fills_its_whole_instance(pair: Pair) -> None:
+    instance = ClientInstance(pair.namesrv, in_flight_bytes_max=100)
+    async with Producer("one", instance=instance) as one, Producer("two", instance=instance) as two:
+        first = one.send_async(Message("T", bytes(100)))
+        with pytest.raises(SendBacklogFull, match="of all producers of this instance"):
+            await two.send_async(Message("T", b"x"))
+        await first
+        # Who waits for room is told of what the other one gives back.
+        first = one.send_async(Message("T", bytes(100)))
+        await asyncio.wait_for(two.send(Message("T", b"x"), timeout=60), 20)
+        await first
+
+
+async def test_with_one_at_a_time_no_turn_is_lost_on_who_does_not_use_it(pair: Pair) -> None:
+    async with Producer("p", pair.namesrv, in_flight_max=1, send_timeout=120) as producer:
+        # Each third one is woken for a message that is refused, each third one gives up while it waits.
+        bodies = [(b"x", b"", b"x")[number % 3] for number in range(90)]
+        sends = [asyncio.create_task(producer.send(Message("T", body))) for body in bodies]
+        await settled()
+        given_up = sends[2::3]
+        for send in given_up:
+            send.cancel()
+        async with asyncio.timeout(20):
+            results = await asyncio.gather(*sends, return_exceptions=True)
+    assert [type(result) for result in results] == [SendResult, MessageRefused, asyncio.CancelledError] * 30
+    assert len(pair.sent) == 30
