@@ -208,7 +208,9 @@ async def test_an_attempt_waits_for_the_backoff_and_an_answer_ends_it() -> None:
         assert backoff.wait_seconds(address, loop.time()) <= limits.backoff_first_seconds
 
 
-@pytest.mark.parametrize("address", ["nowhere", "host:", ":9876", "host:0", "host:70000", "::1:9876", "127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "address", ["nowhere", "host:", ":9876", "host:0", "host:70000", "::1:9876", "127.0.0.1:1", "a..b:9876"]
+)
 async def test_an_address_that_cannot_be_reached_is_a_connect_error(address: str) -> None:
     client = RemotingClient()
     with pytest.raises(ConnectError):
