@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from client.errors import ClientClosed, MessageRefused
+from client.errors import ClientClosed, ClientError, MessageRefused
 from client.message import ConsumeFrom, Message, SendStatus
 from raftmq import sync
 from remoting.message import MessageExt
@@ -111,6 +111,19 @@ async def test_the_thread_ends_with_its_last_user(cluster: Cluster) -> None:
             first.send(Message("T", b"x"))
         with pytest.raises(ClientClosed):
             first.send_async(Message("T", b"x"))
+
+    await in_thread(work)
+
+
+async def test_a_second_start_is_refused_and_harms_nothing(cluster: Cluster) -> None:
+    def work() -> None:
+        producer = sync.Producer("twice", cluster.namesrv)
+        producer.start()
+        with pytest.raises(ClientError, match="this producer is started already"):
+            producer.start()
+        assert producer.send(Message("T", b"x")).status is SendStatus.SEND_OK
+        producer.close()
+        assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("raftmq")]
 
     await in_thread(work)
 

@@ -249,11 +249,12 @@ async def test_bodies_that_wait_are_bounded(site: HalfSite, monkeypatch: pytest.
 
 
 async def test_a_listener_may_close_its_producer(site: HalfSite) -> None:
-    broker = site.brokers[0]
+    broker, passed = site.brokers[0], asyncio.Event()
     sender: TransactionProducer
 
     async def listen(_message: MessageExt) -> TransactionState:
         await sender.close()
+        passed.set()
         return TransactionState.COMMIT
 
     sender = producer(site, listen)
@@ -263,6 +264,7 @@ async def test_a_listener_may_close_its_producer(site: HalfSite) -> None:
         async with asyncio.timeout(20):
             while sender._starting is not None:
                 await asyncio.sleep(0.001)
+    assert passed.is_set(), "it waited for the end of its own check, which was given up"
 
 
 async def test_checks_of_nobody_and_checks_that_cannot_be_read_harm_nobody(
