@@ -313,6 +313,7 @@ class Producer(Requester, RecallingClient):
         status = STATUS_BY_CODE.get(answer.code)
         if status is None:
             raise ResponseError(answer.code, answer.remark, queue.brokerName)
+        out.may_be_stored = True  # whatever becomes of reading where
         place = answer.header(SendMessageResponseHeader)
         if FORWARDED in answer.ext:
             self._news.passed_on(out.topic)
