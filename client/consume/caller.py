@@ -73,14 +73,15 @@ class CallbackCaller:
         )
         self.counters: dict[str, TopicCounters] = {}
 
-    async def call(self, messages: list[MessageExt], *, exclusive: bool = False) -> bool:
+    async def call(self, messages: list[MessageExt]) -> bool:
         """Return whether the application consumed all of the messages; see `consume`."""
-        return not any(await self.consume(messages, exclusive=exclusive))
+        return not any(await self.consume(messages))
 
-    async def consume(self, messages: list[MessageExt], *, exclusive: bool = False) -> list[Retry]:
+    async def consume(self, messages: list[MessageExt], run: "ExclusiveRun | None" = None) -> list[Retry]:
         """Return of each message whether, and how, it must come again; whatever the application raises is logged.
 
-        `exclusive`: returns only when the callback has really ended, though it counts as failed once its time is over.
+        With a `run` this returns only when the callback has really ended, though it counts as failed once its time is
+        over. Only when this is cancelled a thread may run on: `run` tells of its end.
         """
         for message in messages:
             _restore_topic(message)
@@ -90,7 +91,7 @@ class CallbackCaller:
         outcome = ConsumeOutcome.EXCEPTION
         retries: list[Retry] = [AGAIN] * len(messages)
         try:
-            outcome, retries = await self._outcome(messages, exclusive=exclusive)
+            outcome, retries = await self._outcome(messages, run)
         finally:
             self._hooks.end(consuming, outcome)
         counters = self.counters.setdefault(topic, TopicCounters())
@@ -105,11 +106,13 @@ class CallbackCaller:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _outcome(self, messages: list[MessageExt], *, exclusive: bool) -> tuple[ConsumeOutcome, list[Retry]]:
+    async def _outcome(
+        self, messages: list[MessageExt], run: "ExclusiveRun | None"
+    ) -> tuple[ConsumeOutcome, list[Retry]]:
         all_again: list[Retry] = [AGAIN] * len(messages)
         try:
             if self._threads is not None:
-                answer = await self._in_thread(self._threads, messages, exclusive=exclusive)
+                answer = await self._in_thread(self._threads, messages, run)
             else:
                 answer = await self._in_loop(messages)
         except _TooLong:
@@ -150,7 +153,9 @@ class CallbackCaller:
             CALLING.reset(token)
             calling.over = True
 
-    async def _in_thread(self, threads: ThreadPoolExecutor, messages: list[MessageExt], *, exclusive: bool) -> Any:
+    async def _in_thread(
+        self, threads: ThreadPoolExecutor, messages: list[MessageExt], run: "ExclusiveRun | None"
+    ) -> Any:
         def called() -> Any:
             calling = Calling(self._client)
             token = CALLING.set(calling)
@@ -163,10 +168,12 @@ class CallbackCaller:
         # Nobody can stop a thread: whatever becomes of waiting for it, its late end is nobody's surprise.
         running = asyncio.get_running_loop().run_in_executor(threads, copy_context().run, called)
         running.add_done_callback(_look_at)
+        if run is not None:
+            run.thread = running
         ended, _ = await asyncio.wait([running], timeout=self._timeout)
         if not ended:
             self._tell_too_long(messages)
-            if exclusive:
+            if run is not None:
                 await asyncio.wait([running])
             raise _TooLong
         answer = running.result()
@@ -175,6 +182,26 @@ class CallbackCaller:
 
     def _tell_too_long(self, messages: list[MessageExt]) -> None:
         _log.error("consuming %s took more than %s s: it counts as failed", names_of(messages), self._timeout)
+
+
+class ExclusiveRun:
+    """One run of the callback that no other may be beside; `over` is set when it has really ended, its thread too."""
+
+    def __init__(self) -> None:
+        self.thread: asyncio.Future[Any] | None = None
+        self.over = asyncio.Event()
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Call now, or once the thread has ended that still runs: never, when its loop is closed by then."""
+
+        def ended(_thread: object) -> None:
+            call()
+            self.over.set()
+
+        if self.thread is None or self.thread.done():
+            ended(self.thread)
+        else:
+            self.thread.add_done_callback(ended)
 
 
 class _TooLong(Exception):

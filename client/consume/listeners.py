@@ -6,8 +6,9 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-from client.consume.caller import CallbackCaller, ListenerOptions, Retry, names_of
+from client.consume.caller import CallbackCaller, ExclusiveRun, ListenerOptions, Retry, names_of
 from client.consume.processqueue import ProcessQueue
 from client.consume.push_queue import AssignedQueue
 from remoting.bodies.registry import MessageQueue
@@ -180,7 +181,7 @@ class OrderlyListener:
         self._closing = False
         self._queues: dict[ProcessQueue, _OrderedQueue] = {}
         # Queues whose callback runs now. It may outlive the queue's stay here, and the queue may come back meanwhile.
-        self._busy: dict[MessageQueue, asyncio.Event] = {}
+        self._busy: dict[MessageQueue, ExclusiveRun] = {}
 
     def deliver(self, source: AssignedQueue, unfinished: ProcessQueue, messages: list[MessageExt]) -> None:
         """Wake the queue's own task."""
@@ -193,7 +194,7 @@ class OrderlyListener:
             ordered.arrived.set()
 
     async def close(self, grace_s: float) -> None:
-        """Let the callbacks that run end, up to `grace_s`."""
+        """Let the callbacks that run end, up to `grace_s`; a plain one that does not keeps its queue busy."""
         self._closing = True
         tasks = []
         for ordered in self._queues.values():
@@ -217,7 +218,7 @@ class OrderlyListener:
     async def idle(self, queue: MessageQueue) -> None:
         """Wait until no callback runs for a queue, so that its lock can be given back."""
         while (busy := self._busy.get(queue)) is not None:
-            await busy.wait()
+            await busy.over.wait()
 
     def busy(self, queue: MessageQueue) -> bool:
         """Tell whether a callback runs for a queue."""
@@ -267,12 +268,12 @@ class OrderlyListener:
             await self.idle(queue)
             if self._closing or ordered.over:
                 return
-            ended = self._busy[queue] = asyncio.Event()
+            run = self._busy[queue] = ExclusiveRun()
             try:
-                retries = await self._caller.consume(batch, exclusive=True)
+                retries = await self._caller.consume(batch, run)
             finally:
-                del self._busy[queue]
-                ended.set()
+                # Nobody can stop a thread: when the close cancels this, the queue is busy until that has ended.
+                run.when_over(partial(self._busy.__delitem__, queue))
         if any(retries) and self._options.gives_up:
             _log.warning("broadcast %s failed and will not come again", names_of(batch))
             retries = [None] * len(retries)

@@ -141,6 +141,63 @@ async def test_in_order_a_thread_that_takes_too_long_is_never_beside_its_own_rep
     await listener.close(1)
 
 
+async def test_in_order_a_queue_is_busy_until_its_thread_has_ended_though_the_close_did_not_wait() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def callback(_messages: list[MessageExt]) -> None:
+        begun.set()
+        may_end.wait(30)
+
+    async def send_back(_message: MessageExt, _level: int) -> bool:
+        return True
+
+    source, unfinished = Source(), ProcessQueue()
+    queue: Any = "q"
+    source.queue = queue  # type: ignore[attr-defined] # only compared
+    listener = OrderlyListener(CallbackCaller(callback, options()), options(), send_back, lambda _queue: True)
+    unfinished.put([message(0)])
+    listener.deliver(source.as_queue(), unfinished, unfinished.head(1))
+    assert await asyncio.to_thread(begun.wait, 20)
+    await listener.close(0.0)
+    assert listener.busy(queue)
+    idle = asyncio.create_task(listener.idle(queue))
+    await asyncio.sleep(0)
+    assert not idle.done()
+    may_end.set()
+    await asyncio.wait_for(idle, 20)
+    assert not listener.busy(queue)
+    # What it was called with was not waited for: it comes again, and is not done with.
+    assert source.finished == []
+
+
+def test_in_order_a_thread_may_end_when_its_loop_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    threads: list[threading.Thread] = []
+    begun, may_end = threading.Event(), threading.Event()
+
+    def callback(_messages: list[MessageExt]) -> None:
+        threads.append(threading.current_thread())
+        begun.set()
+        may_end.wait(30)
+
+    async def send_back(_message: MessageExt, _level: int) -> bool:
+        return True
+
+    async def run() -> None:
+        source, unfinished = Source(), ProcessQueue()
+        source.queue = "q"  # type: ignore[attr-defined] # only compared
+        listener = OrderlyListener(CallbackCaller(callback, options()), options(), send_back, lambda _queue: True)
+        unfinished.put([message(0)])
+        listener.deliver(source.as_queue(), unfinished, unfinished.head(1))
+        assert await asyncio.to_thread(begun.wait, 20)
+        await listener.close(0.0)
+
+    asyncio.run(run())
+    may_end.set()
+    threads[0].join(20)
+    assert not threads[0].is_alive()
+    assert caplog.records == []
+
+
 async def test_in_order_a_mistake_of_ours_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     broken = True
 
