@@ -175,6 +175,29 @@ async def test_a_reset_that_meets_a_rebalance_brings_no_queue_back(cluster: Clus
     assert tasks_of_clients() == []
 
 
+async def test_a_lost_lock_that_meets_a_rebalance_brings_no_queue_back(cluster: Cluster) -> None:
+    await send(cluster, 4)
+    seen = Seen()
+    consumer = consumer_of(cluster, "robbed", seen, orderly=True)
+    async with consumer:
+        await seen.reaches(4)
+        queue = MessageQueue("T", "broker-a", 0)
+        assigned = consumer._assignment.queues[queue]
+        fetching = assigned._task
+        assert fetching is not None
+        losing = asyncio.create_task(consumer._lock_lost(queue))
+        await asyncio.sleep(0)
+        consumer.unsubscribe("T")
+        async with asyncio.timeout(20):
+            await losing
+            await asyncio.gather(fetching, return_exceptions=True)
+            while consumer._locks.held(queue):
+                await asyncio.sleep(0.01)
+        assert assigned._task is None, "it fetches from a queue that is not this consumer's"
+        assert f"pull {queue}" not in tasks_of_clients()
+    assert tasks_of_clients() == []
+
+
 async def test_a_lock_is_given_back_when_the_callback_has_ended(cluster: Cluster) -> None:
     await send(cluster, 8)
     begun, may_end = threading.Event(), threading.Event()

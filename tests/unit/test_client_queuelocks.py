@@ -216,3 +216,30 @@ async def test_nothing_is_trusted_when_the_connection_is_gone_before_it_is_renew
     assert world.asked == [[Q0, Q1]]
     assert world.locks.held(Q0)
     assert world.lost == [Q1]
+
+
+async def test_a_renewal_that_meets_giving_back_neither_has_the_lock_again_nor_calls_it_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    granted, gate = asyncio.Event(), asyncio.Event()
+    honest = world.lock
+
+    async def slow(address: str, group: str, me: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+        mine = await honest(address, group, me, queues)
+        granted.set()
+        await gate.wait()
+        return mine
+
+    await world.locks.acquire(Q0)
+    await world.locks.acquire(Q1)
+    monkeypatch.setattr(world, "lock", slow)
+    renewing = asyncio.create_task(world.locks.renew(0.0))
+    await asyncio.wait_for(granted.wait(), 10)
+    await world.locks.release([Q0])
+    gate.set()
+    assert await asyncio.wait_for(renewing, 10)
+    assert world.held == {Q1: "me"}
+    assert not world.locks.held(Q0), "the answer is of before it was given back"
+    assert world.locks.held(Q1)
+    assert world.lost == []
+    assert "went to another client" not in caplog.text
