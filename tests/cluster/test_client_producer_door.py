@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from client.consume.litepull import LitePullConsumer
 from client.consume.push import PushConsumer
+from client.consume.simple import SimpleConsumer
 from client.errors import ClientClosed, ClientError, MessageRefused, RouteError, SendFailed
 from client.instance import ClientInstance
 from client.message import Message, MessageModel
@@ -262,6 +263,8 @@ def test_no_home_directory_is_needed_but_for_broadcasting(monkeypatch: pytest.Mo
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "home", nowhere)
-    PushConsumer("group", "127.0.0.1:1")
-    with pytest.raises(ClientError, match="offset_dir"):
-        PushConsumer("group", "127.0.0.1:1", model=MessageModel.BROADCASTING)
+    SimpleConsumer("group", "127.0.0.1:1")
+    for kind in (PushConsumer, LitePullConsumer):
+        kind("group", "127.0.0.1:1")
+        with pytest.raises(ClientError, match="offset_dir"):
+            kind("group", "127.0.0.1:1", model=MessageModel.BROADCASTING)

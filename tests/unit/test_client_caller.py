@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from client.consume.caller import CallbackCaller
+from client.consume.caller import CallbackCaller, ExclusiveRun
 from client.consume.listeners import ConcurrentListener, OrderlyListener
 from client.consume.processqueue import ProcessQueue
+from client.hooks import ConsumeCall, ConsumeHooks, ConsumeOutcome
+from client.message import RetryLater
 from remoting.message import MessageExt
 from tests.unit.test_client_listeners import Source, message, options, until
 
@@ -52,14 +54,39 @@ async def test_sys_exit_in_a_callback_is_a_failed_message(plain: bool, caplog: p
     caller.close()
 
 
-async def test_a_timeout_of_the_callbacks_own_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
-    async def callback(_messages: list[MessageExt]) -> None:
+class Outcomes:
+    """A hook that keeps how each call of the callback ended."""
+
+    def __init__(self) -> None:
+        self.seen: list[ConsumeOutcome | None] = []
+
+    def before_consume(self, consuming: ConsumeCall) -> None:
+        assert consuming.outcome is None
+
+    def after_consume(self, consuming: ConsumeCall) -> None:
+        self.seen.append(consuming.outcome)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_a_timeout_of_the_callbacks_own_is_told_as_such(
+    plain: bool, in_order: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def in_thread(_messages: list[MessageExt]) -> None:
         raise TimeoutError("the database")
 
+    async def in_loop(_messages: list[MessageExt]) -> None:
+        raise TimeoutError("the database")
+
+    outcomes = Outcomes()
+    hooks = ConsumeHooks("g", [outcomes])
+    caller = CallbackCaller(in_thread if plain else in_loop, options(timeout_s=900), hooks=hooks)
     with caplog.at_level(logging.ERROR):
-        assert not await CallbackCaller(callback, options(timeout_s=900)).call([message(1)])
+        assert await caller.consume([message(1)], ExclusiveRun() if in_order else None) == [RetryLater()]
     assert "the database" in caplog.text
     assert "took more than" not in caplog.text
+    assert outcomes.seen == [ConsumeOutcome.EXCEPTION]
+    caller.close()
 
 
 async def test_workers_go_on_after_cancellations_of_callbacks() -> None:
