@@ -10,8 +10,9 @@ import pytest
 
 from client.admin.client import AdminClient
 from client.consume.litepull import LitePullConsumer
+from client.consume.push import PushConsumer
 from client.consume.simple import SimpleConsumer
-from client.errors import ClientError, RequestFailed, RequestRefused
+from client.errors import ArgumentRefused, ClientError, RequestFailed, RequestRefused
 from remoting.bodies.group import SubscriptionGroupConfig
 from remoting.bodies.registry import MessageQueue
 from remoting.codec import encode
@@ -131,6 +132,43 @@ async def test_a_consumer_that_receives_gets_client_errors_alone_and_in_time(kin
                 with pytest.raises(ClientError):
                     async with asyncio.timeout(WITHIN_S):
                         await consumer.receive(wait=0.2)
+
+
+class Broken:
+    """Offsets that nobody can keep, by an error of the layer below."""
+
+    async def persist(self, _queues: object = None) -> list[MessageQueue]:
+        raise ResponseError(17, "not now", "b:1")
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, LitePullConsumer, SimpleConsumer])
+async def test_a_consumer_that_cannot_start_says_so_by_a_client_error(
+    kind: type[PushConsumer | LitePullConsumer | SimpleConsumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused() -> None:
+        raise ResponseError(17, "not now", "b:1")
+
+    consumer = kind("g", "127.0.0.1:1")
+    monkeypatch.setattr(consumer.instance, "enter", refused)
+    if not isinstance(consumer, LitePullConsumer):
+        consumer.subscribe("T")
+    if isinstance(consumer, PushConsumer):
+        consumer.on_message(lambda _messages: None)
+    with pytest.raises(RequestRefused) as told:
+        await consumer.start()
+    assert told.value.code == 17
+
+
+async def test_what_a_push_consumer_cannot_do_is_told_by_client_errors() -> None:
+    offsets: Any = Broken()
+    consumer = PushConsumer("g", "127.0.0.1:1", concurrency=0)
+    consumer.subscribe("T")
+    consumer.on_message(lambda _messages: None)
+    with pytest.raises(ArgumentRefused, match="max_workers"):
+        await consumer.start()
+    consumer._offsets, consumer._started = offsets, True
+    with pytest.raises(RequestRefused, match="not now"):
+        await consumer.commit()
 
 
 async def test_a_refusal_keeps_its_code_and_is_what_it_was_before() -> None:

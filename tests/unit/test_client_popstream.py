@@ -5,9 +5,12 @@ from contextlib import aclosing
 
 import pytest
 
+from client.consume.popped import PoppedMessage
+from client.consume.popping import PopWish
 from client.consume.simple import SimpleConsumer
-from client.errors import ClientClosed, RequestRefused
+from client.errors import ArgumentRefused, ClientClosed, ClientError, RequestRefused
 from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import HeaderError, ResponseError
 from tests.parts.pop_brokers import PopSite
 from tests.unit.test_client_simple import consuming
 
@@ -94,6 +97,49 @@ async def test_a_loop_outlives_what_passes_and_ends_by_what_stays(caplog: pytest
                 broker.refusals[RequestCode.POP_MESSAGE] = refused
             with pytest.raises(RequestRefused, match="no such group"):
                 await anext(messages)
+
+
+@pytest.mark.parametrize(
+    ("below", "told"),
+    [
+        (ResponseError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group", "b:1"), RequestRefused),
+        (ValueError("no such number"), ArgumentRefused),
+    ],
+)
+async def test_a_loop_gets_client_errors_alone(
+    below: Exception, told: type[ClientError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_wish: PopWish, _wait_s: float) -> list[PoppedMessage]:
+        raise below
+
+    async with PopSite() as site, consuming(site) as consumer:
+        monkeypatch.setattr(consumer._poller, "receive", fails)
+        async with asyncio.timeout(20), aclosing(consumer.__aiter__()) as messages:
+            with pytest.raises(ClientError) as caught:
+                await anext(messages)
+    assert type(caught.value) is told
+    assert caught.value.__cause__ is below
+
+
+@pytest.mark.parametrize("below", [HeaderError("a pop's answer without a handle"), KeyError("brokerDatas")])
+async def test_a_loop_waits_out_an_answer_that_cannot_be_read(
+    below: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with PopSite() as site, consuming(site, wait=20) as consumer:
+        receive, calls = consumer._poller.receive, 0
+
+        async def fails_once(wish: PopWish, wait_s: float) -> list[PoppedMessage]:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise below
+            return await receive(wish, wait_s)
+
+        monkeypatch.setattr(consumer._poller, "receive", fails_once)
+        site.broker.give("Orders", b"1")
+        async with asyncio.timeout(20), aclosing(consumer.__aiter__()) as messages:
+            assert (await anext(messages)).body == b"1"
+    assert "nothing can be received now" in caplog.text
 
 
 async def test_a_cancelled_loop_loses_nothing() -> None:
