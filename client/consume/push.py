@@ -125,6 +125,8 @@ class PushConsumer(Lifecycle):
         self._subscriptions: dict[str, Subscription] = {}
         self._callback: Callback | None = None
         self._tasks = Tasks(f"consumer {group}")
+        # Ends later than they do: locks are kept while a close lets callbacks end.
+        self._renewing = Tasks(f"consumer {group} in order")
         self._started = False
         self._grace = grace
         self.started_ms = 0
@@ -174,7 +176,7 @@ class PushConsumer(Lifecycle):
         self._tasks.spawn(self._balancer.run(), "rebalance")
         self._tasks.every(COMMIT_S, self.commit, "commit")
         if self._orderly:
-            self._tasks.spawn(self._locks.run(), "locks")
+            self._renewing.spawn(self._locks.run(), "locks")
             self.instance.on_lost.append(self._locks.connection_lost)
             self._undo.callback(self.instance.on_lost.remove, self._locks.connection_lost)
         try:
@@ -202,6 +204,7 @@ class PushConsumer(Lifecycle):
         await asyncio.gather(*(assigned.stop_fetching() for assigned in queues))
         await self._listener.close(self._grace)
         await self._assignment.close(CLOSE_S)
+        await self._renewing.close()
         await self._offsets.persist()
         for assigned in queues:
             assigned.unfinished.dropped = True

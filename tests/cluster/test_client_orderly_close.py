@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from client.api import BrokerApi
 from client.consume.push import PushConsumer
+from client.consume.queuelocks import RENEW_S
 from client.instance import ClientInstance
 from client.message import ConsumeFrom
 from remoting.bodies.registry import MessageQueue
@@ -93,6 +95,37 @@ async def test_a_thread_that_runs_on_after_the_close_keeps_its_queue_and_no_othe
         # Nobody is there any more who would give it back: it runs out.
         assert await rival.gets() == FREE
     assert mishaps == []
+
+
+async def test_locks_are_renewed_while_a_close_lets_callbacks_end(
+    cluster: Cluster, blocking: Blocking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The grace may be longer than a broker keeps a lock that nobody renews."""
+    await send(cluster, 4)
+    first = in_order(cluster, blocking)
+    renewed = asyncio.Event()
+
+    async def noted(address: str, group: str, me: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+        mine = await BrokerApi.lock(first.instance.api, address, group, me, queues)
+        if HELD in mine:
+            renewed.set()
+        return mine
+
+    async with asyncio.timeout(60):
+        await first.start()
+        assert await asyncio.to_thread(blocking.begun.wait, 30)
+        closing = asyncio.create_task(first.close(grace=50))
+        while not first._listener._closing:
+            await asyncio.sleep(0.001)
+        monkeypatch.setattr(first.instance.api, "lock", noted)
+        first._locks._locked_at[HELD] -= RENEW_S
+        first._locks._hurry.set()
+        async with asyncio.timeout(15):
+            await renewed.wait()
+        blocking.may_end.set()
+        await closing
+    assert not first._locks.held(HELD)
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith(f"consumer {GROUP}")]
 
 
 async def test_a_coroutine_has_ended_when_its_cancellation_has(cluster: Cluster, rival: Rival) -> None:
