@@ -8,7 +8,7 @@ ClientError
 ├── RequestTimedOut    no reply came in time; `sent` tells whether somebody may have the request all the same
 ├── SendFailed         every attempt failed; `sent` tells whether the message may have been stored all the same
 ├── ConsumeError       a position, queue or subscription that cannot be used
-├── ArgumentRefused    what an AdminClient was asked for cannot be asked: a name, an id (a ValueError too)
+├── ArgumentRefused    what was asked for cannot be asked, or an option used: a name, an id, a number (a ValueError too)
 └── RequestFailed      a request of an AdminClient or a consumer has no good answer; `sent`: it may have taken effect
     └── RequestRefused a broker or NameServer refused it: `code` and `remark` are its own
 

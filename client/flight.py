@@ -7,12 +7,15 @@ what one connection holds back before it refuses (`ClientLimits.output_bytes_max
 import asyncio
 from collections import deque
 
+from client.options import count_of
+
 # Sends without an answer yet, and the bytes of their bodies, of one producer and of all producers of an instance.
 # Beyond it `send` waits and `send_async` fails at once with SendBacklogFull: what a slow broker makes pile up is small.
 IN_FLIGHT_MAX = 16_384
 IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 # Who waits for room is woken so many at a time: each looks again, and most would find it taken.
 WAKE_AT_A_TIME = 64
+BOUND_MAX = 2**63 - 1
 
 
 class Flight:
@@ -20,8 +23,8 @@ class Flight:
 
     def __init__(self, count_max: int, bytes_max: int, shared: "Flight | None" = None) -> None:
         """`shared`: a wider bound that what is counted here counts against as well."""
-        self.count_max = count_max
-        self.bytes_max = bytes_max
+        self.count_max = count_of("in_flight_max", count_max, BOUND_MAX)
+        self.bytes_max = count_of("in_flight_bytes_max", bytes_max, BOUND_MAX)
         self.count = 0
         self.bytes = 0
         self._shared = shared

@@ -8,6 +8,7 @@ from client.credentials import Credentials, credentials_for
 from client.errors import ClientClosed, RouteError
 from client.lifecycle import Lifecycle
 from client.nameservers import NameServers, parse_addresses
+from client.options import number_of_seconds
 from client.routes import MASTER_ID
 from client.tls import tls_of
 from remoting.bodies.registry import ClusterInfo, TopicRouteData
@@ -49,7 +50,7 @@ class AdminBase(Lifecycle):
         """
         self._tls, self._credentials = tls_of(tls), credentials_for(credentials)
         self._addresses = parse_addresses(namesrv)
-        self._timeout = timeout
+        self._timeout = number_of_seconds("timeout", timeout, 0.0)
         self._remoting: RemotingClient | None = None
 
     async def _start(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from client.hooks import ConsumeHooks, ConsumeOutcome
 from client.lifecycle import CALLING, Calling
 from client.message import ConsumeResult, RetryLater
+from client.options import count_of, number_of_seconds
 from remoting.message import MessageExt
 from remoting.topics import is_retry_topic
 
@@ -26,6 +27,9 @@ Callback = Callable[[list[MessageExt]], Awaitable[Answers] | Answers]
 Retry = RetryLater | None
 
 LOCAL_RETRY_S = 5.0
+# Callbacks that run at a time, of plain ones each in a thread, and messages of one call.
+CONCURRENCY_MAX = 10_000
+BATCH_MAX = 100_000
 AGAIN = RetryLater()
 
 
@@ -43,6 +47,12 @@ class ListenerOptions:
     attempts_max: int = 2**31 - 1
     # Concurrently: how long a message that could not be sent back waits here.
     local_retry_s: float = LOCAL_RETRY_S
+
+    def __post_init__(self) -> None:
+        count_of("concurrency", self.concurrency, CONCURRENCY_MAX)
+        count_of("batch", self.batch, BATCH_MAX)
+        number_of_seconds("consume_timeout", self.timeout_s, 0.0)
+        number_of_seconds("local_retry", self.local_retry_s, 0.0)
 
 
 @dataclass(slots=True)

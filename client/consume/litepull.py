@@ -16,10 +16,10 @@ from client.consume.offsets import (
     OffsetStore,
     RemoteOffsets,
     broker_address,
-    offset_path,
     refresh_quietly,
     starting_offset,
 )
+from client.consume.options import check_start, limits_of, offset_path
 from client.consume.poll_queue import FetchContext, FetchedQueue, FetchLimits
 from client.consume.polled import PolledHooks
 from client.consume.queuenews import LOOK_S, QueueListener, QueueNews
@@ -33,9 +33,9 @@ from client.hooks import ConsumeHook
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle, used_at_home
 from client.message import ConsumeFrom, MessageModel
+from client.options import group_of
 from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
 from remoting.message import MessageExt
-from remoting.topics import check_group
 from runtime.tasks import Tasks
 from runtime.tls import ClientTls
 
@@ -83,21 +83,16 @@ class LitePullConsumer(Lifecycle):
         instance: ClientInstance | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        wrong = check_group(group)
-        if wrong is not None:
-            raise ConsumeError(wrong)
-        self.group = group
+        self.group = group_of(group, ConsumeError)
         self.instance = instance or ClientInstance(
             namesrv, instance_name=instance_name, tls=tls, credentials=credentials
         )
         self._from_where = from_where
-        self._timestamp_ms = timestamp_ms
+        self._timestamp_ms = check_start(from_where, timestamp_ms)
         self._model = model
-        self._offset_path = (
-            offset_path(offset_dir, instance_name, group) if model is MessageModel.BROADCASTING else None
-        )
+        self._offset_path = offset_path(model, offset_dir, instance_name, group)
         self._auto_commit = auto_commit
-        self._limits = limits or FetchLimits()
+        self._limits = limits_of(limits, FetchLimits())
         self._strategy = strategy_of(strategy)
         self._hooks = PolledHooks(group, trace, hooks)
         self._subscriptions: dict[str, Subscription] = {}

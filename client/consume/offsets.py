@@ -196,16 +196,6 @@ class LocalOffsets(_Noted):
             raise ConsumeError(f"the offset file {self._path} cannot be read ({error}): mend or remove it") from error
 
 
-def offset_path(folder: Path | None, instance_name: str | None, group: str) -> Path:
-    """Return where a broadcasting consumer keeps its offsets; raises ConsumeError when there is no home for them."""
-    if folder is None:
-        try:
-            folder = Path.home() / ".raftmq_offsets"
-        except RuntimeError as error:
-            raise ConsumeError(f"offset_dir is not given, and there is no home directory: {error}") from error
-    return folder / (instance_name or "DEFAULT") / group / "offsets.json"
-
-
 async def broker_address(routes: Routes, queue: MessageQueue) -> str:
     """Return where a queue's offsets are kept: the master's address, or of whoever stands in. Raises RouteError."""
     route = await routes.find(queue.topic)

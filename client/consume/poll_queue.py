@@ -10,6 +10,7 @@ from functools import partial
 
 from client.api import OFFSET_RESET, UNMOVED, PullAnswer, PullRequest, PullStatus
 from client.consume.offsets import refresh_quietly
+from client.consume.options import check_limits
 from client.consume.replica import ReplicaChoice
 from client.consume.rewinds import Rewinds
 from client.consume.subscription import Subscription
@@ -42,6 +43,9 @@ class FetchLimits:
     buffered_bytes_max: int = 16 * 1024 * 1024
     topic_buffered_max: int | None = None
     all_buffered_max: int = 10_000
+
+    def __post_init__(self) -> None:
+        check_limits(self)
 
 
 @dataclass(slots=True)

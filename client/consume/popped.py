@@ -1,11 +1,11 @@
 """A popped message: read like any other, and acknowledged by itself."""
 
-import math
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from client.consume.pophandle import PopHandle
 from client.errors import ArgumentRefused, raises_client_errors
+from client.options import milliseconds, optional_seconds
 from remoting.message import MessageExt
 
 # Seconds: for how long a message can be invisible, and a call may take.
@@ -68,39 +68,3 @@ class PoppedMessage(MessageExt):
 def popped(message: MessageExt, **more: Any) -> PoppedMessage:
     """Return a message with what makes it a popped one."""
     return PoppedMessage(**{each.name: getattr(message, each.name) for each in fields(MessageExt)}, **more)
-
-
-def number_of_seconds(what: str, value: Any, least: float, most: float) -> float:
-    """Return a time in seconds; raises ArgumentRefused for what is none or out of bounds."""
-    try:
-        if not isinstance(value, bool) and isinstance(value, int | float) and not math.isnan(value):
-            told = float(value)
-            if least <= told <= most:
-                return told
-    except OverflowError:
-        pass
-    raise ArgumentRefused(f"the {what} is {_shown(value)}: it takes {least:g} to {most:g} seconds")
-
-
-def optional_seconds(what: str, value: Any, least: float, most: float) -> float | None:
-    """Do the same, None for None."""
-    return None if value is None else number_of_seconds(what, value, least, most)
-
-
-def milliseconds(what: str, value: Any, least: float, most: float) -> int:
-    """Return a time in milliseconds, rounded up; errors as above."""
-    return math.ceil(number_of_seconds(what, value, least, most) * 1000)
-
-
-def count_of(what: str, value: Any, most: int) -> int:
-    """Return a number from 1 on; raises ArgumentRefused."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ArgumentRefused(f"the {what} is {_shown(value)}: it takes a number from 1 to {most}")
-    return value
-
-
-def _shown(value: Any) -> str:
-    try:
-        return repr(value)[:64]
-    except ValueError:  # an integer of thousands of digits
-        return f"a huge {type(value).__name__}"

@@ -15,10 +15,10 @@ from client.consume.offsets import (
     LocalOffsets,
     OffsetStore,
     RemoteOffsets,
-    offset_path,
     refresh_quietly,
     starting_offset,
 )
+from client.consume.options import check_start, limits_of, offset_path
 from client.consume.push_queue import AssignedQueue, PullContext, PullLimits
 from client.consume.queuelocks import QueueLocks
 from client.consume.rebalance import Strategy, strategy_of
@@ -31,13 +31,14 @@ from client.hooks import ConsumeHook
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle, used_at_home
 from client.message import ConsumeFrom, MessageModel
+from client.options import count_of, group_of, number_of_seconds
 from client.telemetry import PROCESS, telemetry_hooks
 from client.trace.dispatcher import trace_topic
 from client.trace.hooks import consume_hooks
 from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
 from remoting.errors import RemotingError
 from remoting.message import MessageExt
-from remoting.topics import check_group, retry_topic
+from remoting.topics import retry_topic
 from runtime.tasks import Tasks
 from runtime.tls import ClientTls
 
@@ -96,19 +97,16 @@ class PushConsumer(Lifecycle):
         instance: ClientInstance | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        wrong = check_group(group)
-        if wrong is not None:
-            raise ConsumeError(wrong)
-        self.group = group
+        self.group = group_of(group, ConsumeError)
         self.instance = instance or ClientInstance(
             namesrv, instance_name=instance_name, tls=tls, credentials=credentials
         )
         self._from_where = from_where
-        self._timestamp_ms = timestamp_ms
+        self._timestamp_ms = check_start(from_where, timestamp_ms)
         self._model = model
         self._orderly = orderly
-        self._attempts_max = attempts_max
-        self._limits = limits or PullLimits()
+        self._attempts_max = count_of("attempts_max", attempts_max, least=-1)
+        self._limits = limits_of(limits, PullLimits())
         self._options = ListenerOptions(
             concurrency=concurrency,
             batch=batch,
@@ -119,16 +117,14 @@ class PushConsumer(Lifecycle):
         )
         self._strategy = strategy_of(strategy)
         self._hooks_given, self._trace_topic = tuple(hooks), trace_topic(trace)
-        self._offset_path = (
-            offset_path(offset_dir, instance_name, group) if model is MessageModel.BROADCASTING else None
-        )
+        self._offset_path = offset_path(model, offset_dir, instance_name, group)
         self._subscriptions: dict[str, Subscription] = {}
         self._callback: Callback | None = None
         self._tasks = Tasks(f"consumer {group}")
         # Ends later than they do: locks are kept while a close lets callbacks end.
         self._renewing = Tasks(f"consumer {group} in order")
         self._started = False
-        self._grace = grace
+        self._grace = number_of_seconds("grace", grace, 0.0)
         self.started_ms = 0
         # How often a broker sent this consumer below what it had stored.
         self.rewinds = Rewinds()
@@ -138,10 +134,10 @@ class PushConsumer(Lifecycle):
 
         Raises ConsumeError. Brokers read SQL92; what they refuse is raised at the start.
         """
+        wish = subscribe_to(topic, expression, sql, time.time_ns() // 1_000_000)
         if topic not in self._subscriptions and len(self._subscriptions) >= TOPICS_MAX:
             raise ConsumeError(f"a consumer takes {TOPICS_MAX} topics at most")
-        now_ms = time.time_ns() // 1_000_000
-        self._subscriptions[topic] = subscribe_to(topic, expression, sql, now_ms)
+        self._subscriptions[topic] = wish
         self._changed()
 
     def unsubscribe(self, topic: str) -> None:
@@ -151,7 +147,9 @@ class PushConsumer(Lifecycle):
         self._changed()
 
     def on_message(self, callback: Callback) -> None:
-        """Set what is called with messages."""
+        """Set what is called with messages; raises ConsumeError for what cannot be called."""
+        if not callable(callback):
+            raise ConsumeError(f"the callback is {callback!r}: it takes a function of a list of messages")
         self._callback = callback
 
     async def _start(self) -> None:

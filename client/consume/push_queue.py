@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from client.api import OFFSET_RESET, UNMOVED, BrokerApi, PullAnswer, PullRequest, PullStatus
 from client.consume.offsets import OffsetStore, refresh_quietly
+from client.consume.options import check_limits
 from client.consume.processqueue import ProcessQueue
 from client.consume.replica import ReplicaChoice
 from client.consume.rewinds import Rewinds
@@ -50,6 +51,9 @@ class PullLimits:
     # but those of each queue.
     topic_unfinished_max: int | None = None
     topic_unfinished_bytes_max: int | None = None
+
+    def __post_init__(self) -> None:
+        check_limits(self)
 
     def share(self, queues: Callable[[], int]) -> tuple[int, int]:
         """Return how many messages and bytes one of so many `queues` of a topic may have unfinished."""

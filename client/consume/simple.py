@@ -9,14 +9,7 @@ from client.consume.offsets import refresh_quietly
 from client.consume.polled import PolledHooks
 from client.consume.popapi import PopApi
 from client.consume.popbrokers import PopBrokers
-from client.consume.popped import (
-    INVISIBLE_S_MAX,
-    WAIT_S_MAX,
-    PoppedMessage,
-    count_of,
-    milliseconds,
-    number_of_seconds,
-)
+from client.consume.popped import INVISIBLE_S_MAX, WAIT_S_MAX, PoppedMessage
 from client.consume.popping import Poller, PopContext, PopWish
 from client.consume.popstream import MessageStream, give_back
 from client.consume.settling import PopSettler
@@ -27,9 +20,9 @@ from client.hooks import ConsumeHook
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle, used_at_home
 from client.message import ConsumeFrom, MessageModel
+from client.options import count_of, group_of, milliseconds, number_of_seconds
 from remoting.bodies.registry import ConsumeDirectlyResult, ConsumerData, ConsumerRunningInfo, MessageQueue
 from remoting.message import MessageExt
-from remoting.topics import check_group
 from runtime.tasks import Tasks
 from runtime.tls import ClientTls
 
@@ -76,14 +69,9 @@ class SimpleConsumer(Lifecycle):
         instance_name: str | None = None,
         instance: ClientInstance | None = None,
     ) -> None:
-        if not isinstance(group, str):
-            raise ConsumeError(f"the group is {group!r}: it takes a str")
-        wrong = check_group(group)
-        if wrong is not None:
-            raise ConsumeError(wrong)
         if from_where not in (ConsumeFrom.LAST_OFFSET, ConsumeFrom.FIRST_OFFSET):
             raise ConsumeError(f"from_where is {from_where!r}: POP begins at LAST_OFFSET or FIRST_OFFSET")
-        self.group = group
+        self.group = group_of(group, ConsumeError)
         self.instance = instance or ClientInstance(
             namesrv, instance_name=instance_name, tls=tls, credentials=credentials
         )
@@ -108,11 +96,10 @@ class SimpleConsumer(Lifecycle):
 
         Raises ConsumeError.
         """
-        if not isinstance(topic, str) or not isinstance(expression, str | None):
-            raise ConsumeError(f"the topic is {topic!r}, the expression {expression!r}: they take a str each")
+        wish = subscribe_to(topic, expression, sql, time.time_ns() // 1_000_000)
         if topic not in self._subscriptions and len(self._subscriptions) >= TOPICS_MAX:
             raise ConsumeError(f"a consumer takes {TOPICS_MAX} topics at most")
-        self._subscriptions[topic] = subscribe_to(topic, expression, sql, time.time_ns() // 1_000_000)
+        self._subscriptions[topic] = wish
         self._changed()
 
     def unsubscribe(self, topic: str) -> None:

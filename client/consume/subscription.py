@@ -65,6 +65,8 @@ def subscribe_to(topic: str, expression: str | None, sql: str | None, version: i
 
 def subscribe_by_tags(topic: str, expression: str | None, version: int) -> Subscription:
     """Read ``"*"`` or ``"TagA || TagB"``; raises ConsumeError when the topic or the expression cannot be."""
+    if not isinstance(topic, str) or not isinstance(expression, str | None):
+        raise ConsumeError(f"the topic is {topic!r}, the expression {expression!r}: they take a str each")
     wrong = check_topic(topic)
     if wrong is not None:
         raise ConsumeError(wrong)

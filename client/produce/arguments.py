@@ -4,8 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from client.errors import MessageRefused
+from client.compression import Codec
+from client.errors import ArgumentRefused, MessageRefused
 from client.message import Message
+from client.options import count_of
 from remoting.bodies.registry import MessageQueue
 
 
@@ -19,6 +21,16 @@ def seconds(timeout: Any, default: float) -> float:
     except OverflowError:
         pass
     raise MessageRefused(f"the timeout is {timeout!r}: it takes a number of seconds")
+
+
+def pack_options(
+    compress_over: Any, max_message_bytes: Any, codec: Any, *, idempotent: Any
+) -> tuple[int, int, Codec, bool]:
+    """Return how messages are packed; raises ArgumentRefused."""
+    if not isinstance(codec, Codec):
+        raise ArgumentRefused(f"the codec is {codec!r}: it takes a Codec")
+    over = count_of("compress_over", compress_over, 2**63 - 1, least=0)
+    return over, count_of("max_message_bytes", max_message_bytes), codec, bool(idempotent)
 
 
 def check_choice(queue: Any, selector: Any) -> None:

@@ -22,7 +22,8 @@ from client.flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Flight
 from client.hooks import SendHook
 from client.instance import ClientInstance
 from client.message import BODY_BYTES_MAX, STATUS_BY_CODE, Message, SendResult
-from client.produce.arguments import check_choice, seconds, selected
+from client.options import count_of, group_of, number_of_seconds
+from client.produce.arguments import check_choice, pack_options, seconds, selected
 from client.produce.batching import Batching
 from client.produce.extras import SendExtras, detect
 from client.produce.hooked import Gathered
@@ -39,7 +40,6 @@ from remoting.command import Command
 from remoting.errors import InvokeError, RemotingError, ResponseError
 from remoting.headers.registry import SendMessageResponseHeader
 from remoting.msgid import UniqKeys
-from remoting.topics import check_group
 from runtime.clock import SystemClock
 from runtime.tasks import Tasks
 from runtime.tls import ClientTls
@@ -88,10 +88,7 @@ class Producer(Requester, RecallingClient):
         instance: ClientInstance | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        wrong = check_group(group)
-        if wrong is not None:
-            raise ClientError(wrong)
-        self.group = group
+        self.group = group_of(group, ClientError)
         self.instance = instance or ClientInstance(
             namesrv,
             instance_name=instance_name,
@@ -100,12 +97,12 @@ class Producer(Requester, RecallingClient):
             in_flight_bytes_max=in_flight_bytes_max,
             credentials=credentials,
         )
-        self._timeout = send_timeout
-        self._attempts = 1 + retries
-        self._default_queues = default_topic_queues
+        self._timeout = number_of_seconds("send_timeout", send_timeout, 0.0)
+        self._attempts = 1 + count_of("retries", retries, least=0)
+        self._default_queues = count_of("default_topic_queues", default_topic_queues)
         self._latency = LatencyTable(SystemClock(), detected=detector) if latency_tolerance or detector else None
         self._picker = QueuePicker(self._latency)
-        self._pack_options = (compress_over, max_message_bytes, codec, idempotent)
+        self._pack_options = pack_options(compress_over, max_message_bytes, codec, idempotent=idempotent)
         self._packer: Packer | None = None
         self._flight = Flight(in_flight_max, in_flight_bytes_max, self.instance.flight)
         self._retry_weak = retry_weak
@@ -123,8 +120,7 @@ class Producer(Requester, RecallingClient):
         self.instance.add_producer(self.group)
         self._undo.push_async_callback(self.instance.remove_producer, self.group)
         self._loop = asyncio.get_running_loop()
-        self._routes = self.instance.routes
-        self._remoting = self.instance.remoting
+        self._routes, self._remoting = self.instance.routes, self.instance.remoting
         self._news = RouteNews(self.instance, self._default_queues, self._tasks.spawn)
         self._extras.start(self.instance, self._flight, self._send_gathered, most, self._tasks, self._undo)
         detect(self._latency, self.instance, self._tasks)
