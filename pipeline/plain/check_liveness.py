@@ -72,7 +72,8 @@ def check_a26(history: History) -> Finding:
 
     Unknown of a group that nothing was looked at: no consumer lived, nothing was due, nothing came, all of it lay
     in faults' reach, or nothing came of a queue behind the last fault's end although something was due. Unknown too
-    if a queue had been silent in the end for more than half of what it may be.
+    if a queue had been silent in the end for more than half of what it may be, or if less than LEFT_MIN of the time
+    in which its consumers lived is left where the harness's stalls are cut out.
     """
     promises = history.promises
     if not promises.consumer_groups:
@@ -146,7 +147,8 @@ def judge_moving(
     undecided = []
     for group in sorted(set(promises.consumer_groups)):
         keys, bearable = [key for key in sorted(watched) if key[0] == group], bound_ns(group, promises) // 2
-        whys = [_undecided(watched[key], seen[key], healed) for key in keys]
+        whys = [time.too_little(watched[key].lives) for key in keys]
+        whys += [_undecided(watched[key], seen[key], healed) for key in keys]
         whys += [_broken_off(watched[key], seen[key], time, bearable) for key in keys]
         if any(whys) or not keys:
             undecided.append(f"{group}: {next(filter(None, whys), 'no consumer lived')}")

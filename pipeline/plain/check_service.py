@@ -1,7 +1,7 @@
 """A24, A25: whether what was recorded as done is certain, and whether the service was there."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -20,6 +20,9 @@ UNCERTAIN = ("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE",
 IMPATIENCE_S = 2.0
 # The harness's loop has a turn every tenth of a second; without one for longer than this it stood still (s).
 STALL_S = 1.0
+# Of a time that is judged so much must be left (a share of 1) where stalls are cut out: of a run that was mostly not
+# watched nobody can say that nothing was wrong.
+LEFT_MIN = 0.5
 
 
 class Outage(NamedTuple):
@@ -67,7 +70,8 @@ def check_a25(history: History) -> Finding:
     Unknown if after the last fault's end nobody tried for long enough to tell.
 
     Times in which the harness's own loop stood still are cut out of all of this, for nobody asked then, and nobody
-    would have heard an answer.
+    would have heard an answer. Unknown, if nothing was found, when that leaves less than LEFT_MIN of the time from a
+    broker group's first send to its last.
     """
     if not history.sends:
         return skipped("A25", "nothing was sent")
@@ -76,17 +80,22 @@ def check_a25(history: History) -> Finding:
         groups.setdefault(history.group_of(op), []).append(op)
     found = {group: outages(group, sends) for group, sends in groups.items()}
     after = {group: _after_faults(history.faults, sends) for group, sends in groups.items()}
-    return judge_service(found, after, history.faults, history.promises, stalls(history.beats))
+    spans = {group: _from_first_to_last(sends) for group, sends in groups.items()}
+    return judge_service(found, after, spans, history.faults, history.promises, stalls(history.beats))
 
 
 def judge_service(
     outages_by_group: Mapping[str, Sequence[Outage]],
     after_by_group: Mapping[str, After | None],
+    spans_by_group: Mapping[str, Span],
     faults: Sequence[Fault],
     promises: Promises,
     stood_still: Sequence[Span] = (),
 ) -> Finding:
-    """Return the finding of A25; those outages may be left out that are no longer than hiccup_bound_s."""
+    """Return the finding of A25; those outages may be left out that are no longer than hiccup_bound_s.
+
+    `spans_by_group`: from each broker group's first send to its last.
+    """
     time = RemainingTime(stood_still)
     windows = excused([time.of_fault(fault) for fault in faults], promises)
     hiccup = int(promises.hiccup_bound_s * 1e9)
@@ -105,8 +114,8 @@ def judge_service(
         why, silence = _progress(promises, group, after_by_group[group], time)
         if silence is not None:
             found.append(_witness(silence, why, time.of(silence.ended) - time.of(silence.began)))
-        elif why:
-            undecided.append(f"{group or 'the group'}: {why}")
+        whys = (why if silence is None else "", time.too_little([spans_by_group[group]]))
+        undecided += [f"{group or 'the group'}: {one}" for one in whys if one]
     if undecided and not found:
         return unknown("A25", "; ".join(undecided))
     return replace(finding("A25", found), text=time.text)
@@ -136,6 +145,17 @@ class RemainingTime:
         """Return a fault with the times that are left."""
         ended = fault.ended if fault.ended == UNKNOWN else self.of(fault.ended)
         return fault._replace(began=self.of(fault.began), ended=ended)
+
+    def too_little(self, spans: Iterable[Span]) -> str:
+        """Return why some spans cannot be judged: less than LEFT_MIN of them is left; "" if they can."""
+        whole = left = 0
+        for start, end in spans:
+            whole += end - start
+            left += self.of(end) - self.of(start)
+        if left >= whole * LEFT_MIN:
+            return ""
+        cut = (whole - left) / 1e9
+        return f"too little is left to judge, as the harness stood still for {cut:.1f} of {whole / 1e9:.1f} s"
 
 
 def outages(group: str, sends: Sequence[Op]) -> list[Outage]:
@@ -191,6 +211,10 @@ def _after_faults(faults: Sequence[Fault], sends: Sequence[Op]) -> After | None:
     tried = min((op.invoked for op in later), default=None)
     first = min((op.completed for op in later if op.kind == Kind.OK), default=None)
     return After(healed, tried, first, max((op.completed for op in later), default=None))
+
+
+def _from_first_to_last(sends: Sequence[Op]) -> Span:
+    return min(op.invoked for op in sends), max(max(op.completed, op.invoked) for op in sends)
 
 
 def _progress(promises: Promises, group: str, after: After | None, time: RemainingTime) -> tuple[str, Outage | None]:

@@ -142,14 +142,33 @@ def test_a_fault_that_is_survived_excuses_its_begin_and_its_end() -> None:
 
 
 def test_a_time_in_which_the_harness_stood_still_is_no_silence() -> None:
-    little = consumed(0, 1, 9)
-    assert judged(little, (0, 10)).verdict is Verdict.INVALID, "nobody watched the harness"
-    little.beats = [Beat(tenth * S // 10) for tenth in (*range(15), *range(75, 100))]
+    little = consumed(0, 1, 9, 11, 13)
+    assert judged(little, (0, 13)).verdict is Verdict.INVALID, "nobody watched the harness"
+    little.beats = [Beat(tenth * S // 10) for tenth in (*range(15), *range(75, 130))]
     found = check_a26(little.history())
     assert found.verdict is Verdict.VALID
     assert found.text == (
-        "watched for 3.9 of 3.9 s in which groups had consumers; the harness stood still for 6.1 s in all: cut out"
+        "watched for 6.9 of 6.9 s in which groups had consumers; the harness stood still for 6.1 s in all: cut out"
     )
+
+
+def test_where_stalls_leave_less_than_half_of_its_consumers_lives_a_group_is_unknown() -> None:
+    little = consumed(0, 1, 9, 11)
+    little.beats = [Beat(tenth * S // 10) for tenth in (*range(15), *range(75, 130))]
+    said = f"{GROUP}: too little is left to judge, as the harness stood still for 6.1 of 11.0 s"
+    assert why(little, (0, 11)) == (Verdict.UNKNOWN, said)
+    little = consumed(0, 1, 9, 11)
+    little.beats = [Beat(tenth * S // 10) for tenth in (*range(15), *range(75, 130))]
+    assert judged(little, (7.5, 11)).verdict is Verdict.VALID, "its only consumer lived behind the stall"
+
+
+def test_a_stall_before_a_fault_moves_the_fault_with_it() -> None:
+    # The stall lasts from 1.4 to 7.5 s: without it the fault lasts from 4.9 to 5.9 s and is got over until 6.9 s.
+    for back, wanted in ((17.5, Verdict.VALID), (18.5, Verdict.INVALID)):
+        little = consumed(0, 1, 10.8, back, 20)
+        little.faults = [fault(11, 12)]
+        little.beats = [Beat(tenth * S // 10) for tenth in (*range(15), *range(75, 200))]
+        assert judged(little, (0, 20)).verdict is wanted
 
 
 def test_what_the_harness_asks_in_the_end_is_no_consumer_and_no_move() -> None:
@@ -266,3 +285,23 @@ def test_a_fault_may_leave_a_lock_where_nobody_is_seen_to_lead_anew(back: float,
     little = consumed(0, 1, back, **CALM)
     little.faults = [fault(1.2, 3)]
     assert judged(little, (0, 30)).verdict is wanted
+
+
+@pytest.mark.parametrize(
+    ("faults", "looks", "back", "wanted"),
+    [
+        # The stall lasts from 1.4 to 7.5 s. Locks may be left until 10 s after the fault's end, with it or without.
+        ((fault(9, 10),), (), 24.5, Verdict.VALID),
+        ((fault(9, 10),), (), 25.5, Verdict.INVALID),
+        # The same of a new leader, who came 9 s by the clock after the begin.
+        ((), (led(-1, 1), led(9, 2)), 23.5, Verdict.VALID),
+        ((), (led(-1, 1), led(9, 2)), 24.5, Verdict.INVALID),
+    ],
+)
+def test_a_stall_before_a_fault_or_a_new_leader_moves_the_locks_that_may_be_left(
+    faults: tuple[Fault, ...], looks: tuple[Look, ...], back: float, wanted: Verdict
+) -> None:
+    little = consumed(0, 1, 8.8, back, back + 1, **CALM)
+    little.faults, little.looks = list(faults), list(looks)
+    little.beats = [Beat(tenth * S // 10) for tenth in (*range(15), *range(75, 270))]
+    assert judged(little, (0, back + 1)).verdict is wanted

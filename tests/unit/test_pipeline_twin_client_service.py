@@ -159,13 +159,61 @@ def beats(*spans: tuple[float, float]) -> list[Beat]:
 
 
 def test_a_time_in_which_the_harness_stood_still_is_no_outage() -> None:
-    little = pulse(0, 0.4, 8.4, 8.8)
+    little = pulse(0, 0.4, 8.4, *range(9, 18))
     assert check_a25(little.history()).verdict is Verdict.INVALID, "nobody watched the harness"
-    little.beats = beats((0, 0.5), (8.3, 9))
+    little.beats = beats((0, 0.5), (8.3, 18))
     found = check_a25(little.history())
     assert (found.verdict, found.text) == (Verdict.VALID, "the harness stood still for 7.8 s in all: cut out")
-    little.beats = beats((0, 9))
+    little.beats = beats((0, 18))
     assert check_a25(little.history()).verdict is Verdict.INVALID, "it ran all the time"
+
+
+@pytest.mark.parametrize(("last", "wanted"), [(16, Verdict.VALID), (15, Verdict.UNKNOWN)])
+def test_where_stalls_leave_less_than_half_of_the_sends_time_nothing_is_known(last: int, wanted: Verdict) -> None:
+    little = pulse(0, 0.4, 8.4, *range(9, last + 1))
+    little.beats = beats((0, 0.5), (8.3, 18))
+    found = check_a25(little.history())
+    assert found.verdict is wanted
+    if wanted is Verdict.UNKNOWN:
+        said = "the group: too little is left to judge, as the harness stood still for 7.8 of 15.0 s"
+        assert found.text == said
+        little.faults = [fault(8.5, 8.6)]
+        assert check_a25(little.history()).text == said, "a service that came back after a fault makes up for nothing"
+
+
+def test_a_harness_that_hardly_ever_had_its_turn_makes_nothing_valid() -> None:
+    little = pulse(*range(30))
+    little.beats = [Beat(5 * number * S) for number in range(7)]
+    assert check_a25(little.history()).verdict is Verdict.UNKNOWN
+    little.beats = beats((-9, -8), (-1, 30))
+    assert check_a25(little.history()).verdict is Verdict.VALID, "before the first send it may stand still"
+
+
+def test_each_broker_group_needs_a_time_of_its_own_that_is_left() -> None:
+    little = Little(group_members={"g": ("n0",), "h": ("m0",)})
+    for second in range(20):
+        little.send(second, second * S, second * S + 1, second, broker="g")
+    little.send(90, 5 * S, 5 * S + 1, 0, broker="h")
+    little.send(91, 9 * S, 9 * S + 1, 1, broker="h")
+    little.beats = beats((0, 5.1), (7.9, 20))
+    found = check_a25(little.history())
+    said = "h: too little is left to judge, as the harness stood still for 2.8 of 4.0 s"
+    assert (found.verdict, found.text) == (Verdict.UNKNOWN, said)
+
+
+def test_a_stall_before_a_fault_moves_the_fault_with_all_that_comes_after_it() -> None:
+    # Without the stall: acknowledged at 1 s, a fault from 2 to 3 s that is got over until 4 s, and nothing until 3 s.
+    little = pulse(0, 1, 6.6, 7.4, 8.2, 9)
+    little.faults = [fault(5.6, 6.6)]
+    little.beats = beats((0, 1.4), (5.0, 9))
+    assert check_a25(little.history()).verdict is Verdict.VALID
+    # The fault is got over until 4 s of what is left, 7.6 s by the clock; half a second later is too late.
+    little = pulse(0, 1, 5, 5.5, 8.1, 9)
+    little.faults = [fault(5.6, 6.6)]
+    little.beats = beats((0, 1.4), (5.0, 9))
+    found = check_a25(little.history())
+    assert (found.verdict, [one["why"] for one in found.witnesses]) == (Verdict.INVALID, ["after a fault"])
+    assert found.witnesses[0]["seconds"] == 0.5
 
 
 def test_what_is_left_of_an_outage_beside_a_stall_is_judged() -> None:

@@ -45,8 +45,8 @@ def check_a26(evidence: Evidence) -> dict[int, Finding]:
     time in which something is due in one queue, and nothing comes of that queue that the group has not had. A
     witness is one of which more than the group's bound in one piece lie where a consumer of the group lived, and
     where A25 excuses no outage. Unknown of a group that nothing was looked at. Times in which the harness's own
-    loop stood still are cut out; groups that lock have their time anew with each new leader, and orderly_calm_s when
-    no lock of somebody who is gone can be left.
+    loop stood still are cut out, and it is unknown if that leaves too little to judge; groups that lock have their time
+    anew with each new leader, and orderly_calm_s when no lock of somebody who is gone can be left.
     """
     world = evidence.world
     if not world.promises.consumer_groups:

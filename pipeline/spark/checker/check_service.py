@@ -51,13 +51,13 @@ def check_a25(evidence: Evidence) -> dict[int, Finding]:
       service is promised to survive;
     * the time after the last fault's end, if sends were tried and none was acknowledged within progress_bound_s.
     Unknown if after the last fault's end nobody tried for long enough to tell. Times in which the harness's own loop
-    stood still are cut out.
+    stood still are cut out; unknown if that leaves too little to judge.
     """
     world = evidence.world
     faults: dict[int, list[Fault]] = {run: [] for run in world.runs}
     for row in world.faults.collect():
         faults[row[RUN]].append(Fault(*row[1:]))
-    after = _after_faults(evidence)
+    after, spans = _tried(evidence)
     stood_still = stalls_by_run(evidence)
     rows = _outages(evidence).where(F.col("length") > int(world.promises.hiccup_bound_s * 1e9))
     long_ones = rows.select(*_GROUP, "began", "ended").limit(OUTAGES_MAX + 1).collect()
@@ -69,7 +69,7 @@ def check_a25(evidence: Evidence) -> dict[int, Finding]:
     for row in sorted(long_ones):
         outages[row[RUN]][row["q_broker"]].append(Outage(*row[1:]))
     return {
-        run: judge_service(outages[run], after[run], faults[run], world.promises, stood_still.get(run, ()))
+        run: judge_service(outages[run], after[run], spans[run], faults[run], world.promises, stood_still.get(run, ()))
         if run in after
         else skipped("A25", "nothing was sent")
         for run in world.runs
@@ -88,8 +88,11 @@ def stalls_by_run(evidence: Evidence) -> dict[int, list[Span]]:
     return found
 
 
-def _after_faults(evidence: Evidence) -> dict[int, dict[str, After | None]]:
-    """Return of each run's broker groups what was tried after the last fault's end; None where there was none."""
+def _tried(evidence: Evidence) -> tuple[dict[int, dict[str, After | None]], dict[int, dict[str, Span]]]:
+    """Return of each run's broker groups what was tried after the last fault's end, and from when to when in all.
+
+    None where there was no fault's end.
+    """
     ends = evidence.world.faults.where(F.col("ended") != UNKNOWN).groupBy(RUN).agg(F.max("ended").alias("healed"))
     later = F.col("completed") > F.col("healed")
     done = later & (F.col("kind") == str(Kind.OK))
@@ -99,12 +102,16 @@ def _after_faults(evidence: Evidence) -> dict[int, dict[str, After | None]]:
         F.min(F.when(later, F.col("invoked"))).alias("tried"),
         F.min(F.when(done, F.col("completed"))).alias("first"),
         F.max(F.when(later, F.col("completed"))).alias("last"),
+        F.min("invoked").alias("begin"),
+        F.max(F.greatest("completed", "invoked")).alias("end"),
     )
     found: dict[int, dict[str, After | None]] = {}
+    spans: dict[int, dict[str, Span]] = {}
     for row in rows.collect():
         after = None if row["healed"] is None else After(row["healed"], row["tried"], row["first"], row["last"])
         found.setdefault(row[RUN], {})[row["q_broker"]] = after
-    return found
+        spans.setdefault(row[RUN], {})[row["q_broker"]] = row["begin"], row["end"]
+    return found, spans
 
 
 def _outages(evidence: Evidence) -> DataFrame:
