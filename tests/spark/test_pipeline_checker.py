@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from pipeline.history.folder import DATA, EARLIER, INFO, RunFolder
 from pipeline.history.parquet import write_rows
 from pipeline.history.results import Results, Verdict
-from pipeline.history.rows import Fault, Kind, Look, Op, Read
+from pipeline.history.rows import Beat, Fault, Kind, Look, Op, Read
 from pipeline.judge import judge_stores
 from pipeline.logs.member_files import read_artefact
 from pipeline.plain import checker as twin
@@ -48,7 +48,9 @@ def make_folder(root: Path, cluster: Cluster) -> Path:
         Read(0, op.topic, op.queue, op.offset, op.position, op.writer, op.counter, op.attempt, op.digest)
         for op in cluster.ops[:1]
     ]
-    for kind, rows in ((Op, cluster.ops), (Read, reads), (Fault, []), (Look, cluster.looks)):
+    begin = min(op.invoked for op in cluster.ops)
+    beats = [Beat(begin - 5 * 10**9), Beat(begin - 2 * 10**9)]
+    for kind, rows in ((Op, cluster.ops), (Read, reads), (Fault, []), (Look, cluster.looks), (Beat, beats)):
         write_rows(run.file(kind), rows, kind)
     promises = replicas.history.promises
     info: dict[str, Any] = {"scenario": "planted", "seed": 3, "mode": "raft", "promises": promises.as_dict()}
@@ -100,6 +102,8 @@ def _assert_like_plain(folder: Path) -> None:
     assert described(found) == described(expected)
     bad = {one.check for one in found.findings if one.verdict == Verdict.INVALID}
     assert {"A5", "B7", "B10"} <= bad
+    (service,) = [one for one in found.findings if one.check == "A25"]
+    assert service.text == "the harness stood still for 3.0 s in all: cut out"
     assert found.figures["logs"] == expected.figures["logs"]
     assert [what.split()[0] for what in told if what[0] in "ABV"] == [one.check for one in found.findings]
 

@@ -3,6 +3,8 @@
 import gc
 import json
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from pipeline.history.folder import DATA, RunFolder
 from pipeline.history.parquet import HistoryError, write_rows
 from pipeline.history.promises import Promises
 from pipeline.history.results import Results, Verdict
-from pipeline.history.rows import UNKNOWN, Act, Fault, Kind, Look, Op, Read
+from pipeline.history.rows import UNKNOWN, Act, Beat, Fault, Kind, Look, Op, Read
 from pipeline.judge import judge_history
 from pipeline.plain.checker import judge
 from pipeline.plain.evidence import History
@@ -123,6 +125,17 @@ def test_a_history_that_is_judged_by_itself_needs_no_stores(tmp_path: Path) -> N
     results = judge_history(run, engine="plain")
     assert verdicts(results)["V8"] is Verdict.SKIPPED
     assert results.verdict is Verdict.VALID
+
+
+@pytest.mark.parametrize("judged_by", [judge, partial(judge_history, engine="plain")])
+def test_the_turns_of_the_harness_that_a_folder_holds_count(
+    tmp_path: Path, judged_by: Callable[[RunFolder], Results]
+) -> None:
+    run = make_run(tmp_path / "run", RAFT)
+    begin = min(op.invoked for op in run.ops())
+    write_rows(run.file(Beat), [Beat(begin - 5 * 10**9), Beat(begin - 2 * 10**9)], Beat)
+    (service,) = [one for one in judged_by(run).findings if one.check == "A25"]
+    assert (service.verdict, service.text) == (Verdict.VALID, "the harness stood still for 3.0 s in all: cut out")
 
 
 def test_promises_that_are_given_count_instead_of_the_folder_s(tmp_path: Path) -> None:
