@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.history.promises import Promises
 from pipeline.history.results import Verdict
+from pipeline.history.rows import Beat
 from pipeline.plain.check_liveness import check_a26
 from pipeline.plain.evidence import History
 from pipeline.spark.checker.check_liveness import LIVENESS_CHECKS
@@ -57,3 +58,26 @@ def test_waiting_consumers_are_judged_as_by_the_twin_whoever_leads_and_whenever_
         unled = [check_a26(replace(one, looks=())) for one in histories]
         differ = sum(one.count < other.count for one, other in zip(found, unled, strict=True))
         assert differ > 1 if promises.orderly_groups else differ == 0
+
+
+def slept_through(history: History, share: float) -> History:
+    """Return a history whose harness had no turn in a share of its time, in the middle of it."""
+    begin, end = min(op.invoked for op in history.ops), max(op.completed for op in history.ops)
+    middle, half = (begin + end) // 2, int((end - begin) * share / 2)
+    turns = [*range(begin, middle - half, 10**8), middle - half, *range(middle + half, end + 10**8, 10**8)]
+    return replace(history, beats=[Beat(turn) for turn in turns])
+
+
+@pytest.mark.timeout(300)
+def test_the_times_in_which_the_harness_stood_still_count_as_in_the_twin(spark: SparkSession) -> None:
+    promises = replace(ORDERLY, orderly_groups=(), rto_bound_s=0.5)
+    plain = [waiting(seed, promises) for seed in range(40)]
+    histories = [slept_through(one, share) for share in (0.4, 0.9) for one in plain]
+    world = World.of_histories(spark, histories)
+    told = spark_a26(Evidence(world))
+    assert_same(told, histories, check_a26)
+    world.close()
+    watched = [check_a26(one) for one in plain] * 2
+    seen = [told[run] for run in range(len(histories))]
+    assert any(one.count < other.count for one, other in zip(seen, watched, strict=True)), "a stall is no silence"
+    assert any("too little is left to judge" in one.text for one in seen)
