@@ -5,7 +5,9 @@ import os
 import select
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import orjson
 import pytest
@@ -20,6 +22,7 @@ from pipeline.history.folder import RESULTS, SCHEDULE, RunFolder
 from pipeline.history.parquet import write_rows
 from pipeline.history.results import Verdict
 from pipeline.history.rows import Act, Kind, Op
+from pipeline.plain.check_service import STALL_S
 from raftmq.cli.chaos import CRASH
 from raftmq.cli.output import INTERRUPTED
 from tests.chaos.possible import capabilities
@@ -52,6 +55,7 @@ async def test_a_leader_that_dies_under_load_loses_nothing(tmp_path: Path) -> No
     acknowledged = [op for op in found.ops() if op.act == Act.SEND and op.kind == Kind.OK]
     assert len(acknowledged) > 500
     assert any(op.invoked > fault.ended for op in acknowledged)
+    assert_watched(found, min(op.invoked for op in acknowledged), max(op.completed for op in acknowledged))
     assert {look.member for look in found.looks()} == {"n0", "n1", "n2"}
     assert [path.name for path in found.members()] == ["n0", "n1", "n2"]
     assert [told[0], told[-1]] == ["starting", "judging"]
@@ -61,6 +65,16 @@ async def test_a_leader_that_dies_under_load_loses_nothing(tmp_path: Path) -> No
     sent = acknowledged[0]._replace(op=len(found.ops()), process=10**6, counter=10**6)
     write_rows(found.file(Op), [*found.ops(), sent], Op)
     assert recheck(tmp_path).verdict is Verdict.INVALID
+
+
+def assert_watched(found: RunFolder, began: int, ended: int) -> None:
+    """Assert that all the while the harness wrote how it had its turns, far more often than what counts as a stall."""
+    moments = [one.at for one in found.beats()]
+    assert moments, "nobody watched the harness"
+    gaps = [after - before for before, after in pairwise(moments)]
+    assert median(gaps) < STALL_S / 2 * 1e9
+    assert moments[0] < began
+    assert moments[-1] > ended
 
 
 @pytest.mark.timeout(120)
