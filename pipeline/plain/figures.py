@@ -194,9 +194,16 @@ def _log(replicas: Replicas, number: int) -> Figures:
     return {
         "broker": group.name,
         "members": [log.member for log in group.logs],
+        "earlier": _earlier(replicas, group.name),
         "raft": group.is_raft,
         "committed": group.committed if group.is_raft else None,
         "end": group.end,
         "messages": len(group.messages),
         "complete": group.complete,
     }
+
+
+def _earlier(replicas: Replicas, name: str) -> int:
+    """Return how many stores of a group were read of moments before the end."""
+    groups = [group for copies in replicas.earlier for group in replicas.grouped(copies)]
+    return sum(len(group.logs) for group in groups if group.name == name)

@@ -7,9 +7,11 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
-from pipeline.history.folder import DATA, INFO, RESULTS
+from pipeline.history.folder import DATA, EARLIER, INFO, RESULTS, RunFolder
+from pipeline.history.parquet import write_rows
+from pipeline.history.rows import Act, Kind, Op
 from raftmq.cli.main import app
-from tests.planted.plant_stores import MEMBERS, RAFT, build
+from tests.planted.plant_stores import ENTRIES, MEMBERS, PAIR, RAFT, build
 from tests.unit.test_pipeline_twin import make_run
 
 
@@ -103,3 +105,59 @@ def test_a_result_that_rests_on_stores_is_not_replaced_by_one_without(tmp_path: 
     (folder / INFO).write_bytes(orjson.dumps(info))
     assert verify(folder).exit_code == 2
     assert orjson.loads((folder / RESULTS).read_bytes())["verdict"] == "unknown"
+
+
+def test_a_result_that_rests_on_a_history_is_not_replaced_by_one_of_its_stores_alone(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", RAFT).path
+    assert verify(folder).exit_code == 0
+    before = (folder / RESULTS).read_bytes()
+    words = [word for name in MEMBERS[RAFT] for word in ("--store", folder / DATA / name)]
+    result = verify(*words, "--out", folder)
+    assert (result.exit_code, (folder / RESULTS).read_bytes()) == (0, before)
+    assert "it judged the history as well" in result.stderr
+
+
+def run_with_earlier(root: Path, kind: str, *, entries: int = ENTRIES) -> Path:
+    """Make a run, with a copy of all its stores of an earlier moment, when their logs had so many entries."""
+    run = make_run(root / "run", kind)
+    build(run.path / EARLIER / "0", 3, kind, entries=entries)
+    return run.path
+
+
+def without_earlier(folder: Path) -> tuple[int, bytes, str]:
+    """Judge a run again when its earlier copies are gone: the exit code, what results.json holds, and what was said."""
+    shutil.rmtree(folder / EARLIER)
+    result = verify(folder)
+    return result.exit_code, (folder / RESULTS).read_bytes(), result.stderr
+
+
+@pytest.mark.parametrize("kind", [RAFT, PAIR])
+def test_a_result_that_rests_on_earlier_copies_is_not_replaced_by_one_without(tmp_path: Path, kind: str) -> None:
+    folder = run_with_earlier(tmp_path, kind)
+    healthy = verify(folder, "--json")
+    assert (healthy.exit_code, finding(healthy, "B10")["verdict"]) == (0, "valid"), healthy.output
+    before = (folder / RESULTS).read_bytes()
+    code, after, said = without_earlier(folder)
+    assert (code, after) == (0, before)
+    assert f"{folder / RESULTS} is kept" in said
+
+
+def test_what_only_an_earlier_copy_shows_stays_though_its_check_still_has_something_to_look_at(tmp_path: Path) -> None:
+    folder = run_with_earlier(tmp_path, RAFT, entries=ENTRIES + 2)
+    ops = RunFolder(folder).ops()
+    refused = Op(len(ops), 90, Act.SEND, Kind.FAIL, ops[0].invoked, ops[0].completed, topic="T", writer=9, counter=0)
+    write_rows(RunFolder(folder).file(Op), [*ops, refused], Op)
+    wrong = verify(folder, "--json")
+    assert (wrong.exit_code, finding(wrong, "B9")["verdict"]) == (1, "invalid"), wrong.output
+    before = (folder / RESULTS).read_bytes()
+    code, after, said = without_earlier(folder)
+    assert (code, after) == (0, before)
+    assert "earlier copies" in said
+
+
+def test_a_result_without_earlier_copies_is_replaced_by_one_with_them(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", RAFT).path
+    assert verify(folder).exit_code == 0
+    build(folder / EARLIER / "0", 3, RAFT, entries=ENTRIES + 2)
+    assert verify(folder).exit_code == 1
+    assert orjson.loads((folder / RESULTS).read_bytes())["verdict"] == "invalid"

@@ -29,7 +29,7 @@ from pipeline.spark.checker.check_transactions import TRANSACTION_CHECKS
 from pipeline.spark.checker.evidence import Evidence
 from pipeline.spark.checker.figures import figures_of
 from pipeline.spark.checker.logfolders import logs_of_folders
-from pipeline.spark.checker.logs import END
+from pipeline.spark.checker.logs import END, MemberFacts
 from pipeline.spark.checker.replicas import WorldReplicas
 from pipeline.spark.checker.world import World
 from pipeline.spark.session import spark_session
@@ -139,6 +139,7 @@ def log_figures(replicas: WorldReplicas) -> list[dict[str, Any]]:
         {
             "broker": group.broker,
             "members": [log.member for log in group.logs],
+            "earlier": sum(1 for log in replicas.logs.members if _is_earlier(log) and (log.run, log.broker) == key),
             "raft": group.is_raft,
             "committed": replicas.committed[key] if group.is_raft else None,
             "end": replicas.ends[key],
@@ -147,6 +148,10 @@ def log_figures(replicas: WorldReplicas) -> list[dict[str, Any]]:
         }
         for key, group in replicas.groups.items()
     ]
+
+
+def _is_earlier(log: MemberFacts) -> bool:
+    return log.copy != END
 
 
 def stores_read(replicas: WorldReplicas) -> dict[str, bool]:
