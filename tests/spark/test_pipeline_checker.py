@@ -17,6 +17,7 @@ from pipeline.judge import judge_stores
 from pipeline.logs.member_files import read_artefact
 from pipeline.plain import checker as twin
 from pipeline.plain.checker import judge
+from pipeline.plain.guard_stores import EMPTY, NOT_READ
 from pipeline.spark.checker import checker
 from pipeline.spark.checker.checker import check_run, check_stores
 from raftmq.cli.main import app
@@ -106,6 +107,29 @@ def _assert_like_plain(folder: Path) -> None:
     assert service.text == "the harness stood still for 3.0 s in all: cut out"
     assert found.figures["logs"] == expected.figures["logs"]
     assert [what.split()[0] for what in told if what[0] in "ABV"] == [one.check for one in found.findings]
+
+
+@pytest.mark.timeout(300)
+def test_a_store_that_is_empty_and_one_that_is_gone_count_as_not_judged(
+    spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(shutil.copytree(folder, tmp_path / "run"))
+    shutil.rmtree(run.path / DATA / "n1")
+    (run.path / DATA / "n1" / "commitlog").mkdir(parents=True)
+    # Their earlier copies are there and hold something.
+    shutil.rmtree(run.path / DATA / "n2")
+    for module, names in ((checker, SOME), (twin, ("CLIENT_CHECKS", "LOG_CHECKS", "GUARDS"))):
+        for name in names:
+            monkeypatch.setattr(module, name, ())
+    found, expected = check_run(run), judge(run)
+    assert described(found) == described(expected)
+    (guard,) = found.findings
+    assert (guard.check, guard.verdict, guard.text) == ("V8", Verdict.UNKNOWN, "1 of 3 stores were judged")
+    assert {(one["member"], one["why"]) for one in guard.witnesses} == {("n1", EMPTY), ("n2", NOT_READ)}
+    assert (found.figures["logs"], found.figures["logs"][0]["earlier"]) == (
+        expected.figures["logs"],
+        len(MEMBERS[RAFT]),
+    )
 
 
 class Stopped(Exception):

@@ -6,6 +6,7 @@ from pipeline.history.promises import BadPromises, Promises, promises_of
 from pipeline.history.results import Verdict
 from pipeline.history.rows import UNKNOWN, Act, Fault, Kind, Look, Read
 from pipeline.plain.check_guards import GUARDS, check_v1, check_v2, check_v3, check_v4, check_v5, check_v6, check_v7
+from pipeline.plain.guard_stores import check_v8
 from tests.parts.little_history import Little, S
 
 
@@ -108,6 +109,24 @@ def test_histories_that_break_their_own_rules() -> None:
         "a process went on after an unknown end",
         "read by no operation",
     }
+
+
+@pytest.mark.parametrize(
+    ("members", "read", "lacking"),
+    [
+        # Who was promised counts, and where nobody was, who was read.
+        (("n0", "n1"), {"n0": True, "n1": True}, {}),
+        (("n0", "n1"), {"n0": True, "n1": False}, {"n1": "its log holds nothing"}),
+        (("n0", "n1"), {"n0": True, "n9": True}, {"n1": "its store folder was not read"}),
+        ((), {"n0": True, "n1": True}, {}),
+        ((), {"n0": True, "n1": False}, {"n1": "its log holds nothing"}),
+        ((), {}, {"": "no store folder was read"}),
+    ],
+)
+def test_stores_that_nobody_looked_at(members: tuple[str, ...], read: dict[str, bool], lacking: dict[str, str]) -> None:
+    found = check_v8(Promises(group_members={"g": members} if members else {}), read)
+    assert {one["member"]: one["why"] for one in found.witnesses} == lacking
+    assert (found.verdict, found.count) == (Verdict.UNKNOWN if lacking else Verdict.VALID, len(lacking))
 
 
 def test_promises_come_back_from_json_and_refuse_nonsense() -> None:
