@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -42,12 +42,12 @@ class ChaosGroup(TyperGroup):
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Read the group's own arguments."""
-        with _endings():
+        with endings():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
         """Read a command's arguments, and run it."""
-        with _endings():
+        with endings():
             return super().invoke(ctx)
 
 
@@ -313,7 +313,7 @@ def _ended_like_by_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def _endings() -> Iterator[None]:
+def endings() -> Iterator[None]:
     """Give what ends a command its code. 255 is for the harness's own failures: no verdict must be read into them."""
     try:
         yield
@@ -326,5 +326,10 @@ def _endings() -> Iterator[None]:
         if hasattr(error, "exit_code"):
             error.exit_code = USAGE
             raise
-        typer.echo(traceback.format_exc(), err=True)
-        fail("it broke down; this is no verdict about the cluster", CRASH)
+        broke_down()
+
+
+def broke_down() -> NoReturn:
+    """End a command whose 1 is a verdict, because of the error that is being handled."""
+    typer.echo(traceback.format_exc(), err=True)
+    fail("it broke down; this is no verdict about the cluster", CRASH)

@@ -82,7 +82,7 @@ def reconcile(
 ) -> None:
     """Compare what a producer wrote down as sent with what the topic holds.
 
-    Exit codes: 0 equal, 1 they differ, 254 it could not be done.
+    Exit codes: 0 equal, 1 they differ, 2 wrong command line, 254 it could not be done.
     """
     from pipeline.spark.jobs.audit import Window
     from pipeline.spark.jobs.reconcile import BadLedger, Ledger
@@ -153,7 +153,7 @@ def compare(
 ) -> None:
     """Compare the logs of a group's members, also while it serves.
 
-    Exit codes: 0 equal, 1 they differ, 254 it could not be done.
+    Exit codes: 0 equal, 1 they differ, 2 wrong command line, 254 it could not be done.
     """
     from pipeline.spark.jobs.compare import compare as job
 

@@ -55,10 +55,12 @@ class Themes(TyperGroup):
 
 def _make(name: str, module: str, attribute: str) -> Any:
     """Import a command, or a group of them, and make it as typer makes what is registered at an application."""
-    found = getattr(import_module(f"raftmq.cli.{module}"), attribute)
+    there = import_module(f"raftmq.cli.{module}")
+    found = getattr(there, attribute)
     above = typer.Typer()
     if isinstance(found, typer.Typer):
         above.add_typer(found, name=name)
     else:
-        above.command(name)(found)
+        # A command whose exit codes are its own is of a class of its own.
+        above.command(name, cls=getattr(there, "OwnCommand", None))(found)
     return typer.main.get_group(above).commands[name]

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from raftmq.cli.chaos import USAGE
+from raftmq.cli.chaos import USAGE, broke_down, endings
 from raftmq.cli.options import Json
 from raftmq.cli.output import fail, print_json, print_table
 
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 
 # Witnesses of a check that the table shows; results.json has up to 32.
 SHOWN = 3
+
+
+class OwnCommand(TyperCommand):
+    """Ends with 254 where others end with 2 when the command line is wrong, for 2 is a verdict here."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the arguments."""
+        with endings():
+            return super().make_context(*args, **kwargs)
 
 
 def verify(
@@ -48,7 +58,7 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check that nothing acknowledged is lost, repeated, misplaced or different, by 39 checks of clients and replicas.
+    """Check that nothing acknowledged is lost, repeated, misplaced or different, by 40 checks of clients and replicas.
 
     Give a run's folder, or the store folders of the members of a group whose brokers are stopped, or a history.
     What was promised and cannot be looked at, such as a store that is not there, makes the verdict unknown.
@@ -76,6 +86,11 @@ def verify(
                 results = judge_stores(store or [], mode, engine=chosen, progress=told)
     except (HistoryError, EngineMissing, OSError) as error:
         fail(str(error), USAGE)
+    except ModuleNotFoundError:
+        # Of an extra, which is told in one line (raftmq/extras.py).
+        raise
+    except Exception:
+        broke_down()
     _keep(results, run, out)
     _tell(results, as_json)
     raise typer.Exit(results.exit_code)

@@ -1,11 +1,14 @@
 """`raftmq pipeline`: exit codes of commands whose 1 is an answer."""
 
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from raftmq.cli.main import app
+
+SPARK_PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
 def test_compare_of_what_is_no_store_ends_as_not_done(tmp_path: Path) -> None:
@@ -24,3 +27,33 @@ def test_where_spark_cannot_run_nothing_was_compared(
     folders = [str(tmp_path)] if command == ("compare",) else []
     result = CliRunner().invoke(app, ["pipeline", *command, *folders])
     assert (result.exit_code, "there is no Java" in result.stderr) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("reconcile", "orders", "--by", "tag"), "it is keys or msgId"),
+        (("reconcile", "orders", "--from", "soon"), "is no time"),
+        (("reconcile", "orders", "--to", "soon"), "is no time"),
+        (("reconcile",), "Missing argument"),
+        (("compare", "a", "b", "--names", "one"), "a name for each folder"),
+        (("compare", "a", "b", "--names", "one,one"), "all different"),
+        (("compare", "a", "--frobnicate"), "frobnicate"),
+    ],
+)
+def test_a_wrong_command_line_ends_2_as_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+) -> None:
+    # Whoever got as far as Spark ends otherwise.
+    monkeypatch.setattr("pipeline.judge.why_no_spark", lambda: "there is no Java")
+    result = CliRunner().invoke(app, ["pipeline", *arguments])
+    assert result.exit_code == 2, result.output
+    assert words in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", ["reconcile", "compare"])
+def test_help_and_docs_name_each_exit_code(command: str) -> None:
+    told = " ".join(CliRunner().invoke(app, ["pipeline", command, "-h"]).output.split())
+    (by_help,) = re.findall(r"Exit codes: (.*?)\.", told)
+    (by_docs,) = re.findall(rf"`raftmq pipeline {command} .*exit code (.*) \|", SPARK_PAGE.read_text())
+    assert re.findall(r"\d+", by_help) == re.findall(r"\d+", by_docs) == ["0", "1", "2", "254"]

@@ -161,3 +161,31 @@ def test_a_result_without_earlier_copies_is_replaced_by_one_with_them(tmp_path: 
     build(folder / EARLIER / "0", 3, RAFT, entries=ENTRIES + 2)
     assert verify(folder).exit_code == 1
     assert orjson.loads((folder / RESULTS).read_bytes())["verdict"] == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "give one of"),
+        (("--frobnicate",), "frobnicate"),
+        (("no-such-folder",), "does not exist"),
+        (("--store", "no-such-folder"), "does not exist"),
+        (("--history",), "requires an argument"),
+        (("--mode", "magic", "--store", "."), "--mode is one of"),
+        (("--engine", "steam", "--store", "."), "--engine is one of"),
+    ],
+)
+def test_a_wrong_command_line_ends_254_for_2_is_a_verdict(arguments: tuple[str, ...], words: str) -> None:
+    result = CliRunner().invoke(app, ["verify", *arguments])
+    assert result.exit_code == 254, result.output
+    assert words in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_breaking_down_ends_255_for_1_is_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_arguments: object, **_options: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr("pipeline.judge.judge_run", broken)
+    result = verify(tmp_path)
+    assert (result.exit_code, "ZeroDivisionError: ours" in result.stderr) == (255, True), result.output
+    assert "no verdict" in result.stderr
