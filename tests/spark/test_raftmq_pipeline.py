@@ -154,7 +154,10 @@ def test_reconcile_takes_the_window_the_key_and_the_place_of_differences(
     missing = len(set(keys_of(filled.late)))
     assert (told["missing"], told["unexpected"]) == (missing, len(filled.early))
     assert spark.read.parquet(out).count() == missing + len(filled.early)
-    assert "no column key" in command(*given[:6], "--json").output
+    without_key = command(*given[:6], "--json")
+    assert (without_key.exit_code, "no column key" in without_key.stderr) == (254, True), without_key.output
+    nowhere = command(*given[:5], str(tmp_path / "nowhere"), "--json")
+    assert (nowhere.exit_code, "nowhere" in nowhere.stderr) == (254, True), nowhere.output
 
 
 def test_reconcile_by_the_id_that_send_returned(filled: Filled, command: Command, tmp_path: Path) -> None:

@@ -14,6 +14,13 @@ from pipeline.history.results import Verdict
 from pipeline.history.rows import Act, Kind, Op, Read
 
 CONSUMERS = {"groups": GROUP, "orderly": ORDERLY}
+# Of a group whose leader is gone, silent or alone for longer than followers wait, another one must lead (V3).
+TAKES_THE_LEAD = {
+    *("kill-leader", "pause-leader", "power-leader", "disk-power-leader"),
+    *("isolate-leader", "isolate-leader-hold", "net-isolate-leader"),
+    # Made of such: the leader is killed when its followers have an entry, or when it wakes up.
+    *("part-kill", "pause-kill"),
+}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -31,6 +38,21 @@ def test_a_scenario_uses_what_there_is(name: str) -> None:
     assert scenario.promises.orderly_groups == tuple(group for group in groups if group == ORDERLY)
     assert scenario.tier == max((FAULTS[fault]().tier for fault in scenario.faults), default="T0")
     assert not scenario.planted
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_promises_what_its_faults_must_bring(name: str) -> None:
+    scenario = SCENARIOS[name]
+    must = TAKES_THE_LEAD & set(scenario.faults) if scenario.mode == "raft" else set()
+    assert set(scenario.promises.leader_change_on) == must
+    assert scenario.promises.faults_min == (1 if scenario.faults else 0)
+    # A fault that takes the lead and leaves a majority is survived (A25); what follows within a firing is its own.
+    assert must - set(scenario.promises.survives) <= {"part-kill", "pause-kill"}
+
+
+def test_every_fault_that_takes_the_lead_is_in_some_scenario() -> None:
+    promised_on = {fault for scenario in SCENARIOS.values() for fault in scenario.promises.leader_change_on}
+    assert promised_on == TAKES_THE_LEAD
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -1,5 +1,6 @@
 """`raftmq chaos` over made-up runs: names, budgets, what is kept, what is told, and the exit codes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -141,6 +142,16 @@ def test_all_chosen_scenarios_are_secured_by_one_switch(runs: Runs, tmp_path: Pa
     assert call("run", "smoke", "--dir", tmp_path, "--secure", "--seconds", 20).exit_code == 0
     assert call("run", ONE, "--dir", tmp_path).exit_code == 0
     assert [scenario.secure for scenario, *_ in runs.asked] == [True] * len(SUITES["smoke"]) + [False]
+
+
+def test_what_is_run_promises_what_its_scenario_does(runs: Runs, tmp_path: Path) -> None:
+    assert call("run", "smoke", "--dir", tmp_path, "--secure", "--seconds", 20).exit_code == 0
+    for scenario, *_ in runs.asked:
+        own = SCENARIOS[scenario.name].promises
+        least = scenario.promises.acknowledged_min
+        assert scenario.promises == replace(own, acknowledged_min=least), "a shorter load asks for fewer sends alone"
+        assert scenario.promises.leader_change_on
+        assert scenario.promises.faults_min == 1
 
 
 def test_folder_of_something_else_is_left_alone(runs: Runs, tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import AnalysisException
 from typer.testing import CliRunner
 
+from pipeline.spark.jobs.reconcile import BadLedger
+from pipeline.spark.topic.options import OptionError
 from raftmq.cli.main import app
 
 SPARK_PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
@@ -27,6 +31,42 @@ def test_where_spark_cannot_run_nothing_was_compared(
     folders = [str(tmp_path)] if command == ("compare",) else []
     result = CliRunner().invoke(app, ["pipeline", *command, *folders])
     assert (result.exit_code, "there is no Java" in result.stderr) == (code, True)
+
+
+@pytest.fixture
+def no_session(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Jobs get no session of Spark's, and fail; returns what was done with what stands in its place."""
+    done: list[str] = []
+    tracker = SimpleNamespace(getActiveStageIds=list)
+    session = SimpleNamespace(
+        sparkContext=SimpleNamespace(statusTracker=lambda: tracker), stop=lambda: done.append("stopped")
+    )
+    monkeypatch.setattr("pipeline.judge.why_no_spark", lambda: "")
+    monkeypatch.setattr("pipeline.spark.session.spark_session", lambda _name, **_settings: session)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "code"),
+    [
+        ("reconcile", BadLedger("the ledger is no ledger"), 254),
+        ("reconcile", AnalysisException("the ledger is no ledger"), 254),
+        ("reconcile", OptionError("the ledger is no ledger"), 254),
+        ("compare", AnalysisException("the ledger is no ledger"), 254),
+        ("audit", AnalysisException("the ledger is no ledger"), 1),
+    ],
+)
+def test_where_1_is_an_answer_a_job_that_fails_ends_254(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_session: list[str], command: str, error: Exception, code: int
+) -> None:
+    def job(*_arguments: object) -> None:
+        raise error
+
+    (tmp_path / "commitlog").mkdir()
+    monkeypatch.setattr(f"pipeline.spark.jobs.{command}.{command}", job)
+    result = CliRunner().invoke(app, ["pipeline", command, str(tmp_path)])
+    assert (result.exit_code, result.stderr) == (code, "raftmq: the ledger is no ledger\n"), result.output
+    assert no_session == ["stopped"]
 
 
 @pytest.mark.parametrize(
