@@ -20,7 +20,8 @@ PROGRAM = Path(__file__).with_name("cpp_client.py")
 TOPIC = "cpp_under_fire"
 # Only a reader that lacks something waits so long: one that has begun may be kept from it by all that runs beside it.
 QUIET_S = 20.0
-PRODUCERS = 3
+# While a broker is gone each keeps half a processor busy with attempts to connect: two find what three did.
+PRODUCERS = 2
 # The library looks for a new route every 30 s only, and may find the old one once more.
 ROUTE_WAIT_S = 75
 
@@ -142,7 +143,7 @@ async def test_a_killed_leader_costs_cpp_nothing_that_was_acknowledged(group: Lo
         acknowledged, _ = load.stop()
     finally:
         load.kill()
-    assert len(acknowledged) >= 1800
+    assert len(acknowledged) >= 600 * PRODUCERS
     assert acknowledged <= set(await bodies(group, acknowledged))
 
 
@@ -177,5 +178,5 @@ async def test_a_rolling_restart_costs_cpp_not_one_failed_send(group: LocalClust
     finally:
         load.kill()
     assert failed == []
-    assert len(acknowledged) >= 2400
+    assert len(acknowledged) >= 800 * PRODUCERS
     assert acknowledged <= set(await bodies(group, acknowledged))
