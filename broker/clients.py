@@ -104,8 +104,8 @@ class ClientTable:
     ) -> None:
         """`later` runs a call in so many seconds; `notifies` tells whether a group's members want code 40.
 
-        `on_leave` is called with (group, client id) when a client's last connection in a group is gone, unless it has
-        unregistered: then it gave back by itself what it wanted to.
+        `on_leave` is called with (group, client id) when a client's last connection in a group is gone, unless it keeps
+        its locks.
         `on_reach`: with a producer's client that has a connection, and one whose last connection ended by itself.
         """
         self._clock = clock
@@ -148,13 +148,15 @@ class ClientTable:
             self._groups_of(connection)[1].add(producer.groupName)
         return changed
 
-    def unregister(self, connection: Channel, producer_group: str | None, consumer_group: str | None) -> None:
-        """Take a client out of the groups it names."""
+    def unregister(
+        self, connection: Channel, producer_group: str | None, consumer_group: str | None, *, keeps_locks: bool = False
+    ) -> None:
+        """Take a client out of the groups it names; with `keeps_locks` nobody is told that it has left."""
         joined = self._joined.get(connection)
         if joined is None:
             return
         if consumer_group:
-            self._leave(connection, consumer_group, told=True)
+            self._leave(connection, consumer_group, keeps_locks=keeps_locks)
         if producer_group:
             self._leave_producers(connection, producer_group)
 
@@ -163,7 +165,7 @@ class ClientTable:
         consumers, producers = self._joined.get(connection, ((), ()))
         client_id = self._reached_as.get(connection)
         for group in tuple(consumers):
-            self._leave(connection, group, told=False)
+            self._leave(connection, group)
         for group in tuple(producers):
             self._leave_producers(connection, group)
         if client_id is not None and client_id not in self._reached:
@@ -308,7 +310,7 @@ class ClientTable:
             self._tell(group)
         return changed
 
-    def _leave(self, connection: Channel, group_name: str, *, told: bool) -> None:
+    def _leave(self, connection: Channel, group_name: str, *, keeps_locks: bool = False) -> None:
         consumers = self._joined[connection][0]
         group = self._consumers.get(group_name)
         if group is None or group_name not in consumers:
@@ -321,7 +323,7 @@ class ClientTable:
             del self._consumers[group_name]
         else:
             self._tell(group)
-        if not told and member.client_id not in group.clients:
+        if not keeps_locks and member.client_id not in group.clients:
             self._on_leave(group_name, member.client_id)
 
     def _leave_producers(self, connection: Channel, group_name: str) -> None:

@@ -1,8 +1,8 @@
 """Which consumer of an ordered group holds which queue, and until when: a pure table with an injected clock.
 
-A lock lives 60 s from its last renewal, is re-entrant for the same client, and is given back at once when the client's
-connection closes, so that ordered consumption does not pause until the lock runs out. A client that unregisters has
-given back what it can (42); what it keeps is of queues whose callbacks still run, and runs out.
+A lock lives 60 s from its last renewal, is re-entrant for the same client, and is given back at once when the client
+unregisters or its connection closes, so that ordered consumption does not pause until the lock runs out. Only a client
+that unregisters while callbacks still run may say so (`keepsLocks`): what it has not given back runs out then.
 
 This is what a broker that grants decides by. That its grants outlive it is the business of
 broker/metadata/agreed_locks.py. What must hold (rule R14): a queue goes to another client only when nobody can still

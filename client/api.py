@@ -132,9 +132,13 @@ class BrokerApi:
         """Tell a broker who this client is."""
         await self._call(address, RequestCode.HEART_BEAT, body=data.encode())
 
-    async def unregister(self, address: str, client_id: str, producer: str | None, consumer: str | None) -> None:
-        """Tell a broker that a group of this client is gone."""
-        header = UnregisterClientRequestHeader(clientID=client_id, producerGroup=producer, consumerGroup=consumer)
+    async def unregister(
+        self, address: str, client_id: str, producer: str | None, consumer: str | None, *, keeps_locks: bool = False
+    ) -> None:
+        """Tell a broker that a group of this client is gone; `keeps_locks`: callbacks of locked queues still run."""
+        header = UnregisterClientRequestHeader(
+            clientID=client_id, producerGroup=producer, consumerGroup=consumer, keepsLocks=keeps_locks or None
+        )
         await self._call(address, RequestCode.UNREGISTER_CLIENT, header)
 
     async def check_subscription(self, address: str, client_id: str, group: str, data: SubscriptionData) -> None:

@@ -169,11 +169,14 @@ class ClientInstance:
         beat = self._tasks.spawn(self.heartbeat(), "first heartbeat")
         await asyncio.wait([beat], timeout=FIRST_HEARTBEAT_S)
 
-    async def remove_consumer(self, consumer: ConsumerMember) -> None:
-        """Take a consumer out of its group at all brokers, so that its queues go to the others at once."""
+    async def remove_consumer(self, consumer: ConsumerMember, *, keeps_locks: bool = False) -> None:
+        """Take a consumer out of its group at all brokers, so that its queues go to the others at once.
+
+        `keeps_locks`: but for those that it has not unlocked, whose callbacks still run.
+        """
         if self._consumers.get(consumer.group) is consumer:
             del self._consumers[consumer.group]
-            await self._unregister(None, consumer.group)
+            await self._unregister(None, consumer.group, keeps_locks=keeps_locks)
 
     async def introduce(self, topic: str, default_queues: int) -> None:
         """Be known to the brokers that may have replies to requests to this topic; raises RouteError.
@@ -308,11 +311,11 @@ class ClientInstance:
             return True
         return await self._beat_one(address, self._data()) is None
 
-    async def _unregister(self, producer: str | None, consumer: str | None) -> None:
+    async def _unregister(self, producer: str | None, consumer: str | None, *, keeps_locks: bool = False) -> None:
         async def tell(address: str) -> None:
             # A broker that cannot be told notices by itself, when the connection ends or heartbeats stay away.
             with contextlib.suppress(RemotingError):
-                await self.api.unregister(address, self.client_id, producer, consumer)
+                await self.api.unregister(address, self.client_id, producer, consumer, keeps_locks=keeps_locks)
 
         await asyncio.gather(*(tell(address) for address in sorted(self._known_at)))
 

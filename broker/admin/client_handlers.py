@@ -74,7 +74,8 @@ class ClientHandlers:
     def unregister(self, connection: Connection, request: Command) -> Command:
         """Take a client out of its groups (35)."""
         header = request.header(UnregisterClientRequestHeader)
-        self._clients.unregister(connection, header.producerGroup, header.consumerGroup)
+        keeps = header.keepsLocks is True
+        self._clients.unregister(connection, header.producerGroup, header.consumerGroup, keeps_locks=keeps)
         return Command.response(ResponseCode.SUCCESS)
 
     def consumer_list(self, _connection: Connection, request: Command) -> Command:

@@ -4,11 +4,10 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from chaos.load.clients import BROKER, REFUSED, LoadClient
+from chaos.load.clients import REFUSED
 from chaos.load.workload import Load, pause
 from chaos.workloads.consumers import Consumer, ConsumingWorkload
 from pipeline.history.rows import UNKNOWN, Act, Kind, Op
-from remoting.bodies.registry import MessageQueue
 
 TOPIC = "chaos_orderly"
 GROUP = "chaos_orderly_workers"
@@ -94,12 +93,6 @@ class Holder(Consumer):
         if self._heard(found) and found.value > lock.at:
             lock.at = found.value
             self._heard(await client.commit(address, GROUP, TOPIC, queue, found.value))
-
-    async def _goodbye(self, client: LoadClient, address: str) -> None:
-        # As a PushConsumer does: what a client still holds when it unregisters runs out only after a minute.
-        queues = [MessageQueue(TOPIC, BROKER, queue) for queue in range(QUEUES)]
-        await client.api.unlock(address, GROUP, self.name, queues)
-        await super()._goodbye(client, address)
 
     def _heard(self, done: Op) -> bool:
         """Note how a question ended; tell whether it was answered."""

@@ -224,6 +224,11 @@ class OrderlyListener:
         """Tell whether a callback runs for a queue."""
         return queue in self._busy
 
+    @property
+    def any_busy(self) -> bool:
+        """Whether a callback runs for any queue."""
+        return bool(self._busy)
+
     def _begin(self, ordered: _OrderedQueue) -> None:
         ordered.task = asyncio.get_running_loop().create_task(
             self._run(ordered), name=f"consume {ordered.source.queue}"

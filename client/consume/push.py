@@ -168,7 +168,7 @@ class PushConsumer(Lifecycle):
         for topic in list(self._subscriptions):
             await refresh_quietly(self.instance.routes, topic)
         await check_filters(self.instance, self.group, list(self._subscriptions.values()))
-        self._undo.push_async_callback(self.instance.remove_consumer, self)
+        self._undo.push_async_callback(self._leave_group)
         await self.instance.add_consumer(self)
         self._started = True
         self._tasks.spawn(self._balancer.run(), "rebalance")
@@ -349,6 +349,10 @@ class PushConsumer(Lifecycle):
         if busy:
             _log.warning("group %s: callbacks still run, so their locks are left to expire: %s", self.group, busy)
         await self._locks.release([queue for queue in queues if queue not in busy])
+
+    async def _leave_group(self) -> None:
+        callbacks_run = isinstance(self._listener, OrderlyListener) and self._listener.any_busy
+        await self.instance.remove_consumer(self, keeps_locks=callbacks_run)
 
     async def _lock_lost(self, queue: MessageQueue) -> None:
         assigned = self._assignment.queues.get(queue)

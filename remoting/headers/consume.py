@@ -124,11 +124,15 @@ class HeartbeatRequestHeader(Header, kw_only=True):
 
 
 class UnregisterClientRequestHeader(Header, kw_only=True):
-    """UNREGISTER_CLIENT 35; an empty group means none."""
+    """UNREGISTER_CLIENT 35; an empty group means none.
+
+    `keepsLocks` is RaftMQ's own: callbacks still run, so what the client has locked (41) is to run out by itself.
+    """
 
     clientID: str
     producerGroup: str | None = None
     consumerGroup: str | None = None
+    keepsLocks: bool | None = None
 
 
 class UnregisterClientResponseHeader(Header, kw_only=True):

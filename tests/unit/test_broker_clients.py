@@ -206,7 +206,14 @@ def test_unregistering_leaves_the_named_groups_only() -> None:
     setting.table.unregister(one, "P", None)
     assert setting.table.producers("P") == []
     setting.table.unregister(Peer(), "P", "H")
-    # Who says goodbye has given back its locks, but for those of callbacks that still run.
+    assert setting.left == [("G", "one")]
+
+
+def test_who_keeps_its_locks_when_it_unregisters_keeps_them_when_its_connection_closes_too() -> None:
+    setting, one = Setting(), Peer()
+    setting.beat(one, "one")
+    setting.beat(one, "one", group="H")
+    setting.table.unregister(one, None, "G", keeps_locks=True)
     setting.table.on_close(one)
     assert setting.left == [("H", "one")]
 

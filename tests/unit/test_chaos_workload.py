@@ -5,18 +5,16 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from chaos.host.processes import broker_process
-from chaos.load.clients import BROKER, REFUSED, Clients, Leaders, LoadClient, connections
+from chaos.load.clients import REFUSED, Clients, Leaders, LoadClient, connections
 from chaos.load.recorder import Recorder, compact
 from chaos.load.workload import BATCH, BATCHED_EVERY, Load, Names, Pace, keep_sending, start_senders
 from chaos.runs.closing import keep_earlier
 from chaos.site.site import SiteMember
-from chaos.workloads import orderly
 from client.api import PullAnswer, PullStatus
 from pipeline.history.body import Tag
 from pipeline.history.folder import EARLIER, RunFolder
@@ -185,21 +183,3 @@ def test_an_earlier_store_is_a_copy(tmp_path: Path) -> None:
     moments = RunFolder(tmp_path).earlier()
     assert [[path.parent.name for path in moment] for moment in moments] == [["9"], ["10"]]
     assert [(path / "commitlog" / "0").read_bytes() for moment in moments for path in moment] == [b"before"] * 2
-
-
-async def test_a_consumer_in_order_gives_its_locks_back_before_it_says_goodbye() -> None:
-    """Brokers keep the locks of a client that unregisters until they run out."""
-    said: list[tuple[str, list[MessageQueue] | str | None]] = []
-
-    async def unlock(_address: str, _group: str, _name: str, queues: list[MessageQueue]) -> None:
-        said.append(("unlock", queues))
-
-    async def unregister(_address: str, _name: str, _producer: str | None, consumer: str | None) -> None:
-        said.append(("unregister", consumer))
-
-    holder = object.__new__(orderly.Holder)
-    holder.name = "holder"
-    api = SimpleNamespace(unlock=unlock, unregister=unregister)
-    await holder._goodbye(cast("LoadClient", SimpleNamespace(api=api)), "a:1")
-    queues = [MessageQueue(orderly.TOPIC, BROKER, number) for number in range(orderly.QUEUES)]
-    assert said == [("unlock", queues), ("unregister", orderly.GROUP)]
