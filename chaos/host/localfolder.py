@@ -19,6 +19,7 @@ ELSE = "use that cluster, end it with Ctrl-C, or give this one a folder of its o
 # How long servers may take to go whose command was killed (chaos/host/guard.py), on a busy machine.
 ENDING_S, POLL_S = 5.0, 0.05
 CONFIG_NAMES = frozenset({"broker.conf", "namesrv.conf"})
+_CONFIG_NAMES = frozenset(map(os.fsencode, CONFIG_NAMES))
 PROC = Path("/proc")
 # struct flock of fcntl(2) on Linux, 64 bits: type, whence, start, length, pid.
 _FLOCK = struct.Struct("hhqqi4x")
@@ -151,6 +152,8 @@ def _started_with(folder: Path) -> Iterator[tuple[str, int]]:
         with contextlib.suppress(OSError):
             here = (process / "cwd").readlink()
             for argument in (process / "cmdline").read_bytes().split(b"\0"):
-                path = here / os.fsdecode(argument)
-                if path.name in CONFIG_NAMES and path.resolve().parent.parent == folder:
-                    yield path.resolve().parent.name, int(process.name)
+                # By name first: a command line may have arguments by the ten thousand.
+                if argument.rpartition(b"/")[2] in _CONFIG_NAMES:
+                    path = (here / os.fsdecode(argument)).resolve()
+                    if path.parent.parent == folder:
+                        yield path.parent.name, int(process.name)
