@@ -145,4 +145,4 @@ lint-setup:
 	@bash -n setup/venv.sh && bash -n setup/tools.sh && bash -n .ci/run && echo "shell scripts: well formed"
 
 unit:
-	@$(PYTEST) -q -n 4 --no-loadscope-reorder tests/unit
+	@$(PYTEST) -q -n 6 --no-loadscope-reorder tests/unit
