@@ -151,7 +151,7 @@ class ClientTable:
     def unregister(
         self, connection: Channel, producer_group: str | None, consumer_group: str | None, *, keeps_locks: bool = False
     ) -> None:
-        """Take a client out of the groups it names; with `keeps_locks` nobody is told that it has left."""
+        """Take a client out of the groups it names; with `keeps_locks` what it has locked stays so."""
         joined = self._joined.get(connection)
         if joined is None:
             return

@@ -144,13 +144,20 @@ def _generating(method: Callable[P, AsyncGenerator[R, None]]) -> Callable[P, Asy
 
 def raises_client_errors(kind: C) -> C:
     """Have the public coroutines and generators of a class raise ClientErrors where requests of theirs end badly."""
+    return with_public_calls(kind, with_client_errors, _generating)
+
+
+def with_public_calls(
+    kind: C, of_coroutine: Callable[[Any], Callable[..., Any]], of_generator: Callable[[Any], Callable[..., Any]]
+) -> C:
+    """Put what these two return in the place of a class's public coroutines and generators, inherited ones too."""
     for name, method in inspect.getmembers(kind, inspect.isfunction):
         if name.startswith("_"):
             continue
         if inspect.iscoroutinefunction(method):
-            setattr(kind, name, with_client_errors(method))
+            setattr(kind, name, of_coroutine(method))
         elif inspect.isasyncgenfunction(method):
-            setattr(kind, name, _generating(method))
+            setattr(kind, name, of_generator(method))
     return kind
 
 

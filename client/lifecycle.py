@@ -6,7 +6,6 @@ cancelled goes on, and whoever calls it again waits for the same one.
 
 import asyncio
 import functools
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, aclosing
@@ -14,7 +13,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
-from client.errors import ClientClosed, ClientError
+from client.errors import ClientClosed, ClientError, with_public_calls
 
 C = TypeVar("C", bound=type)
 
@@ -143,14 +142,7 @@ class Lifecycle(ABC):
 
 def used_at_home(kind: C) -> C:
     """Have the public coroutines and generators of a client refuse every loop but the one that it was started in."""
-    for name, method in inspect.getmembers(kind, inspect.isfunction):
-        if name.startswith("_"):
-            continue
-        if inspect.iscoroutinefunction(method):
-            setattr(kind, name, _at_home(method))
-        elif inspect.isasyncgenfunction(method):
-            setattr(kind, name, _generating_at_home(method))
-    return kind
+    return with_public_calls(kind, _at_home, _generating_at_home)
 
 
 def _at_home(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:

@@ -1,7 +1,6 @@
 """Automatic batching and the bounds of what is on its way: who waits in a batch counts, until it is answered."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,14 +9,6 @@ from client.message import Message, SendResult
 from client.produce.batching import Batching
 from client.produce.producer import Producer
 from tests.parts.pair_of_masters import Pair
-
-
-@pytest.fixture
-async def pair() -> AsyncIterator[Pair]:
-    made = Pair()
-    await made.start()
-    yield made
-    await made.close()
 
 
 def freeze(pair: Pair) -> None:

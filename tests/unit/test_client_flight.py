@@ -1,7 +1,6 @@
 """Bounds of what is on its way: who waits gets room, whoever else gives up."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,14 +10,6 @@ from client.instance import ClientInstance
 from client.message import Message, SendResult
 from client.produce.producer import Producer
 from tests.parts.pair_of_masters import Pair
-
-
-@pytest.fixture
-async def pair() -> AsyncIterator[Pair]:
-    made = Pair()
-    await made.start()
-    yield made
-    await made.close()
 
 
 async def turn(flight: Flight, taken: list[int], name: int) -> None:

@@ -1,7 +1,7 @@
 """What a send that failed says of its message: stored or not, an earlier attempt may know more than the last."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,14 +26,6 @@ class Unreadable(Pair):
     def _send(self, connection: Connection, request: Command) -> Reply:
         super()._send(connection, request)
         return Command.response(0)
-
-
-@pytest.fixture
-async def pair() -> AsyncIterator[Pair]:
-    made = Pair()
-    await made.start()
-    yield made
-    await made.close()
 
 
 async def knowing(pair: Pair, producer: Producer) -> Producer:

@@ -1,7 +1,6 @@
 """A producer's options against brokers that play their part: weaker answers, unreachable brokers, keys, hooks."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,15 +26,6 @@ from remoting.msgid import UniqKeys
 from remoting.server import RemotingServer
 from runtime.clock import ManualClock
 from tests.parts.pair_of_masters import Pair
-
-
-@pytest.fixture
-async def pair() -> AsyncIterator[Pair]:
-    made = Pair()
-    await made.start()
-    yield made
-    await made.close()
-
 
 WEAK = [ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE]
 
