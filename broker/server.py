@@ -49,6 +49,7 @@ from runtime.tls import enforces_tls, http_tls, server_tls, tls_warnings
 from store.config import StoreConfig
 from store.events import Payloads, StoreEvents
 from store.files.owner_only import close_log_to_others
+from store.log.flusher import Flusher
 from store.messagestore import MessageStore
 from store.types import Dispatched
 
@@ -204,9 +205,15 @@ class Broker:
         """Let the kernel sync what is acknowledged once it is on the disk, where it can."""
         fd = store.flusher.in_loop(self._mode.flushed_in_loop)
         if fd is not None:
-            self._loop.add_reader(fd, store.flusher.collect)
+            self._loop.add_reader(fd, self._synced, store.flusher)
             # Before the store closes it.
             self._exit.callback(self._loop.remove_reader, fd)
+
+    def _synced(self, flusher: Flusher) -> None:
+        # What was asked for durability is answered now, and who got the answer asks at once: as after a read.
+        if self._polling is not None:
+            self._polling.heard()
+        flusher.collect()
 
     def _mode_of(self, store: MessageStore, threads: ThreadPoolExecutor) -> Mode:
         if self._steady is not None:

@@ -23,7 +23,7 @@ AWAY_SECONDS = 0.02
 
 
 class BusyPoll:
-    """Of one loop. Whoever reads from a socket calls `heard` first."""
+    """Of one loop. Whoever reads from a socket, or sees the end of a sync that was waited for, calls `heard` first."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class BusyPoll:
         """How many turns were taken for that."""
 
     def heard(self) -> None:
-        """Note that something was read."""
+        """Note that something was read, or that a sync is over: what it lets be answered brings more at once."""
         now = self._clock()
         near = now - self._heard_at < self._seconds
         self._heard_at = now

@@ -9,6 +9,7 @@ import pytest
 
 from chaos.host.local import LocalCluster, Mode
 from chaos.host.processes import ServerProcess
+from raftmq.bench.fairness import QUIET_PAUSE_S, quiet
 from raftmq.bench.load import LoadedBroker, Sends, run_load
 from tests.cluster.process_group import until
 
@@ -53,3 +54,16 @@ async def test_a_master_and_its_slave_poll(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("mode", "nodes", "micros"), [("single", 1, 0), ("raft", 3, LONG)])
 async def test_who_is_told_not_to_and_a_group_do_not(tmp_path: Path, mode: Mode, nodes: int, micros: int) -> None:
     assert set(await polled(tmp_path, mode, nodes, micros)) == {0}
+
+
+@pytest.mark.parametrize(("flush", "polls"), [("SYNC_FLUSH", True), ("ASYNC_FLUSH", False)])
+async def test_a_sync_that_was_waited_for_counts_as_something_read(tmp_path: Path, flush: str, polls: bool) -> None:
+    """Sends come too seldom for that, one after the other with pauses: half of the gaps are short, by the syncs."""
+    assert LONG / 1e6 < QUIET_PAUSE_S
+    settings = {"busyPollMicros": LONG, "flushDiskType": flush}
+    with LocalCluster(tmp_path, nodes=1, mode="single", broker_settings=settings) as cluster:
+        state = cluster.broker.state("/v1/status")
+        if state is None or state["store"]["syncedBy"] != "kernel":
+            pytest.skip("a thread syncs here")
+        await quiet(cluster.broker.address, 1)
+        assert (turns(cluster.broker) > 0) is polls
