@@ -73,20 +73,25 @@ class Fairness:
 async def run_fairness(
     modes: Sequence[FairnessMode], floods: Sequence[int], seconds: float, parent: Path | None = None
 ) -> AsyncGenerator[Fairness]:
-    """Yield each row as it is measured: alone, then beside each number of flooding connections."""
+    """Yield each row as it is measured: alone, then beside each number of flooding connections.
+
+    A flood slows down as its broker's log grows, whoever is beside it, so its rate alone is the mean of one before and
+    one after: what is left is what the quiet client costs.
+    """
     for mode in modes:
         with _cluster(mode, parent) as (target, term):
             await quiet(target.address, WARM_UP_S)
             yield _row(mode, await quiet(target.address, seconds))
             for count in floods:
-                async with flooded(target.address, count, seconds) as flood:
-                    alone = await flood()
+                window = seconds + FLOOD_START_S
+                alone_before = await _flood_alone(target.address, count, window)
                 before = term()
-                async with flooded(target.address, count, seconds + FLOOD_START_S) as flood:
+                async with flooded(target.address, count, window) as flood:
                     await asyncio.sleep(FLOOD_START_S)
                     latencies = await quiet(target.address, seconds)
                     beside = await flood()
-                rate = int(alone["messages_per_s"])
+                elections = term() - before
+                rate = (alone_before + await _flood_alone(target.address, count, window)) // 2
                 yield _row(
                     mode,
                     latencies,
@@ -94,9 +99,15 @@ async def run_fairness(
                     flood_per_s_alone=rate,
                     flood_per_s=int(beside["messages_per_s"]),
                     flood_kept=round(beside["messages_per_s"] / max(1, rate), 2),
-                    elections=term() - before,
+                    elections=elections,
                     flood_errors=beside["errors"],
                 )
+
+
+async def _flood_alone(address: str, connections: int, seconds: float) -> int:
+    """Return how many messages per second a flood gets through with nobody beside it."""
+    async with flooded(address, connections, seconds) as flood:
+        return int((await flood())["messages_per_s"])
 
 
 def _row(mode: str, latencies_us: Sequence[int], **flood: Any) -> Fairness:
