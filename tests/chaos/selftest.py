@@ -12,6 +12,7 @@ Ends with 0 only when all of it holds. `--out DIR` leaves mutation.json and muta
 import argparse
 import asyncio
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -92,6 +93,8 @@ def main() -> int:
     graft(whole, "WHOLE_S", lambda limit: min(limit, CLOSING_S))
     for name in RESTART_LIMITS:
         graft(restart, name, lambda limit: min(limit, CLOSING_S))
+    # Ended by others it takes its folder away, as at Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     session = Session(options.seed, options.runs, _say)
     return session.run(options.only, options.out, controls=not options.no_controls, as_json=options.json)
 
