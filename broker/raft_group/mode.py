@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 from typing import Protocol, cast
 
@@ -45,6 +46,10 @@ FORWARDING_SECONDS = 35.0
 LEADERLESS_SECONDS = 5.0
 
 
+# How often a stopping member gives the lead away: while it forwards it has a vote, and may be elected again.
+HAND_OVERS_MAX = 5
+
+
 # What a member logs that forwards before it stops.
 FORWARDS = "forwards until its clients have found the leader"
 
@@ -80,18 +85,36 @@ async def forward_until_quiet(
     most: float = FORWARDING_SECONDS,
     leaderless: float = LEADERLESS_SECONDS,
 ) -> None:
-    """Wait until no client has asked for `quiet` s, or all have gone, or there was nobody to forward to for long."""
+    """Wait until no client has asked for `quiet` s, or all have gone, or there was nobody to forward to for long.
+
+    It ends as well when this member leads again: then there is nobody to forward to but itself.
+    """
     loop = asyncio.get_running_loop()
     began = led_at = loop.time()
-    while served() and (now := loop.time()) - began < most:
+    while served() and not role.leads and (now := loop.time()) - began < most:
         if forwarder.idle_seconds >= quiet and (now - began >= quiet or not led):
             return
-        if role.leads or role.leader_address is not None:
+        if role.leader_address is not None:
             led_at = now
         elif now - led_at >= leaderless:
             _log.warning("nobody leads: this member forwards no more")
             return
         await asyncio.sleep(LOOK_SECONDS)
+
+
+async def give_away(
+    hand_over: Callable[[], Awaitable[bool]], role: BrokerRole, forward: Callable[[], Awaitable[None]]
+) -> None:
+    """Give the lead away and forward; once more when this member, which stops but votes, was elected meanwhile."""
+    for _ in range(HAND_OVERS_MAX):
+        if not await hand_over():
+            _log.warning("no other member takes the lead")
+            return
+        await forward()
+        if not role.leads:
+            return
+        _log.info("this member stops, but was elected: it gives the lead away again")
+    _log.warning("this member was elected %d times while it stopped: it leaves as the leader", HAND_OVERS_MAX)
 
 
 class RefusedLead:
@@ -264,14 +287,17 @@ class MemberMode(Mode):
         once, as something else, keeps nobody waiting for that: in a conversion all others wait for it.
         """
         led = self.role.leads
-        if not await self.group.hand_over():
-            _log.warning("no other member takes the lead")
-            return
-        if not again:
-            _log.info("this member stops: it %s", FORWARDS)
-            quiet = self._live.broker.shutdownForwardMs / 1000
-            await forward_until_quiet(self._forwarder, self.role, served, quiet=quiet, led=led)
-        await self._forwarder.drain(FORWARDS_SECONDS)
+        ends = time.monotonic() + FORWARDING_SECONDS
+        quiet = self._live.broker.shutdownForwardMs / 1000
+
+        async def forward() -> None:
+            if not again:
+                _log.info("this member stops: it %s", FORWARDS)
+                left = ends - time.monotonic()
+                await forward_until_quiet(self._forwarder, self.role, served, quiet=quiet, led=led, most=left)
+            await self._forwarder.drain(FORWARDS_SECONDS)
+
+        await give_away(self.group.hand_over, self.role, forward)
 
     async def persist(self) -> None:
         """Write the tables that changed, stamped with what of the log is in them."""
