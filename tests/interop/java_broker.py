@@ -14,6 +14,8 @@ START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 90
 POLL_S = 0.05
 STARTED = "boot success"
+# RocketMQ refuses a send that has waited for 200 ms, or for 1 s behind another: on a busy machine, any.
+PATIENCE = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000}
 
 
 class JavaBroker:
@@ -36,6 +38,7 @@ class JavaBroker:
             "storePathRootDir": store,
             "storePathCommitLog": store / "commitlog",
             "brokerRole": "ASYNC_MASTER",
+            **PATIENCE,
             **settings,
         }
         config.write_text(format_properties(values))
