@@ -21,7 +21,7 @@ from remoting.audit import ASKED_BY
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import ONEWAY_FLAG, Body, Command
 from remoting.errors import CommandError
-from remoting.sendrun import SendRun
+from remoting.runs import SendRun
 from remoting.server import Connection, Handler, Reply
 from remoting.signing import SIGNED_FIELDS
 

@@ -73,7 +73,7 @@ from remoting.audit import audited
 from remoting.client import RemotingClient
 from remoting.command import Command
 from remoting.msgid import UniqKeys, unpack_host
-from remoting.sendrun import SEND_RUN
+from remoting.runs import RUNS
 from remoting.server import Connection, Handler, RemotingServer
 from runtime.gaps import LoopGaps
 from runtime.late import late
@@ -233,7 +233,7 @@ class Parts:
 
     def _limited_or_not(self, table: dict[int, Handler]) -> tuple[dict[int, Handler], dict[int, Handler]]:
         # What is counted, or must have a signature, is served one by one.
-        single = {code: handler for code, handler in table.items() if code != SEND_RUN}
+        single = {code: handler for code, handler in table.items() if code not in RUNS}
         limited = self._guarded(self.quotas.limited(single))
         return self._guarded(single if self._live.broker.authenticationEnabled else table), limited
 

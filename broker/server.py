@@ -37,6 +37,7 @@ from remoting.address import format_address
 from remoting.codes import RequestCode
 from remoting.limits import ServerLimits, server_limits
 from remoting.msgid import pack_host
+from remoting.runs import PULL_RUN
 from remoting.server import Handler, RemotingServer
 from remoting.side import unfinished_frames
 from runtime.busypoll import busy_poll
@@ -59,7 +60,7 @@ VIP_OFFSET = -2
 HTTP_OFFSET = 100
 # How long a stop waits for what was taken to be acknowledged.
 DRAIN_SECONDS = 10.0
-_PULLS = frozenset({int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)})
+_PULLS = frozenset({int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE), PULL_RUN})
 
 
 class Broker:

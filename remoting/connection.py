@@ -17,7 +17,7 @@ from remoting.command import COMMAND_BYTES, ONEWAY_FLAG, RESPONSE_FLAG, Body, Co
 from remoting.errors import BacklogFull, ConnectionLost, FrameError
 from remoting.framing import VIEW_BYTES_MIN, Decode, FrameReader
 from remoting.refusal import busy, refusal, remark_of, unsupported
-from remoting.sendrun import SEND_RUN, SendRun
+from remoting.runs import RequestRun, cut_for, requests_in
 from remoting.side import Side
 from remoting.signing import sign
 from remoting.turns import ANSWER_BYTES, LOOK_COMMANDS
@@ -33,8 +33,8 @@ READ_BYTES = 256_000
 
 # A Command answers at once; bytes are a whole frame, already encoded (hot path); None means that the answer comes later
 # through Connection.reply or write, or never (one-way); an awaitable is run as a task and its result is the answer. Who
-# is given a run of sends may return it: then each of them is served by itself.
-Reply = Command | bytes | SendRun | None | Awaitable[Command | None]
+# is given a run may return it: then what it has left of itself is served in its place.
+Reply = Command | bytes | RequestRun | None | Awaitable[Command | None]
 Handler = Callable[["Connection", Command], Reply]
 
 
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
 
     def reply(self, request: Command, response: Command) -> None:
         """Answer a request, in its serialize type; dropped when it was one-way or the connection is closed."""
-        if isinstance(request, SendRun):
+        if isinstance(request, RequestRun):
             for each in request.commands():
                 self.reply(each, response)
             return
@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             self.reply(request, refusal(request, error))
             return
-        assert not isinstance(result, SendRun), "runs are not kept for later"
+        assert not isinstance(result, RequestRun), "runs are not kept for later"
         if result is not None:
             self._answer(request, result)
 
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
         if turns is None:
             self._serve(self._reader.feed(data))
             return
-        self._reader.cuts_runs = SEND_RUN in self._handlers and self._reader.decode is decode_parts
+        self._reader.cuts = cut_for(self._handlers) if self._reader.decode is decode_parts else None
         commands = self._reader.feed(data, turns.at_once)
         if self._left:
             self._left += commands
@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
             for command in commands:
                 command.waited = waited
             if self._turns is not None:
-                self._turns.times.add(waited, sum([len(each) if isinstance(each, SendRun) else 1 for each in commands]))
+                self._turns.times.add(waited, requests_in(commands))
             self._serve(commands)
         if self._write_paused or self.closed:
             return False  # resume_writing goes on from here
@@ -276,10 +276,10 @@ class Connection(asyncio.Protocol):
             except Exception as error:
                 self.reply(command, refusal(command, error))
                 continue
-            if isinstance(result, SendRun):
+            if isinstance(result, RequestRun):
                 # Each by itself, as if they had been read so.
-                commands[count + 1 : count + 1] = result.commands()
-                until = turns.until() if turns is not None else _NEVER
+                commands[count + 1 : count + 1] = result.left()
+                until = turns.until() if turns is not None and until == _NEVER else until
             elif result is not None:
                 self._answer(command, result)
         if self._reader.error is not None:
@@ -359,7 +359,7 @@ class Connection(asyncio.Protocol):
         self.spent += size
 
     def _unsupported(self, request: Command) -> Reply:
-        if isinstance(request, SendRun):
+        if isinstance(request, RequestRun):
             return request  # Nobody takes runs any more: quotas are on since it was read.
         told = self._side.on_unsupported
         answer = None if told is None else told(self, request)

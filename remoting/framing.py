@@ -7,12 +7,10 @@ from typing import cast
 
 from remoting.codec import FRAME_BYTES_MAX, HEADER_LENGTH_MASK, decode_parts
 from remoting.command import Body, Command
-from remoting.compiled.door import COMPILED, hotpath
 from remoting.errors import FrameError
-from remoting.sendrun import SendRun
+from remoting.runs import Cut
 
 Decode = Callable[[int, bytes, Body], Command]
-_cut_sends = hotpath.cut_sends if COMPILED else None
 
 _WORDS = struct.Struct(">II")
 _LENGTH_BYTES = 4
@@ -53,8 +51,8 @@ class FrameReader:
         self.error: FrameError | None = None
         self.decode = decode
         """May be another one from now on: what knows more of this connection may be quicker."""
-        self.cuts_runs = False
-        """Whether usual sends of one read may come as a SendRun: for who serves them, and decodes as decode_parts."""
+        self.cuts: Cut | None = None
+        """What cuts runs, for who serves them, and decodes as decode_parts."""
 
     @property
     def buffered(self) -> int:
@@ -108,17 +106,16 @@ class FrameReader:
 
     def _cut(self, data: bytes, position: int, commands: list[Command], most: int) -> None:
         """Decode so many frames of `data` from `position` on; what is no whole frame begins the next one."""
-        limit, decode = self._limit, self.decode
-        cut_sends = _cut_sends if self.cuts_runs else None
+        limit, decode, cut = self._limit, self.decode, self.cuts
         end = len(data)
         while most > 0:
             if end - position < 8:
                 break
-            if cut_sends is not None and (rows := cut_sends(data, position, most, limit)) is not None:
+            if cut is not None and (run := cut(data, position, most, limit)) is not None:
                 # Who serves it knows it by its code.
-                commands.append(cast(Command, SendRun(rows)))
-                position += len(rows.data)
-                most -= len(rows)
+                commands.append(cast(Command, run))
+                position += len(run.rows.data)
+                most -= len(run)
                 continue
             length, word = _WORDS.unpack_from(data, position)
             if not _LENGTH_BYTES <= length <= limit:

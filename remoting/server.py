@@ -9,7 +9,7 @@ from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.connection import Connection, Handler, Reply
 from remoting.limits import ServerLimits
-from remoting.sendrun import SEND_RUN
+from remoting.runs import RUNS
 from remoting.side import REFUSALS, Side, unfinished_frames
 from remoting.turns import Turns
 from remoting.unfinished import UnfinishedFrames
@@ -137,7 +137,7 @@ class _TlsOnly(Mapping[int, Handler]):
         return _refuse_plain
 
     def __contains__(self, code: object) -> bool:
-        return code != SEND_RUN
+        return code not in RUNS
 
     def __iter__(self) -> Iterator[int]:
         return iter(())

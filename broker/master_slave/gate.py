@@ -19,7 +19,7 @@ from broker.role import MASTER_ID
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Command
 from remoting.errors import CommandError
-from remoting.sendrun import SEND_RUN
+from remoting.runs import SEND_RUN
 from remoting.server import Connection, Handler
 
 LOCKS = frozenset({int(RequestCode.LOCK_BATCH_MQ), int(RequestCode.UNLOCK_BATCH_MQ)})

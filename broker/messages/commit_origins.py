@@ -10,7 +10,6 @@ from broker.leader_only import CLIENT_ID, HOP_FLAG, FromMember
 from broker.metadata.committers import ANYBODY, Committer, DoubtfulCommit
 from broker.metadata.consumer_offsets import OffsetTable
 from remoting.command import Command
-from remoting.headers.registry import PullMessageRequestHeader
 from remoting.server import Connection
 
 
@@ -46,9 +45,15 @@ class Origins:
         return ANYBODY if member is None else cast(Committer, member.connection)
 
     def pulled(
-        self, connection: Connection, request: Command, header: PullMessageRequestHeader, end: int, offsets: OffsetTable
+        self,
+        connection: Connection,
+        request: Command,
+        place: tuple[str, str, int],
+        offset: int,
+        end: int,
+        offsets: OffsetTable,
     ) -> None:
-        """Take the offset that a pull brings along; `end` is its queue's."""
-        group, client = header.consumerGroup, self.client(connection, request, header.consumerGroup)
+        """Take the offset that a pull brings along, of (group, topic, queue id); `end` is that queue's."""
+        client = self.client(connection, request, place[0])
         with suppress(DoubtfulCommit):
-            offsets.commit(group, header.topic, header.queueId, header.commitOffset, end, client, self.came(request))
+            offsets.commit(*place, offset, end, client, self.came(request))

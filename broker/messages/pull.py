@@ -18,28 +18,30 @@ when the master is away it serves what it has, and parks who wants more.
 import asyncio
 import logging
 import os
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic
+from typing import cast
 
 from broker.context import BrokerContext, Tables
 from broker.messages.commit_origins import Origins
 from broker.messages.longpoll import LongPollTable
+from broker.messages.pull_answers import TEMPLATE, words
 from broker.messages.pull_checks import PullChecks, PullTicket, ReadQuota
 from broker.messages.pull_damage import DamagedPulls
+from broker.messages.pull_runs import PullRuns
 from broker.messages.pull_sifting import ParkedSifting, read_for
 from broker.role import MasterWatch
-from remoting.codes import VERSION, PullSysFlag, RequestCode, ResponseCode
+from remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from remoting.command import JSON, ONEWAY_FLAG, Command
 from remoting.errors import CommandError
 from remoting.headers.registry import PullMessageRequestHeader, PullMessageResponseHeader
+from remoting.runs import PULL_RUN
 from remoting.server import Connection, Handler, Reply
 from runtime.timings import Timings
 from store.types import Dispatched, GetResult, GetStatus
 
 _log = logging.getLogger(__name__)
-_words = struct.Struct(">II").pack
 
 # How long a request may be parked at most, in milliseconds: below the idle close of a connection (120 s).
 SUSPEND_MS_MAX = 90_000
@@ -71,11 +73,6 @@ _CODES: dict[GetStatus, int] = {
     GetStatus.OFFSET_TOO_SMALL: _MOVED,
 }
 _REMARKS = {status: status.name.encode() for status in GetStatus}
-_TEMPLATE = (
-    b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d",'
-    b'"maxOffset":"%d","minOffset":"%d","topicSysFlag":"%d"},"flag":1,"language":"JAVA","opaque":%d,'
-    b'"remark":"%b","serializeTypeCurrentRPC":"JSON","version":' + str(VERSION).encode() + b"}"
-)
 
 
 class PullHandlers:
@@ -110,13 +107,15 @@ class PullHandlers:
         self._cold_reads = 0
         self.times = Timings()
         """How long it took to read what a pull is answered with; its time parked does not count."""
+        self._runs = PullRuns(context, tables, checks, self._origins, quota, self.times)
         self._damaged = DamagedPulls(context.store, loop, self._run_again)
         ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._slow_bytes = ram * context.live.store.accessMessageInMemoryMaxRatio // 100
 
     def table(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
-        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+        run = cast(Handler, self._runs.serve)
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull, PULL_RUN: run}
 
     @property
     def parked(self) -> int:
@@ -200,7 +199,9 @@ class PullHandlers:
                 return self._reset_answer(ticket, reset)
         result = read_for(self._store, ticket)
         if may_park and header.sysFlag & _COMMIT and leads:
-            self._origins.pulled(ticket.owner, ticket.request, header, result.max_offset, self._offsets)
+            place = (header.consumerGroup, ticket.topic, ticket.queue_id)
+            end, offsets = result.max_offset, self._offsets
+            self._origins.pulled(ticket.owner, ticket.request, place, header.commitOffset, end, offsets)
         if result.cold:
             self._read_cold(ticket, result, began)
             return None
@@ -278,7 +279,7 @@ class PullHandlers:
             return
         if request.flag & ONEWAY_FLAG:
             return
-        head = _TEMPLATE % (
+        head = TEMPLATE % (
             code,
             broker_id,
             group.groupSysFlag,
@@ -291,7 +292,7 @@ class PullHandlers:
         )
         length, body_bytes = len(head), result.size if buffers else 0
         connection.spent += body_bytes
-        connection.write(_words(length + 4 + body_bytes, length) + head, *buffers)
+        connection.write(words(length + 4 + body_bytes, length) + head, *buffers)
 
     def _reset_answer(self, ticket: PullTicket, offset: int) -> Command:
         """Tell a consumer that an administrator has moved its group."""

@@ -35,7 +35,7 @@ from remoting.errors import CommandError
 from remoting.headers.registry import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from remoting.properties import PROPERTIES_BYTES_MAX
 from remoting.record import RecordError, batch_columns, split_batch
-from remoting.sendrun import SEND_RUN, SendRun
+from remoting.runs import SEND_RUN, SendRun
 from remoting.server import Connection, Handler
 from store.recordbatch import RecordBatch
 from store.recordrun import RecordRun

@@ -14,7 +14,7 @@ from broker.settings.config import BrokerConfig
 from remoting.codes import VERSION, ResponseCode
 from remoting.command import JSON, ONEWAY_FLAG, Command
 from remoting.headers.registry import SendMessageResponseHeader
-from remoting.sendrun import SendRun
+from remoting.runs import SendRun
 from remoting.server import Connection
 from store.recordrun import RecordRun
 from store.types import PutResult, PutStatus

@@ -40,7 +40,7 @@ from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
 from remoting.command import Command
 from remoting.errors import BacklogFull, CommandError, ConnectError, ConnectionLost, FrameError, InvokeError
-from remoting.sendrun import SEND_RUN
+from remoting.runs import SEND_RUN
 from remoting.server import Connection, Handler
 from remoting.signing import ACCESS_KEY
 from runtime.tasks import Tasks

@@ -7,6 +7,8 @@ cdef enum:
     CRC_HERE_MAX = 512
     # Rows of one run, and distinct topics.
     ROWS_MAX = 1024
+    # Pulls of one run: as many commands as a slice has.
+    PULLS_MAX = 64
     TOPICS_MAX = 64
     BODY_BYTES_MAX = 16384
     HEADER_BYTES_FREE = 1024

@@ -2,7 +2,7 @@
 """The hot path, compiled: sends of one read, their records and their answers; a follower's look at records; pulls.
 
 Each function does what a function in Python does as well, for what is usual, and says of all else that it does not take
-it: see remoting/sendrun.py, store/log/assembler.py, store/raftlog/covered_records.py, store/reads/reads.py, and the
+it: see remoting/runs.py, store/log/assembler.py, store/raftlog/covered_records.py, store/reads/reads.py, and the
 property tests that hold the two to be equal on every input. Nothing of RaftMQ is imported here: what is needed is
 handed in.
 """
@@ -43,4 +43,5 @@ include "sends.pxi"
 include "records.pxi"
 include "entries.pxi"
 include "columns.pxi"
+include "pullruns.pxi"
 include "pulls.pxi"

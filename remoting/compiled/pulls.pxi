@@ -14,6 +14,16 @@ cdef enum:
 cdef uint64_t PAGE_BYTES = sysconf(_SC_PAGESIZE)
 
 
+def in_memory(object view, int64_t at, int64_t size):
+    """Tell whether the page cache holds all of some bytes of a mapping."""
+    cdef Py_buffer buffer
+    cdef bint held
+    PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
+    held = 0 <= at <= buffer.len - size and size > 0 and _in_memory(<unsigned char*>buffer.buf, &at, &size, 1)
+    PyBuffer_Release(&buffer)
+    return held
+
+
 cdef bint _in_memory(
     const unsigned char* view, const int64_t* at, const int64_t* lengths, Py_ssize_t count
 ) noexcept nogil:
@@ -37,14 +47,15 @@ cdef bint _in_memory(
 
 def gather(
     bytes entries not None, object accepts, object view, int64_t start, int64_t end, int64_t hot_from, int32_t filler,
-    Py_ssize_t count_max, Py_ssize_t bytes_max, Py_ssize_t copied_max, bint whole, tuple asked,
+    Py_ssize_t count_max, Py_ssize_t bytes_max, Py_ssize_t copied_max, bint whole, tuple asked, tuple head,
 ):
-    """Return (bytes of the records one behind the other, their number, entries passed, end of the last record, runs).
+    """Return (records one behind the other, their number, entries passed, end of the last record, runs, their size).
 
     `entries` are those of a queue, 20 bytes each: position, size, code. `view` holds what stands from `start` on, and
     `end` says how far it may be read; what stands before `hot_from` must be in the page cache. `asked`, (topic, queue,
     offset of the first entry, magic, crc32()), when the records are to be judged: `runs` are (position, size) of each
-    then, else None.
+    then, else None. With a `head`, (offset of the first entry, what stands in the header before the offset behind the
+    entries passed, and what behind it), the records have a frame around them.
     None when an entry leads out of that or back, or is a `filler`, when no record is wanted, when they are larger than
     `copied_max` or the disk would have to be asked, when one is not right or of another kind, and when the entries end
     before the answer is full and are not the `whole` of what may be looked at.
@@ -57,7 +68,9 @@ def gather(
     cdef Py_buffer buffer
     cdef unsigned char* to
     cdef Bytes entry = <Bytes>PyBytes_AS_STRING(entries)
-    cdef bytes made, topic
+    cdef bytes made, topic, before = None, after = None
+    cdef unsigned char digits[20]
+    cdef Py_ssize_t room = 0, digits_size = 0
     cdef list runs = None
     if all_of > ROWS_MAX:
         return None
@@ -84,8 +97,18 @@ def gather(
             return None
         if start + positions[0] < hot_from and not _in_memory(<unsigned char*>buffer.buf, positions, lengths, count):
             return None
-        made = PyBytes_FromStringAndSize(NULL, size)
+        if head is not None:
+            offset, before, after = head
+            digits_size = _decimal(digits, offset + passed) - digits
+            room = 8 + PyBytes_GET_SIZE(before) + digits_size + PyBytes_GET_SIZE(after)
+        made = PyBytes_FromStringAndSize(NULL, room + size)
         to = <unsigned char*>PyBytes_AS_STRING(made)
+        if head is not None:
+            _put32(to, <uint32_t>(room - 4 + size))
+            _put32(to + 4, <uint32_t>(room - 8))
+            to = _copy(to + 8, before)
+            memcpy(to, digits, digits_size)
+            to = _copy(to + digits_size, after)
         for i in range(count):
             memcpy(to, <unsigned char*>buffer.buf + positions[i], lengths[i])
             to += lengths[i]
@@ -96,11 +119,11 @@ def gather(
         topic, queue_id, offset, magic_1, crc32 = asked
         until = offset + passed
         runs = []
-        to = <unsigned char*>PyBytes_AS_STRING(made)
+        to = <unsigned char*>PyBytes_AS_STRING(made) + room
         for i in range(count):
             position, length = start + positions[i], lengths[i]
             if _judged(to, length, position, topic, queue_id, &offset, until, magic_1, crc32) != length:
                 return None
             runs.append((position, length))
             to += length
-    return made, count, passed, last, runs
+    return made, count, passed, last, runs, size

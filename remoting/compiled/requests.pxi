@@ -1,4 +1,4 @@
-# The headers of usual sends: JSON as clients write it, read without a map.
+# The headers of usual requests: JSON as clients write it, read without a map.
 
 cdef struct Row:
     int32_t topic
@@ -24,6 +24,18 @@ cdef struct Row:
 cdef struct Cursor:
     Bytes at
     Bytes end
+
+
+cdef struct Send:
+    Row* row
+    Bytes topic
+    Py_ssize_t topic_size
+    # Where its properties go.
+    unsigned char* texts
+
+
+# Reads custom fields into what is pointed to.
+ctypedef bint (*Fields)(Cursor*, void*) noexcept nogil
 
 
 cdef inline bint _takes(Cursor* cursor, unsigned char wanted) noexcept nogil:
@@ -98,8 +110,10 @@ cdef bint _number(Cursor* cursor, int64_t most, int64_t* value) noexcept nogil:
     return _digits(begin, cursor.at - begin, most, value)
 
 
-cdef bint _fields(Cursor* cursor, Row* row, Bytes* topic, Py_ssize_t* topic_size, unsigned char* to) noexcept nogil:
+cdef bint _send_fields(Cursor* cursor, void* into) noexcept nogil:
     """Read the custom fields of a send; False when one is there that is not usual, or one lacks."""
+    cdef Send* send = <Send*>into
+    cdef Row* row = send.row
     cdef Bytes name, text
     cdef Py_ssize_t name_size, size
     cdef int64_t value
@@ -118,14 +132,14 @@ cdef bint _fields(Cursor* cursor, Row* row, Bytes* topic, Py_ssize_t* topic_size
             return False
         seen |= bit
         if letter == c"i":
-            if not _properties(cursor, to, &size):
+            if not _properties(cursor, send.texts, &size):
                 return False
             row.properties_size = <int32_t>size
         else:
             if not _text(cursor, &text, &size):
                 return False
             if letter == c"b":
-                topic[0], topic_size[0] = text, size
+                send.topic, send.topic_size = text, size
             elif letter == c"e":
                 if not _digits(text, size, INT32_MAX, &value):
                     return False
@@ -157,8 +171,8 @@ cdef bint _fields(Cursor* cursor, Row* row, Bytes* topic, Py_ssize_t* topic_size
     return seen & 0x1FF == 0x1FF
 
 
-cdef bint _header(Cursor* cursor, Row* row, Bytes* topic, Py_ssize_t* topic_size, unsigned char* to) noexcept nogil:
-    """Read the header of a usual send."""
+cdef bint _request(Cursor* cursor, int64_t code, int32_t* opaque, Fields fields, void* into) noexcept nogil:
+    """Read the header of a usual request of a code, which is answered; its custom fields as `fields` does."""
     cdef Bytes name, text
     cdef Py_ssize_t name_size, size
     cdef int64_t value
@@ -170,11 +184,11 @@ cdef bint _header(Cursor* cursor, Row* row, Bytes* topic, Py_ssize_t* topic_size
             return False
         if _same(name, name_size, "code", 4):
             bit = 1
-            if not _number(cursor, INT32_MAX, &value) or value != 310:
+            if not _number(cursor, INT32_MAX, &value) or value != code:
                 return False
         elif _same(name, name_size, "extFields", 9):
             bit = 2
-            if seen & 2 or not _fields(cursor, row, topic, topic_size, to):
+            if seen & 2 or not fields(cursor, into):
                 return False
         elif _same(name, name_size, "flag", 4):
             bit = 4
@@ -184,7 +198,7 @@ cdef bint _header(Cursor* cursor, Row* row, Bytes* topic, Py_ssize_t* topic_size
             bit = 8
             if not _number(cursor, INT32_MAX, &value):
                 return False
-            row.opaque = <int32_t>value
+            opaque[0] = <int32_t>value
         elif _same(name, name_size, "version", 7):
             bit = 16
             if not _number(cursor, INT32_MAX, &value):

@@ -205,6 +205,7 @@ def cut_sends(bytes data not None, Py_ssize_t at, Py_ssize_t most, Py_ssize_t li
     cdef Row* row
     cdef unsigned char* texts
     cdef Cursor cursor
+    cdef Send send
     cdef int sys_flags = 0, topic_index = -1
     cdef list topics = [], queues_max = []
     cdef SendRows found
@@ -236,8 +237,10 @@ def cut_sends(bytes data not None, Py_ssize_t at, Py_ssize_t most, Py_ssize_t li
         cursor.at = whole + at + 8
         cursor.end = cursor.at + header_size
         row.properties_size = 0
-        if not _header(&cursor, row, &topic, &topic_size, texts + text_at):
+        send.row, send.texts = row, texts + text_at
+        if not _request(&cursor, 310, &row.opaque, _send_fields, &send):
             break
+        topic, topic_size = send.topic, send.topic_size
         if header_size > HEADER_BYTES_FREE and header_size > row.properties_size + HEADER_BYTES_FREE:
             break
         if not _index(texts + text_at, row.properties_size, &row.indexed, True):

@@ -20,7 +20,7 @@ from store.derived.queuestate import Queue, append_usual, load_queue
 from store.errors import QueueShorter, StoreError, is_full
 from store.files.descriptors import DESCRIPTORS_MAX, Descriptors
 from store.files.disk import Disk
-from store.files.queuefile import FILLER, ZEROS, Entry, QueueFiles, entry_end, pack_entries
+from store.files.queuefile import ENTRY_BYTES, FILLER, ZEROS, Entry, QueueFiles, entry_end, pack_entries
 from store.types import Dispatched
 
 _LOG = logging.getLogger(__name__)
@@ -96,11 +96,13 @@ class ConsumeQueues:
             found += queue.tail[: count + in_tail]
         return found
 
-    def raw(self, topic: str, queue_id: int, offset: int, count: int) -> bytes | None:
-        """Return the bytes of `count` entries, or of those that one file holds; None when not all are in files."""
+    def packed(self, topic: str, queue_id: int, offset: int, count: int) -> bytes:
+        """Return what entries() does, as a queue's files have it."""
         queue = self._queues.get((topic, queue_id))
-        there = queue is not None and count > 0 and queue.low <= offset <= queue.persisted - count
-        return self._files.raw(queue.folder, offset, offset + count) if queue is not None and there else None
+        data = b""
+        if queue is not None and 0 < count <= queue.persisted - offset and queue.low <= offset:
+            data = self._files.raw(queue.folder, offset, offset + count)
+        return data if len(data) == count * ENTRY_BYTES else pack_entries(self.entries(topic, queue_id, offset, count))
 
     def topics(self) -> dict[str, list[int]]:
         """Return the queue ids of each topic, in order."""

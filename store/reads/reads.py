@@ -4,25 +4,25 @@ RocketMQ's limits: a read from memory gives at most 256 KiB and 32 messages, one
 message always goes, whatever its size. What is not in the page cache is not waited for: the result is marked cold.
 """
 
-import os
 import struct
 from collections.abc import Callable
 
-from remoting.compiled.door import COMPILED, hotpath
+from remoting.compiled.door import COMPILED
 from remoting.properties import KEY_SEPARATOR
 from remoting.record import BORNHOST_AT, BORNHOST_V6, MAGIC_V1, MAGIC_V2, SYSFLAG_AT, RecordError
 from remoting.topics import RAFT_TOPIC
-from runtime.crc import crc32
 from store.config import QUEUE_ENTRY_BYTES, StoreConfig
 from store.controlrecord import CONTROL_TAIL, is_control
 from store.derived.consumequeue import ConsumeQueues
 from store.derived.indexfile import MessageIndex
 from store.errors import RecordDamaged
-from store.files.queuefile import ENTRY, FILLER, Entry, pack_entries
+from store.files.queuefile import ENTRY, FILLER, Entry
 from store.integrity.verifier import Asked, Verifier
 from store.log.commitlog import CommitLog
 from store.log.dispatch import dispatched_from_record
 from store.log.logscan import check_record
+from store.reads.gathering import Ahead, Framed, Gathering, Head
+from store.reads.readlimits import ReadLimits
 from store.reads.runs import WINDOW_BYTES, read_runs
 from store.reads.timesearch import offset_by_time
 from store.types import GetResult, GetStatus, QueryResult, QueueEntry
@@ -37,9 +37,6 @@ _STAMP_BYTES = BORNHOST_AT + 20 + _LONG.size
 _FILLER_SIZE = FILLER[1]
 # Around the records of an answer: most entries are smaller.
 WARM_BYTES = 128 * 1024
-# Records among the newest that are copied into one piece; of more, each piece of the mapping leaves by itself. What is
-# not new is copied in any case.
-JOINED_BYTES_MAX = 64 * 1024
 
 
 class Reader:
@@ -57,16 +54,15 @@ class Reader:
     ) -> None:
         """Without `verifier`, in recovery, records are read as they are. `joins`: of an answer no runs are wanted."""
         self._verifier = verifier
-        self._joins = joins
         self._log = log
         self._queues = queues
         self._index = index
         self._scratch = memoryview(bytearray(WINDOW_BYTES))
         self._scan_entries = config.maxFilterMessageSize // QUEUE_ENTRY_BYTES
-        self._memory_limits = (config.maxTransferBytesOnMessageInMemory, config.maxTransferCountOnMessageInMemory)
-        self._disk_limits = (config.maxTransferBytesOnMessageInDisk, config.maxTransferCountOnMessageInDisk)
-        ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self._memory_bytes = ram * config.accessMessageInMemoryMaxRatio // 100
+        self._limits = ReadLimits(config)
+        self._gathering: Gathering | None = None
+        if COMPILED and joins and verifier is not None:
+            self._gathering = Gathering(log, queues, verifier, self._limits)
 
     def get(
         self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, accepts: Accepts
@@ -84,12 +80,17 @@ class Reader:
         scan_end = min(end, offset + max(self._scan_entries, max_count))
         left = scan_end - offset
         count = min(max(max_count, 1), left)
-        if COMPILED and self._joins and not callable(accepts):
-            packed = queues.raw(topic, queue_id, offset, count)
-            if packed is None or len(packed) != count * QUEUE_ENTRY_BYTES:
-                packed = pack_entries(queues.entries(topic, queue_id, offset, count))
+        if COMPILED and self._gathering is not None and not callable(accepts):
+            packed = queues.packed(topic, queue_id, offset, count)
             whole = len(packed) == left * QUEUE_ENTRY_BYTES
-            if self._gathered(result, packed, (topic, queue_id), accepts, max_count, max_bytes, whole=whole):
+            queue = (topic, queue_id)
+            found = self._gathering.gathered(packed, queue, offset, accepts, max_count, max_bytes, whole=whole)
+            if found is not None:
+                data, result.count, passed, until, _, result.size = found
+                result.buffers = [data]
+                result.next_offset += passed
+                result.behind_bytes = self._log.written - until
+                result.status = GetStatus.FOUND
                 return result
             entries = list(ENTRY.iter_unpack(packed))
         else:
@@ -103,6 +104,20 @@ class Reader:
             result.buffers = buffers
             self._verify(result, topic, queue_id, offset)
         return result
+
+    def framed(
+        self,
+        queue: tuple[str, int],
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        head: Head,
+        ahead: Ahead | None,
+    ) -> Framed | None:
+        """See StoreReads.framed."""
+        if not COMPILED or self._gathering is None:
+            return None
+        return self._gathering.framed(queue, offset, max_count, max_bytes, head, ahead)
 
     def _verify(self, result: GetResult, topic: str, queue_id: int, offset: int) -> None:
         """Leave nothing in an answer that is not what was written (R18)."""
@@ -136,64 +151,6 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, end)
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, end, low, end)
 
-    def _gathered(
-        self,
-        result: GetResult,
-        entries: bytes,
-        queue: tuple[str, int],
-        accepts: frozenset[int] | None,
-        max_count: int,
-        max_bytes: int,
-        *,
-        whole: bool,
-    ) -> bool:
-        """Answer with one copy of records that are in memory and found to be right; tell whether they are.
-
-        `entries`: as a queue's file has them; `whole`: there are no more to look at than these.
-        """
-        log, verifier = self._log, self._verifier
-        if not entries or verifier is None:
-            return False
-        position, written, hot = ENTRY.unpack_from(entries)[0], log.written, log.hot_from
-        if not log.min_position <= position < written:
-            return False
-        file = log.opened(position)
-        asked, end = None, min(file.end, written)
-        last, size, _ = ENTRY.unpack_from(entries, len(entries) - QUEUE_ENTRY_BYTES)
-        if verifier.trusts(position, last + size):
-            # And of nothing behind that, where entries that rot may lead.
-            end = min(end, last + size)
-        elif verifier.entries is not None:
-            return False
-        else:
-            asked = (queue[0].encode(), queue[1], result.next_offset, MAGIC_V1, crc32)
-        count_max, bytes_max = self._limits(written - position, max_count, max_bytes)
-        found = hotpath.gather(
-            entries,
-            accepts,
-            file.view(file.start, file.size),
-            file.start,
-            end,
-            hot,
-            _FILLER_SIZE,
-            count_max,
-            bytes_max,
-            JOINED_BYTES_MAX if position >= hot else WINDOW_BYTES,
-            whole,
-            asked,
-        )
-        if found is None:
-            return False
-        data, result.count, passed, until, runs = found
-        if runs is not None:
-            verifier.judged(runs)
-        result.buffers = [data]
-        result.size = len(data)
-        result.next_offset += passed
-        result.behind_bytes = written - until
-        result.status = GetStatus.FOUND
-        return True
-
     def _choose(
         self,
         result: GetResult,
@@ -224,7 +181,7 @@ class Reader:
                 elif matches is None or matches(code):
                     if not count:
                         # The first message goes in any case, and its place decides for all: later ones stand nearer.
-                        count_max, bytes_max = self._limits(written - position, max_count, max_bytes)
+                        count_max, bytes_max = self._limits.of(written - position, max_count, max_bytes)
                     elif count >= count_max or size + length > bytes_max:
                         full = True
                         break
@@ -248,11 +205,6 @@ class Reader:
         elif removed and result.status is GetStatus.NO_MATCHED_MESSAGE:
             result.status = GetStatus.MESSAGE_WAS_REMOVING
         result.count, result.size, result.next_offset = count, size, at
-
-    def _limits(self, behind: int, max_count: int, max_bytes: int) -> tuple[int, int]:
-        """Return how many messages and bytes go together when the first stands so far behind the log's end."""
-        bytes_max, count_max = self._memory_limits if behind <= self._memory_bytes else self._disk_limits
-        return min(count_max, max_count), min(bytes_max, max_bytes)
 
     def read_cold(self, result: GetResult) -> GetResult:
         """See MessageStore.read_cold."""

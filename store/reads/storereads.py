@@ -6,6 +6,7 @@ from store.derived.indexfile import MessageIndex
 from store.integrity.pushed import PushedPiece, read_checked
 from store.integrity.verifier import Verifier
 from store.log.commitlog import CommitLog
+from store.reads.gathering import Ahead, Framed, Head
 from store.reads.queuereads import QueueReads
 from store.reads.reads import Accepts, Reader
 from store.reads.sifting import Sifter
@@ -42,6 +43,21 @@ class StoreReads(QueueReads):
         verify_cold(). With `damaged` in it, it ends before a record that is not what was written (R18).
         """
         return self._reader.get(topic, queue_id, offset, max_count, min(max_bytes, READ_BYTES_MAX), accepts)
+
+    def framed(
+        self,
+        queue: tuple[str, int],
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        head: Head,
+        ahead: Ahead | None = None,
+    ) -> Framed | None:
+        """Read messages, one or more, as get() does where the answer is usual, with the frame that they leave in.
+
+        None: ask get(). `ahead` holds entries of queues between calls; for one turn of the loop only.
+        """
+        return self._reader.framed(queue, offset, max_count, min(max_bytes, READ_BYTES_MAX), head, ahead)
 
     def sift(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, wants: Wants) -> GetResult:
         """Read like get() those messages whose encoded properties `wants` takes; some hundreds are looked at."""

@@ -22,7 +22,7 @@ from remoting.headers.registry import REQUEST_HEADERS
 from remoting.msgid import parse_offset_msg_id
 from remoting.properties import decode_properties, find_property, indexed_properties
 from remoting.record import RecordError, decode_records, encode_batch, encode_record, split_batch
-from remoting.sendrun import SendRun
+from remoting.runs import RequestRun, cut_any
 from tests.fuzz.bounds import KIB, MIB, Target
 from tests.fuzz.samples import dialect, filled, heavy_bodies, is_struct, sample
 from tests.parts.odd_sends import odd, usual
@@ -91,7 +91,7 @@ def read_stream(data: bytes, made: Callable[[], FrameReader] = FrameReader) -> N
 
 def _runs() -> FrameReader:
     reader = FrameReader()
-    reader.cuts_runs = True
+    reader.cuts = cut_any
     return reader
 
 
@@ -102,7 +102,7 @@ def _read_runs(data: bytes) -> None:
     for at in range(0, len(data), READ_BYTES):
         part = data[at : at + READ_BYTES]
         for command in runs.feed(part):
-            found += command.commands() if isinstance(command, SendRun) else [command]
+            found += command.commands() if isinstance(command, RequestRun) else [command]
         taken = plain.feed(part)
         both = ([(each.opaque, each.flag, each.ext, bytes(each.body)) for each in all_] for all_ in (found, taken))
         assert next(both) == next(both), "a run is what its frames are"

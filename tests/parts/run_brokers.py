@@ -23,7 +23,7 @@ from remoting.bodies.registry import SubscriptionGroupConfig, TopicConfig
 from remoting.command import Body, Command
 from remoting.connection import Connection, Handler
 from remoting.limits import ServerLimits
-from remoting.sendrun import SEND_RUN
+from remoting.runs import RUNS
 from remoting.side import Side
 from remoting.turns import Turns
 from runtime.clock import ManualClock
@@ -59,7 +59,7 @@ class Seen(NamedTuple):
     """Connections."""
 
 
-class _Loop:
+class StillLoop:
     """The running loop with a clock that stands still: no read is cut for the time that it takes."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class RunBroker:
         self.topics = TopicTable(folder / "config" / "topics.json", self.live, self.clock)
         self.topics.update(*[TopicConfig(name, queues, queues) for name, queues in TOPICS.items()])
         self.totals: dict[str, tuple[int, int]] = {}
-        loop = cast(asyncio.AbstractEventLoop, _Loop())
+        loop = cast(asyncio.AbstractEventLoop, StillLoop())
         self.replication: LocalReplication | RaftReplication
         told.dispatched = self._arrived
         if raft:
@@ -198,7 +198,7 @@ class RunBroker:
     async def quotas(self, on: bool) -> None:
         """Switch as QuotaGuard.take does."""
         self.handlers.clear()
-        self.handlers.update({code: each for code, each in self._all.items() if not on or code != SEND_RUN})
+        self.handlers.update({code: each for code, each in self._all.items() if not on or code not in RUNS})
 
     async def full_disk(self) -> None:
         """Have no room for what was read and is not written yet."""

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 import broker.messages.arrivals
-import remoting.framing
+import remoting.runs
 import store.derived.indexfile
 import store.derived.queuestate
 import store.files.queuefile
@@ -29,6 +29,7 @@ needs_hotpath = pytest.mark.skipif(not COMPILED, reason="the compiled hot path i
 
 _USERS: tuple[ModuleType, ...] = (
     broker.messages.arrivals,
+    remoting.runs,
     store.derived.queuestate,
     store.derived.indexfile,
     store.files.queuefile,
@@ -45,15 +46,14 @@ _USERS: tuple[ModuleType, ...] = (
 @contextmanager
 def pure() -> Iterator[None]:
     """Do everything in Python, as where nothing is compiled."""
-    with patch.object(remoting.framing, "_cut_sends", None):
-        patches = [patch.object(module, "COMPILED", new=False) for module in _USERS]
+    patches = [patch.object(module, "COMPILED", new=False) for module in _USERS]
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
         for each in patches:
-            each.start()
-        try:
-            yield
-        finally:
-            for each in patches:
-                each.stop()
+            each.stop()
 
 
 def send_frame(

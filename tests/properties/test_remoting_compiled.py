@@ -12,7 +12,7 @@ from remoting.command import Command
 from remoting.compiled.door import hotpath
 from remoting.framing import FrameReader
 from remoting.headers.registry import SendMessageRequestHeaderV2
-from remoting.sendrun import SendRun
+from remoting.runs import SendRun, cut_any
 from tests.parts.odd_sends import SPECIAL, framed, odd, usual
 from tests.parts.send_runs import needs_hotpath, send_frame
 
@@ -24,7 +24,7 @@ SEEDS = st.integers(0, 1 << 32)
 def read(reads: list[bytes], *, runs: bool, most: int = 1 << 30, limit: int = 1 << 24) -> tuple[list[Any], str, int]:
     """Return what was read, why no more is, and how many runs it came in."""
     reader = FrameReader(limit)
-    reader.cuts_runs = runs
+    reader.cuts = cut_any if runs else None
     found, runs_seen = list[Command](), 0
     for data in reads:
         if reader.error is not None:

@@ -20,7 +20,7 @@ from store.files.mappedfile import file_name
 from store.files.queuefile import pack_entries
 from store.integrity.ranges import Ranges
 from store.messagestore import MessageStore
-from store.reads import reads
+from store.reads import gathering
 from tests.parts.send_runs import needs_hotpath
 from tests.parts.store_tools import HOST, expire, fill, make_config
 from tests.properties.test_store_compiled import SEEDS, both
@@ -147,7 +147,7 @@ def test_what_is_new_leaves_in_one_piece_and_what_is_large_uncopied(tmp_path: Pa
     for _ in range(5):
         for queue in range(2):
             fill(store, 1, queue_id=queue, body=bytes(10_000))
-    most = reads.JOINED_BYTES_MAX
+    most = gathering.JOINED_BYTES_MAX
     two, five = store.get("T", 0, 0, 2), store.get("T", 0, 0, 32)
     assert [type(one) for one in two.buffers] == [bytes]
     assert two.size < five.size <= most
@@ -179,10 +179,10 @@ def test_what_is_new_leaves_in_one_piece_and_what_is_large_uncopied(tmp_path: Pa
 def test_what_leads_elsewhere_is_not_gathered(entries: list[tuple[int, int, int]], why: str) -> None:
     view = memoryview(bytes(200))
     two = [(1000, 10, 0), (1010, 90, 0)]
-    good = hotpath.gather(pack_entries(two), None, view, 1000, 1100, 0, 0x7FFFFFFF, 32, 1000, 1000, True, None)
-    assert good == (bytes(100), 2, 2, 1100, None)
+    good = hotpath.gather(pack_entries(two), None, view, 1000, 1100, 0, 0x7FFFFFFF, 32, 1000, 1000, True, None, None)
+    assert good == (bytes(100), 2, 2, 1100, None, 100)
     found = hotpath.gather(
-        pack_entries(entries), None, view, 1000, 1100, 0, 0x7FFFFFFF, 2000, 1 << 50, 1 << 50, True, None
+        pack_entries(entries), None, view, 1000, 1100, 0, 0x7FFFFFFF, 2000, 1 << 50, 1 << 50, True, None, None
     )
     assert found is None, why
 
@@ -190,7 +190,7 @@ def test_what_leads_elsewhere_is_not_gathered(entries: list[tuple[int, int, int]
 def test_no_more_is_read_than_the_view_holds() -> None:
     assert (
         hotpath.gather(
-            pack_entries([(0, 10, 0)]), None, memoryview(bytes(9)), 0, 10, 0, 0x7FFFFFFF, 1, 10, 10, True, None
+            pack_entries([(0, 10, 0)]), None, memoryview(bytes(9)), 0, 10, 0, 0x7FFFFFFF, 1, 10, 10, True, None, None
         )
         is None
     )
@@ -200,5 +200,7 @@ def test_the_most_entries_that_are_gathered_at_once() -> None:
     view = memoryview(bytes(2000))
     for count, taken in ((1024, True), (1025, False)):
         entries = [(at, 1, 0) for at in range(count)]
-        found = hotpath.gather(pack_entries(entries), None, view, 0, 2000, 0, 0x7FFFFFFF, 2000, 2000, 2000, True, None)
-        assert found == ((bytes(count), count, count, count, None) if taken else None)
+        found = hotpath.gather(
+            pack_entries(entries), None, view, 0, 2000, 0, 0x7FFFFFFF, 2000, 2000, 2000, True, None, None
+        )
+        assert found == ((bytes(count), count, count, count, None, count) if taken else None)

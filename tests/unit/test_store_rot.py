@@ -62,7 +62,7 @@ def test_R18_an_entry_that_leads_back_vouches_for_nothing_before_it(
 ) -> None:
     """Of four entries two are answered with; the last one leads to where all was checked."""
     store, position = rotten(tmp_path, hurt=1, at=100)
-    monkeypatch.setattr(store._reader, "_memory_limits", (1 << 20, 2))
+    monkeypatch.setattr(store._reader._limits, "_memory", (1 << 20, 2))
     assert offsets(store.get("T", 0, 0, 1)) == [0]
     queue = next(tmp_path.rglob("consumequeue/T/0/0*"))
     with queue.open("r+b") as file:

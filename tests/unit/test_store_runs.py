@@ -171,7 +171,7 @@ def test_what_the_disk_would_have_to_be_asked_for_is_not_gathered(tmp_path_facto
         def gathered(*places: int, hot_from: int = size) -> bool:
             entries = [(place, 10, 0) for place in places]
             found = hotpath.gather(
-                pack_entries(entries), None, view, 0, size, hot_from, 0x7FFFFFFF, 32, 1000, 1000, True, None
+                pack_entries(entries), None, view, 0, size, hot_from, 0x7FFFFFFF, 32, 1000, 1000, True, None, None
             )
             return found is not None
 

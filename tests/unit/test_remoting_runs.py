@@ -4,6 +4,7 @@ import asyncio
 import time
 import tracemalloc
 from collections.abc import Mapping
+from random import Random
 from typing import cast
 
 import pytest
@@ -15,10 +16,11 @@ from remoting.connection import Connection, Handler, Reply
 from remoting.errors import CommandError
 from remoting.framing import FrameReader
 from remoting.limits import ServerLimits
-from remoting.sendrun import SEND_RUN, SendRun
+from remoting.runs import PULL_RUN, SEND_RUN, PullRun, SendRun, cut_any
 from remoting.server import _TlsOnly
 from remoting.side import Side
 from remoting.turns import ALONE_COMMANDS, LOOK_COMMANDS, READ_SECONDS
+from tests.parts import odd_pulls
 from tests.parts.recorder import Recorder
 from tests.parts.send_runs import needs_hotpath, send_frame
 
@@ -53,7 +55,7 @@ def sends(count: int) -> bytes:
 
 def test_a_run_has_its_sends_as_commands_with_what_was_noted_of_it() -> None:
     reader = FrameReader()
-    reader.cuts_runs = True
+    reader.cuts = cut_any
     [run] = reader.feed(sends(3))
     assert isinstance(run, SendRun)
     assert len(run) == 3
@@ -105,6 +107,27 @@ async def test_the_sends_of_a_run_that_are_served_each_take_no_more_of_a_turn_th
     # The run itself counts as one. At the first look the time is over already where sleeps took longer than was asked.
     assert served in {LOOK_COMMANDS - 1, 2 * LOOK_COMMANDS - 1}
     assert [each.opaque for each in await answers(transport)] == [*range(count)]
+
+
+async def test_pulls_of_a_run_that_are_served_each_take_no_more_of_a_turn_than_others() -> None:
+    served = 0
+
+    def slow(_connection: Connection, request: Command) -> Reply:
+        nonlocal served
+        served += 1
+        time.sleep(READ_SECONDS / LOOK_COMMANDS)
+        return Command.response(0, request.ext["topic"])
+
+    def none_is_usual(_connection: Connection, run: Command) -> Reply:
+        assert isinstance(run, PullRun)
+        return run.stopped(run.at, apart=True)
+
+    connection, transport = connected({PULL_RUN: none_is_usual, RequestCode.PULL_MESSAGE: slow})
+    count, dice = 8 * LOOK_COMMANDS, Random(1)
+    connection.data_received(b"".join(odd_pulls.usual(dice, number) for number in range(count)))
+    # Of two commands one is what is left of the run.
+    assert served <= LOOK_COMMANDS
+    assert [each.opaque for each in await answers(transport, 200)] == [*range(count)]
 
 
 async def test_a_plain_connection_where_tls_is_enforced_is_told_so_whatever_it_sends() -> None:
