@@ -22,7 +22,7 @@ from remoting.side import Side
 from remoting.signing import sign
 from remoting.turns import ANSWER_BYTES, LOOK_COMMANDS
 from remoting.waiting import Waiting
-from remoting.writing import write_runs
+from remoting.writing import PIECE_BYTES_MIN, write_runs
 from runtime.tls import tls_words
 
 _log = logging.getLogger(__name__)
@@ -326,7 +326,7 @@ class Connection(asyncio.Protocol):
             return  # it failed to write, takes nothing any more, and connection_lost comes next
         if len(pieces) == 1:
             self._transport.write(pieces[0])
-        elif max(map(len, pieces)) < VIEW_BYTES_MIN:
+        elif max(map(len, pieces)) < PIECE_BYTES_MIN:
             self._transport.write(b"".join(pieces))
         else:
             write_runs(self._transport, pieces)

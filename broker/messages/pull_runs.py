@@ -20,7 +20,7 @@ from remoting.runs import PullRow, PullRun
 from remoting.server import Connection
 from remoting.turns import ANSWER_BYTES
 from runtime.timings import Timings
-from store.reads.gathering import Ahead
+from store.reads.gathering import Gathering
 
 _COMMIT = int(PullSysFlag.COMMIT_OFFSET)
 
@@ -37,7 +37,8 @@ class PullRuns:
         quota: ReadQuota | None,
         times: Timings,
     ) -> None:
-        self._live, self._store, self._role = context.live, context.store, context.role
+        self._live, self._role = context.live, context.role
+        self._gathering = context.store.gathering()
         self._offsets, self._stats = tables.offsets, tables.stats
         self._checks = checks
         self._origins = origins
@@ -47,11 +48,11 @@ class PullRuns:
     def serve(self, connection: Connection, run: PullRun) -> PullRun | None:
         """Answer pulls until one is to be served by itself, or this turn has written enough."""
         counted = self._quota is not None and self._quota.counts_bytes
-        if not self._role.leads or self._live.broker.slaveReadEnable or counted:
+        if not self._role.leads or self._live.broker.slaveReadEnable or counted or self._gathering is None:
             return run
         began, rows, first = monotonic(), run.rows.asked, run.at
         try:
-            stopped = self._answer(connection, run, rows, None if len(rows) - first < 2 else {})
+            stopped = self._answer(connection, run, rows, self._gathering)
         except Exception:
             # By itself it fails again, and that is its answer and nobody else's.
             stopped = run.stopped(run.at, apart=True)
@@ -59,8 +60,10 @@ class PullRuns:
             self._times.add((monotonic() - began) / answered, answered)
         return stopped
 
-    def _answer(self, connection: Connection, run: PullRun, rows: list[PullRow], ahead: Ahead | None) -> PullRun | None:
-        offsets, stats, store = self._offsets, self._stats, self._store
+    def _answer(
+        self, connection: Connection, run: PullRun, rows: list[PullRow], gathering: Gathering
+    ) -> PullRun | None:
+        offsets, stats, sitting = self._offsets, self._stats, gathering.sitting(len(run))
         judged: object = None
         ticket: PullTicket | None = None
         before = b""
@@ -79,13 +82,13 @@ class PullRuns:
             group, topic = texts[0], texts[1]
             if offsets.reset_pending(group, topic, queue_id):
                 return run.stopped(at, apart=True)
-            found = store.framed(
+            found = gathering.framed(
                 (topic, queue_id),
                 offset,
                 max(count, 1),
                 bytes_wanted(size),
                 (before, FOUND_BEHIND, ticket.config.topicSysFlag, opaque),
-                ahead,
+                sitting,
             )
             if found is None:
                 return run.stopped(at, apart=True)

@@ -33,8 +33,6 @@ _STRETCHES_MAX = 1024
 # Entries that are read with those of a pull, for pulls behind it: so many times as many.
 AHEAD = 4
 
-# Entries that were read for pulls served in one step, by queue: offset of the first, their bytes.
-Ahead = dict[tuple[str, int], tuple[int, bytes]]
 # The records of an answer, their number, entries passed, the end of the last record in the log, (position, size) of
 # each that was judged, their size: see hotpath.gather.
 Gathered = tuple[bytes, int, int, int, list[tuple[int, int]] | None, int]
@@ -53,6 +51,21 @@ class Framed(NamedTuple):
     max_offset: int
 
 
+class Sitting:
+    """What the reads of one turn share: nothing is written or removed meanwhile."""
+
+    __slots__ = ("ahead", "entries", "files", "hot", "min_position", "written")
+
+    def __init__(self, log: CommitLog, *, ahead: int) -> None:
+        self.written, self.hot, self.min_position = log.written, log.hot_from, log.min_position
+        self.ahead = ahead
+        """How many times as many entries are read as a read needs, for those behind it."""
+        self.entries: dict[tuple[str, int], tuple[int, bytes]] = {}
+        """By queue: the offset of the first, and their bytes."""
+        self.files: dict[int, tuple[LogFile, memoryview]] = {}
+        """By where they begin: files that were opened, and all of each."""
+
+
 class Gathering:
     """Gathers the records of one answer; for the store's own thread, and where the hot path is compiled."""
 
@@ -64,30 +77,40 @@ class Gathering:
         # Which stretches of the log are in memory, and until when that is believed.
         self._in_memory: dict[int, float] = {}
 
+    def sitting(self, reads: int) -> Sitting:
+        """Return what so many reads of this turn share."""
+        return Sitting(self._log, ahead=AHEAD if reads > 1 else 1)
+
     def framed(
-        self,
-        queue: tuple[str, int],
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        head: Head,
-        ahead: Ahead | None,
+        self, queue: tuple[str, int], offset: int, max_count: int, max_bytes: int, head: Head, sitting: Sitting
     ) -> Framed | None:
-        """See StoreReads.framed."""
+        """Return the answer to a read that is usual, in its frame; None: get() knows, and says why.
+
+        Messages stand there from `offset` on, in memory, and right; `max_count` is 1 or more.
+        """
         low, end = self._queues.bounds(*queue)
         if not low <= offset < end or queue[0] == RAFT_TOPIC:
             return None
         count = min(max_count, self._limits.most, end - offset)
-        entries = self._entries(queue, offset, count, end, ahead)
-        if len(entries) != count * QUEUE_ENTRY_BYTES:
-            return None
+        first, known = sitting.entries.get(queue, (0, b""))
+        at = (offset - first) * QUEUE_ENTRY_BYTES
+        until = at + count * QUEUE_ENTRY_BYTES
+        if not 0 <= at < until <= len(known):
+            known = self._queues.packed(*queue, offset, min(sitting.ahead * count, end - offset))
+            sitting.entries[queue] = (offset, known)
+            at, until = 0, count * QUEUE_ENTRY_BYTES
+            if len(known) < until:
+                return None
         before, behind, *numbers = head
         around = (offset, before, behind % (end, low, *numbers))
-        found = self.gathered(entries, queue, offset, None, max_count, max_bytes, around, whole=offset + count == end)
+        whole = offset + count == end
+        found = self.gathered(
+            known[at:until], queue, offset, None, (max_count, max_bytes), sitting, around, whole=whole
+        )
         if found is None:
             return None
         frame, messages, _, until, _, size = found
-        return Framed(frame, messages, size, self._log.written - until, end)
+        return Framed(frame, messages, size, sitting.written - until, end)
 
     def gathered(
         self,
@@ -95,8 +118,8 @@ class Gathering:
         queue: tuple[str, int],
         offset: int,
         accepts: frozenset[int] | None,
-        max_count: int,
-        max_bytes: int,
+        most: tuple[int, int],
+        sitting: Sitting,
         around: tuple[int, bytes, bytes] | None = None,
         *,
         whole: bool,
@@ -104,15 +127,20 @@ class Gathering:
         """Return one copy of records that are in memory and found to be right, None when they are not all so.
 
         `entries`: as a queue's file has them, from `offset` on; `whole`: there are no more to look at than these.
-        `around`: see hotpath.gather.
+        `most`: messages and bytes that are wanted. `around`: see hotpath.gather.
         """
         if not entries:
             return None
-        log, verifier = self._log, self._verifier
-        position, written, hot = ENTRY.unpack_from(entries)[0], log.written, log.hot_from
-        if not log.min_position <= position < written:
+        verifier, written, hot = self._verifier, sitting.written, sitting.hot
+        position = ENTRY.unpack_from(entries)[0]
+        if not sitting.min_position <= position < written:
             return None
-        file = log.opened(position)
+        start = position - position % self._log.file_bytes
+        opened = sitting.files.get(start)
+        if opened is None:
+            file = self._log.opened(position)
+            sitting.files[start] = opened = (file, file.view(file.start, file.size))
+        file, view = opened
         asked, end = None, min(file.end, written)
         last, size, _ = ENTRY.unpack_from(entries, len(entries) - QUEUE_ENTRY_BYTES)
         if verifier.trusts(position, last + size):
@@ -122,33 +150,19 @@ class Gathering:
             return None
         else:
             asked = (queue[0].encode(), queue[1], offset, MAGIC_V1, crc32)
-        count_max, bytes_max = self._limits.of(written - position, max_count, max_bytes)
-        view = file.view(file.start, file.size)
+        count_max, bytes_max = self._limits.of(written - position, *most)
         copied_max = JOINED_BYTES_MAX
         if position < hot:
             copied_max = WINDOW_BYTES
             if self._held(file, view, position, last + size):
                 hot = position
         found = hotpath.gather(
-            entries, accepts, view, file.start, end, hot, _FILLER_SIZE, count_max, bytes_max, copied_max, whole, asked,
+            entries, accepts, view, start, end, hot, _FILLER_SIZE, count_max, bytes_max, copied_max, whole, asked,
             around,
         )  # fmt: skip
         if found is not None and (judged := found[4]) is not None:
             verifier.judged(judged)
         return found
-
-    def _entries(self, queue: tuple[str, int], offset: int, count: int, end: int, ahead: Ahead | None) -> bytes:
-        """Return entries of a queue, with `ahead` from what was read before or with some more for the next one."""
-        if ahead is None:
-            return self._queues.packed(*queue, offset, count)
-        first, known = ahead.get(queue, (0, b""))
-        at = (offset - first) * QUEUE_ENTRY_BYTES
-        until = at + count * QUEUE_ENTRY_BYTES
-        if not 0 <= at < until <= len(known):
-            known = self._queues.packed(*queue, offset, min(AHEAD * count, end - offset))
-            ahead[queue] = (offset, known)
-            at, until = 0, count * QUEUE_ENTRY_BYTES
-        return known[at:until]
 
     def _held(self, file: LogFile, view: memoryview, start: int, end: int) -> bool:
         """Tell whether bytes of a file are in memory, by what the kernel said of the stretches that they lie in."""

@@ -21,7 +21,7 @@ from store.integrity.verifier import Asked, Verifier
 from store.log.commitlog import CommitLog
 from store.log.dispatch import dispatched_from_record
 from store.log.logscan import check_record
-from store.reads.gathering import Ahead, Framed, Gathering, Head
+from store.reads.gathering import Gathering
 from store.reads.readlimits import ReadLimits
 from store.reads.runs import WINDOW_BYTES, read_runs
 from store.reads.timesearch import offset_by_time
@@ -60,9 +60,10 @@ class Reader:
         self._scratch = memoryview(bytearray(WINDOW_BYTES))
         self._scan_entries = config.maxFilterMessageSize // QUEUE_ENTRY_BYTES
         self._limits = ReadLimits(config)
-        self._gathering: Gathering | None = None
+        self.gathering: Gathering | None = None
+        """Of answers in one step; None where that is not compiled."""
         if COMPILED and joins and verifier is not None:
-            self._gathering = Gathering(log, queues, verifier, self._limits)
+            self.gathering = Gathering(log, queues, verifier, self._limits)
 
     def get(
         self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, accepts: Accepts
@@ -80,11 +81,14 @@ class Reader:
         scan_end = min(end, offset + max(self._scan_entries, max_count))
         left = scan_end - offset
         count = min(max(max_count, 1), left)
-        if COMPILED and self._gathering is not None and not callable(accepts):
+        if COMPILED and self.gathering is not None and not callable(accepts):
             packed = queues.packed(topic, queue_id, offset, count)
             whole = len(packed) == left * QUEUE_ENTRY_BYTES
             queue = (topic, queue_id)
-            found = self._gathering.gathered(packed, queue, offset, accepts, max_count, max_bytes, whole=whole)
+            sitting = self.gathering.sitting(1)
+            found = self.gathering.gathered(
+                packed, queue, offset, accepts, (max_count, max_bytes), sitting, whole=whole
+            )
             if found is not None:
                 data, result.count, passed, until, _, result.size = found
                 result.buffers = [data]
@@ -104,20 +108,6 @@ class Reader:
             result.buffers = buffers
             self._verify(result, topic, queue_id, offset)
         return result
-
-    def framed(
-        self,
-        queue: tuple[str, int],
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        head: Head,
-        ahead: Ahead | None,
-    ) -> Framed | None:
-        """See StoreReads.framed."""
-        if not COMPILED or self._gathering is None:
-            return None
-        return self._gathering.framed(queue, offset, max_count, max_bytes, head, ahead)
 
     def _verify(self, result: GetResult, topic: str, queue_id: int, offset: int) -> None:
         """Leave nothing in an answer that is not what was written (R18)."""

@@ -6,7 +6,7 @@ from store.derived.indexfile import MessageIndex
 from store.integrity.pushed import PushedPiece, read_checked
 from store.integrity.verifier import Verifier
 from store.log.commitlog import CommitLog
-from store.reads.gathering import Ahead, Framed, Head
+from store.reads.gathering import Gathering
 from store.reads.queuereads import QueueReads
 from store.reads.reads import Accepts, Reader
 from store.reads.sifting import Sifter
@@ -44,20 +44,12 @@ class StoreReads(QueueReads):
         """
         return self._reader.get(topic, queue_id, offset, max_count, min(max_bytes, READ_BYTES_MAX), accepts)
 
-    def framed(
-        self,
-        queue: tuple[str, int],
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        head: Head,
-        ahead: Ahead | None = None,
-    ) -> Framed | None:
-        """Read messages, one or more, as get() does where the answer is usual, with the frame that they leave in.
+    def gathering(self) -> Gathering | None:
+        """Return what gathers answers in one step, each in the frame that it leaves in; None where get() does it all.
 
-        None: ask get(). `ahead` holds entries of queues between calls; for one turn of the loop only.
+        Its framed() gives what get() would where that is usual: messages that are in memory, and right; else None.
         """
-        return self._reader.framed(queue, offset, max_count, min(max_bytes, READ_BYTES_MAX), head, ahead)
+        return self._reader.gathering
 
     def sift(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, wants: Wants) -> GetResult:
         """Read like get() those messages whose encoded properties `wants` takes; some hundreds are looked at."""

@@ -152,7 +152,9 @@ async def test_a_failure_is_told_of_the_pull_that_fails(broker: Puller, monkeypa
 
         return read
 
-    monkeypatch.setattr(store, "framed", fails(store.framed, 1))
+    gathering = store.gathering()
+    assert gathering is not None
+    monkeypatch.setattr(gathering, "framed", fails(gathering.framed, 1))
     monkeypatch.setattr(store, "get", fails(store.get, 2))
     served = alone(broker)
     await broker.read(b"".join(pull(number, number) for number in range(5)))

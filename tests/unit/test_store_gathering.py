@@ -11,7 +11,7 @@ from remoting.topics import RAFT_TOPIC
 from runtime.clock import ManualClock
 from store.messagestore import MessageStore
 from store.reads import gathering
-from store.reads.gathering import AHEAD, Ahead, Framed
+from store.reads.gathering import AHEAD, Framed, Gathering, Sitting
 from tests.parts.send_runs import needs_hotpath
 from tests.parts.store_tools import HOST, fill, make_config
 
@@ -26,8 +26,17 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
     made.close()
 
 
-def ask(store: MessageStore, offset: int, count: int = 2, ahead: Ahead | None = None, queue: int = 0) -> Framed | None:
-    return store.framed(("T", queue), offset, count, 1 << 20, HEAD, ahead)
+def gathering_of(store: MessageStore) -> Gathering:
+    made = store.gathering()
+    assert made is not None
+    return made
+
+
+def ask(
+    store: MessageStore, offset: int, count: int = 2, sitting: Sitting | None = None, queue: int = 0
+) -> Framed | None:
+    reads = gathering_of(store)
+    return reads.framed(("T", queue), offset, count, 1 << 20, HEAD, sitting or reads.sitting(1))
 
 
 def test_an_answer_has_its_frame_around_it(store: MessageStore) -> None:
@@ -52,7 +61,8 @@ def test_an_offset_at_which_nothing_stands_is_for_get(store: MessageStore, offse
 def test_records_of_the_group_itself_are_no_messages(store: MessageStore) -> None:
     fill(store, 5, topic=RAFT_TOPIC)
     assert store.max_offset(RAFT_TOPIC, 0) == 5
-    assert store.framed((RAFT_TOPIC, 0), 0, 2, 1 << 20, HEAD) is None
+    reads = gathering_of(store)
+    assert reads.framed((RAFT_TOPIC, 0), 0, 2, 1 << 20, HEAD, reads.sitting(1)) is None
 
 
 def test_entries_are_read_ahead_but_not_past_their_queue(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,9 +77,9 @@ def test_entries_are_read_ahead_but_not_past_their_queue(store: MessageStore, mo
         return real(topic, queue_id, offset, count)
 
     monkeypatch.setattr(store._queues, "packed", packed)
-    ahead: Ahead = {}
+    sitting = gathering_of(store).sitting(2)
     for offset in (*range(0, 170, 10), 5, 169):
-        found = ask(store, offset, 10, ahead)
+        found = ask(store, offset, 10, sitting)
         assert found == ask(store, offset, 10)
         assert found is not None
         assert found.messages == min(10, 170 - offset)
@@ -129,8 +139,7 @@ def test_what_is_remembered_of_memory_has_a_limit(store: MessageStore, monkeypat
     fill(store, 1000, body=bytes(500))
     asked, _ = held(store, monkeypatch)
     monkeypatch.setattr(gathering, "MEMORY_BYTES", 16 * 1024)
-    reader = store._reader._gathering
-    assert reader is not None
+    reader = gathering_of(store)
     for offset in range(0, 1000, 10):
         assert ask(store, offset, 1) is not None
         assert len(reader._in_memory) <= 2
@@ -144,8 +153,7 @@ def test_what_is_on_the_disk_only_is_asked_for_piece_by_piece(
     fill(store, 10)
     held(store, monkeypatch)
     monkeypatch.setattr(hotpath, "in_memory", lambda *_: False)
-    reader = store._reader._gathering
-    assert reader is not None
+    reader = gathering_of(store)
     assert ask(store, 0) is not None
     assert not reader._in_memory
 
