@@ -152,7 +152,7 @@ async def test_faults_take_place_and_are_healed(faults: dict[str, tuple[float, s
                     continue
                 await fired(name, site, lasts_s, proof)
                 await senders.served()
-        assert await site.settle(20), await site.states()
+        assert await site.settle(60), await site.states()
     finally:
         await site.close()
 

@@ -85,7 +85,7 @@ def test_latency_delays_one_stream_of_open_connections(link: ToxiproxyLink, far:
     began = time.monotonic()
     source.sendall(b"slow")
     assert receive(sink, 4) == b"slow"
-    assert 1.47 <= time.monotonic() - began < 6
+    assert 1.47 <= time.monotonic() - began < WAIT_S
     # The other stream has none of it: the quickest of some, for a machine at work may keep one waiting as long.
     assert min(way_took(sink, source) for _ in range(5)) < 1.2
 
@@ -123,13 +123,13 @@ def test_bandwidth_limits_the_rate(link: ToxiproxyLink, far: Far) -> None:
     began = time.monotonic()
     near.sendall(bytes(40_000))
     assert len(receive(away, 40_000)) == 40_000
-    assert 0.3 <= time.monotonic() - began < 3
+    assert 0.3 <= time.monotonic() - began < WAIT_S
 
 
 def test_slicer_cuts_into_small_pieces(link: ToxiproxyLink, far: Far) -> None:
     near, away = far.pair(link)
-    # So far apart that a receiver who does not run for a second still finds some alone.
-    link.add("slicer", average_size=10, size_variation=2, delay=150_000, stream="upstream")
+    # So far apart that a receiver who does not run for two seconds still finds some alone.
+    link.add("slicer", average_size=10, size_variation=2, delay=400_000, stream="upstream")
     sent = bytes(range(120))
     near.sendall(sent)
     pieces: list[bytes] = []
@@ -164,7 +164,7 @@ def test_timeout_ends_after_its_time(link: ToxiproxyLink, far: Far) -> None:
     began = time.monotonic()
     link.add("timeout", timeout=200, stream="upstream")
     assert ended(away)
-    assert 0.18 <= time.monotonic() - began < 3
+    assert 0.18 <= time.monotonic() - began < WAIT_S
 
 
 def test_reset_peer_resets_the_dialler(link: ToxiproxyLink, far: Far) -> None:

@@ -17,6 +17,8 @@ from remoting.headers.registry import (
 from remoting.message import MessageExt
 from remoting.record import decode_records
 
+# Whoever is alive answers by then on a busy machine too.
+ASKED_S = 30.0
 SMALL = {
     "listenPort": "0",
     "haListenPort": "-1",  # by default the port after listenPort, which another test may have
@@ -78,7 +80,7 @@ async def ask(
 ) -> Command:
     request = Command.request(code, header, body)
     request.serialize_type = kind
-    return await client.invoke(broker.address, request, 5.0)
+    return await client.invoke(broker.address, request, ASKED_S)
 
 
 async def send(

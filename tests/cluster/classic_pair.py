@@ -24,8 +24,10 @@ from remoting.record import decode_records
 from store.types import GetStatus
 from tests.cluster.classic_senders import GROUP, NUMBER_BYTES, QUEUES, TOPIC, History, Senders
 from tests.cluster.modes import SMALL
+from tests.cluster.process_group import told
 
-PATIENCE_S = 20.0
+# It ends what hangs. Below the 30 s after which brokers register anew and clients look at routes, whatever happened.
+PATIENCE_S = 28.0
 POLL_S = 0.02
 PULL_COUNT = 512
 ENDS = {GetStatus.OFFSET_OVERFLOW_ONE.name, GetStatus.NO_MESSAGE_IN_QUEUE.name}
@@ -123,15 +125,23 @@ class Pair:
         await until(readable, f"{broker.name} does not dispatch what it has")
 
     async def send_for(self, seconds: float, during: Callable[[], None] | None = None) -> dict[str, int]:
-        """Send for so long, do something, and go on for as long; return what went wrong with how many sends."""
-        before = dict(self.history.errors)
+        """Send for so long, do something, and go on for as long; return what went wrong with how many sends.
+
+        However slow the machine is, something was acknowledged before, and something was sent after.
+        """
+        before, known = dict(self.history.errors), self.history.acknowledged
         senders = Senders(self.master.process.address, self.history)
-        # The load is what must have gone on for a while; there is no event to wait for.
-        await asyncio.sleep(seconds)
-        if during is not None:
-            await asyncio.to_thread(during)
+        try:
+            # The load is what must have gone on for a while; there is no event to wait for.
             await asyncio.sleep(seconds)
-        await senders.stop()
+            if during is not None:
+                await until(lambda: self.history.acknowledged > known, "no send was acknowledged")
+                await asyncio.to_thread(during)
+                begun = len(self.history.queue)
+                await asyncio.sleep(seconds)
+                await until(lambda: len(self.history.queue) > begun, "nobody sends any more")
+        finally:
+            await senders.stop()
         return {what: count - before.get(what, 0) for what, count in self.history.errors.items()}
 
     async def send_each(self, count: int) -> None:
@@ -217,7 +227,7 @@ async def _pull(client: RemotingClient, address: str, queue: int, offset: int) -
 
 def status(broker: ServerProcess) -> dict[str, Any] | None:
     """Return what /v1/ha says, None from one that does not answer."""
-    found: dict[str, Any] | None = broker.state("/v1/ha") if broker.running else None
+    found: dict[str, Any] | None = told(broker, "/v1/ha")
     return found
 
 

@@ -76,7 +76,7 @@ class Group:
 
     async def read(self, topic: str, count: int) -> list[MessageExt]:
         """Read a topic from its start, as soon as the NameServer knows it: a new one comes after the first send."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(28):
             while True:
                 with contextlib.suppress(RouteError):
                     return await everything(self.namesrv, topic, count)

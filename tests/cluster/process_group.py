@@ -42,9 +42,23 @@ def until(what: str, true: Callable[[], bool], within: float = 30.0) -> None:
         time.sleep(0.05)
 
 
+# A question has two seconds, which a process that is held up may take: so often is one that runs asked.
+ASKED = 4
+
+
+def told(process: ServerProcess, path: str) -> Any | None:
+    """Return what a process tells at an HTTP path, None of one that is gone, or never answers."""
+    for _ in range(ASKED):
+        if not process.running:
+            break
+        if (found := process.state(path)) is not None:
+            return found
+    return None
+
+
 def status(member: ServerProcess) -> dict[str, Any]:
     """Return what a member says of its group, nothing when it does not answer."""
-    return member.state("/v1/raft") or {}
+    return told(member, "/v1/raft") or {}
 
 
 def leading(members: Sequence[ServerProcess]) -> int:
@@ -59,14 +73,14 @@ def leading(members: Sequence[ServerProcess]) -> int:
     return found[0]
 
 
-async def registered(namesrv: str, *names: str, within: float = 30.0) -> None:
+async def registered(namesrv: str, *names: str, within: float = 60.0) -> None:
     """Wait until the NameServer knows a master of each of these names: brokers register after they say they serve."""
     async with AdminClient(namesrv) as admin, asyncio.timeout(within):
         while not {broker.name for broker in await admin.brokers() if broker.broker_id == MASTER_ID} >= set(names):
             await asyncio.sleep(0.05)
 
 
-async def leader_of(members: Sequence[ServerProcess], within: float = 30.0) -> ServerProcess:
+async def leader_of(members: Sequence[ServerProcess], within: float = 60.0) -> ServerProcess:
     """Wait until one of the members leads; returns it."""
     async with asyncio.timeout(within):
         while True:

@@ -116,7 +116,7 @@ class RaftCluster:
         """Return the members that lead and serve."""
         return [member for member, broker in self.brokers.items() if broker.role.leads]
 
-    async def leader(self, within: float = 30.0) -> str:
+    async def leader(self, within: float = 60.0) -> str:
         """Return the one that leads, once there is one that all others know."""
         async with asyncio.timeout(within):
             while True:

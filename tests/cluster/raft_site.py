@@ -33,6 +33,8 @@ GROUP = "readers"
 QUEUES = [MessageQueue(TOPIC, NAME, queue) for queue in range(2)]
 ROUND = 60
 BODY_BYTES = 2000
+# It ends what hangs. Below the 30 s after which brokers register anew and clients look at routes, whatever happened.
+PATIENCE_S = 28.0
 
 
 class Site:
@@ -86,7 +88,7 @@ class Site:
     async def create(self) -> None:
         """Create topic and group, once somebody leads and has registered: a member that serves need not."""
         async with AdminClient(self.namesrv.address) as admin:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not any(broker.broker_id == MASTER_ID for broker in await admin.brokers()):
                     await asyncio.sleep(0.05)
             await admin.create_topic(TOPIC, read_queues=len(QUEUES), write_queues=len(QUEUES))
@@ -94,7 +96,7 @@ class Site:
 
     async def routed(self) -> None:
         """Wait until the NameServer knows who takes the messages: RocketMQ registers after it says it serves."""
-        async with AdminClient(self.namesrv.address) as admin, asyncio.timeout(20):
+        async with AdminClient(self.namesrv.address) as admin, asyncio.timeout(PATIENCE_S):
             while True:
                 route = await admin.route(TOPIC)
                 if route is not None and any(0 in broker.brokerAddrs for broker in route.brokerDatas):
@@ -131,7 +133,7 @@ class Site:
 
     async def until_voting(self, members: list[ServerProcess]) -> dict[str, Any]:
         """Wait until all members vote and know one leader; returns the leader's state."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 states = [await asyncio.to_thread(member.state, "/v1/raft") for member in members]
                 if all(state is not None for state in states):
@@ -186,7 +188,7 @@ async def shrink(
 
 async def stop_equal(site: Site, members: list[ServerProcess]) -> None:
     """Stop a group whose members have come to the same end, and compare their logs byte for byte."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             states = [await asyncio.to_thread(member.state, "/v1/raft") for member in members]
             ends = {state["end"] for state in states if state is not None}
@@ -200,7 +202,7 @@ async def stop_equal(site: Site, members: list[ServerProcess]) -> None:
 
 async def until_settled(leader: ServerProcess) -> None:
     """Wait until the last change of membership is over, and the leader serves."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             state = await asyncio.to_thread(leader.state, "/v1/raft")
             if state is not None and state["leads"] and state["applied"] >= state["config_index"]:
@@ -210,14 +212,14 @@ async def until_settled(leader: ServerProcess) -> None:
 
 async def said(process: ServerProcess, words: str) -> None:
     """Wait until a process has logged something."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while words not in process.log.read_text(errors="replace"):
             await asyncio.sleep(0.05)
 
 
 async def ended(process: ServerProcess) -> int | None:
     """Wait until a process has ended; returns its exit code."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while process.running:
             await asyncio.sleep(0.05)
     return process.exit_code

@@ -15,14 +15,14 @@ from remoting.signing import sign
 ADMIN, ALICE = Credentials("admin", "admin-secret-1"), Credentials("alice", "alice-secret-1")
 INNER = Credentials("inner", "inner-secret-1")
 SETTINGS = {
+    "slaveMetadataMs": 3_600_000,
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
     "initAuthenticationUser": json.dumps({"username": ADMIN.access_key, "password": ADMIN.secret_key}),
     "innerClientAuthenticationCredentials": json.dumps({"accessKey": INNER.access_key, "secretKey": INNER.secret_key}),
 }
-# The slave goes by a change within a second; a busy machine takes longer, and never as long as what would be waited for
-# if nobody told it (slaveMetadataMs, 10 s).
-CHANGE_SECONDS = 5.0
+# The slave goes by a change when it is told of it, or never: by the clock it copies nothing here.
+CHANGE_SECONDS = 60.0
 
 
 def test_a_slave_goes_by_its_masters_users(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ async def users_of_both(namesrv: str) -> None:
         await admin.set_policy("alice", "Topic:orders", ["Pub"])
         async with Producer("p", namesrv, credentials=ALICE) as producer:
             await producer.send(Message("orders", b"hello"))
-        await answered(brokers[1], 16, "has no permission to access Topic:orders", within_s=20)
+        await answered(brokers[1], 16, "has no permission to access Topic:orders")
         await admin.set_policy("alice", "Topic:orders", ["Pub", "Sub"])
         await answered(brokers[1], 0)
         await admin.set_policy("alice", "Topic:orders", ["Sub"], allow=False)
@@ -64,11 +64,11 @@ async def no_secrets(master: str) -> None:
         await client.close()
 
 
-async def answered(address: str, code: int, words: str = "", *, within_s: float = CHANGE_SECONDS) -> None:
-    """Return when a broker answers alice so who asks what takes Sub of the topic: soon."""
+async def answered(address: str, code: int, words: str = "") -> None:
+    """Return when a broker answers alice so who asks what takes Sub of the topic."""
     client = RemotingClient(credentials=ALICE)
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(CHANGE_SECONDS):
             while True:
                 header = GetMaxOffsetRequestHeader(topic="orders", queueId=0)
                 answer = await client.invoke(address, Command.request(RequestCode.GET_MAX_OFFSET, header))

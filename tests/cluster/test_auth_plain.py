@@ -165,7 +165,7 @@ async def test_the_command_speaks_to_people_and_refuses_what_is_no_account_file(
 
 async def test_a_group_makes_them_at_its_start_and_every_member_goes_by_them(group: Guarded, tmp_path: Path) -> None:
     async with AdminClient(group.namesrv, credentials=ADMIN) as admin:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await admin.user("alice", group.any().address) is None:
                 await asyncio.sleep(0.02)
         for topic in ("orders", "news"):

@@ -79,7 +79,7 @@ class Wire:
             request.opaque = self._opaque
         self._writer.write(b"".join(map(encode, asked)))
         answers: list[Command] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(answers) < len(asked) and (data := await self._reader.read(1 << 16)):
                 answers += self._frames.feed(data)
         return sorted(answers, key=lambda answer: answer.opaque)
@@ -169,7 +169,7 @@ async def test_a_user_over_his_quota_is_refused_and_the_other_one_served(guarded
         (queue,) = await reader.queues("orders")
         await reader.assign([queue])
         reader.seek(queue, 1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             got: list[bytes] = []
             while len(got) < 3:
                 got += [message.body for message in await reader.poll(1.0)]
@@ -226,7 +226,7 @@ async def test_connections_of_an_address(open_to_all: LocalCluster, dial: Dial) 
         assert answer.code == 2, "and closed, so that there is no second answer"
         assert "address 127.0.0.2: 2 connections at a time are the quota" in str(answer.remark)
         await second.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 next_one = await dial(broker.address, ONE)
                 if codes(await next_one.ask([send("orders")])) == [0]:
@@ -241,7 +241,7 @@ async def test_pops_are_counted_by_what_they_bring(open_to_all: LocalCluster, di
     assert codes(await wire.ask([send("letters", bytes(200_000)), send("letters", bytes(200_000))])) == [0, 0]
     simple = SimpleConsumer("pops", open_to_all.address, from_where=ConsumeFrom.FIRST_OFFSET)
     simple.subscribe("letters")
-    async with simple, asyncio.timeout(20):
+    async with simple, asyncio.timeout(60):
         await set_quotas(open_to_all, quotaAddressBytesPerSecond=2000)
         try:
             (big,) = await simple.receive(1, invisible=60.0)

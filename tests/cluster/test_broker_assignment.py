@@ -18,6 +18,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import Command
 from tests.cluster.process_group import leader_of, process_group
+from tests.cluster.raft_cluster import CALM
 
 MODE = SetMessageRequestModeBody(consumerGroup="G", mode="POP", popShareQueueNum=1, topic="T")
 
@@ -27,7 +28,7 @@ async def ask(client: RemotingClient, address: str, code: int, body: bytes = b""
 
 
 async def test_a_group_keeps_modes_over_the_fall_of_its_leader(tmp_path: Path) -> None:
-    with process_group(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as (namesrv, members):
+    with process_group(tmp_path, {**CALM, "flushDiskType": "SYNC_FLUSH"}) as (namesrv, members):
         leader = await leader_of(members)
         async with AdminClient(namesrv.address) as admin:
             # Who leads need not be registered yet.
@@ -39,7 +40,7 @@ async def test_a_group_keeps_modes_over_the_fall_of_its_leader(tmp_path: Path) -
         # By way of a follower: its leader sets it.
         assert (await ask(client, follower.address, RequestCode.SET_MESSAGE_REQUEST_MODE, MODE.encode())).code == 0
         wanted = {"messageRequestModeMap": {"T": {"G": json.loads(MODE.encode())}}}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for member in members:
                 while True:
                     told = await ask(client, member.address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
@@ -57,7 +58,7 @@ async def test_a_group_keeps_modes_over_the_fall_of_its_leader(tmp_path: Path) -
         assert [(each.mode, each.messageQueue.queueId) for each in found] == [("POP", -1)]
         # Who was down reads it in the log, and it outlives a stop of all.
         await asyncio.to_thread(leader.start)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 told = await ask(client, leader.address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
                 if json.loads(bytes(told.body)) == wanted:

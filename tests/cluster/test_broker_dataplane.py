@@ -212,7 +212,7 @@ async def test_a_parked_pull_is_answered_at_its_deadline(broker: Broker, client:
     began = loop.time()
     answer = await ask(client, broker, RequestCode.PULL_MESSAGE, pull_header(1, suspend_ms=200))
     assert answer.code == ResponseCode.PULL_NOT_FOUND
-    # Who never answered would meet the time-out of the request, 5 s.
+    # Who never answered would meet the time-out of the request.
     assert loop.time() - began >= 0.15
 
 

@@ -46,7 +46,7 @@ async def consumed(cluster: Cluster, fails: int, attempts_max: int) -> tuple[lis
     consumer.on_message(callback)
     async with Producer("P", cluster.namesrv) as producer, consumer:
         await producer.send(Message("T", b"again", tags="A", keys=["k"]))
-        await asyncio.wait_for(enough.wait(), 15)
+        await asyncio.wait_for(enough.wait(), 60)
     return got, times
 
 
@@ -82,15 +82,15 @@ async def test_a_delayed_message_comes_not_before_its_time(tmp_path: Path, clien
         began, began_ms = time.monotonic(), time.time() * 1000
         await send(client, broker, b"later", "DELAY\x012\x02TAGS\x01A\x02")
         await send(client, broker, b"now")
-        [now] = messages(await ask(client, broker, RequestCode.PULL_MESSAGE, pull_header()))
-        assert now.body == b"now"
-        # A parked pull is woken by the delivery.
-        pulled = await client.invoke(
-            broker.address, Command.request(RequestCode.PULL_MESSAGE, pull_header(1, suspend_ms=8000)), 10.0
-        )
-        [later] = messages(pulled)
-        assert later.body == b"later"
-        assert 1.99 <= time.monotonic() - began < 10
+        found: list[MessageExt] = []
+        while len(found) < 2:
+            # A parked pull is woken by the delivery; one that is asked late brings both.
+            pull = Command.request(RequestCode.PULL_MESSAGE, pull_header(len(found), suspend_ms=20_000))
+            found += messages(await client.invoke(broker.address, pull, 60.0))
+        now, later = found
+        assert (now.body, later.body) == (b"now", b"later")
+        # Not only at the end of a parked pull.
+        assert 1.99 <= time.monotonic() - began < 15
         assert later.store_timestamp - began_ms >= 1990
 
 
@@ -124,7 +124,7 @@ async def test_delayed_messages_survive_a_kill(tmp_path: Path, client: RemotingC
         sys.executable, "-c", BROKER, *(f"{key}={value}" for key, value in values.items())
     )
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for number in range(20):
                 request = Command.request(RequestCode.SEND_MESSAGE_V2, v2(properties="DELAY\x011\x02"), b"%d" % number)
                 while True:
@@ -138,7 +138,7 @@ async def test_delayed_messages_survive_a_kill(tmp_path: Path, client: RemotingC
         await child.wait()
     async with running(tmp_path, {"messageDelayLevel": "3s"}) as broker:
         bodies: list[bytes] = []
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while len(bodies) < 20:
                 pull = Command.request(RequestCode.PULL_MESSAGE, pull_header(len(bodies), suspend_ms=8000))
                 answer = await client.invoke(broker.address, pull, 10.0)

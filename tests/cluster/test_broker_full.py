@@ -69,7 +69,7 @@ class FullSite(Site):
         """Send until so many answers in a row are the same."""
         client = RemotingClient()
         try:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(60):
                 row = 0
                 while row < count:
                     row = row + 1 if await self.give(client) == wanted else 0
@@ -78,14 +78,14 @@ class FullSite(Site):
 
     async def until_up(self, process: ServerProcess) -> None:
         """Wait until a process serves, though it may not be ready: its disk is full."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await asyncio.to_thread(process.state, "/v1/status") is None:
                 assert process.running, process.last_words()
                 await asyncio.sleep(0.05)
 
     async def until_ready(self, process: ServerProcess) -> None:
         """Wait until a process says so, with nobody sending anything."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await asyncio.to_thread(process.ready):
                 await asyncio.sleep(0.05)
 

@@ -9,6 +9,7 @@ from chaos.host.local import LocalCluster, Mode
 from client.consume.litepull import LitePullConsumer
 from client.message import ConsumeFrom, Message
 from client.produce.producer import Producer
+from tests.cluster.process_group import told
 from tests.cluster.small_files import SMALL_FILES
 
 TOPIC = "Kept"
@@ -38,7 +39,7 @@ async def test_what_the_kernel_synced_is_there_after_a_kill_and_after_a_stop(
         for ending in ("kill", "stop"):
             leader = await asyncio.to_thread(cluster.wait_for_leader)
             for broker in cluster.brokers:
-                state = broker.state("/v1/status")
+                state = told(broker, "/v1/status")
                 assert state is not None
                 assert state["store"]["syncedBy"] == "kernel"
             async with Producer("makers", cluster.address, send_timeout=20.0) as producer:

@@ -242,7 +242,7 @@ async def test_a_process_whose_disk_fails_ends_with_code_1_and_acknowledges_noth
     address = f"127.0.0.1:{port}"
     request = Command.request(RequestCode.SEND_MESSAGE_V2, v2(), b"x")
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     answer = await client.invoke(address, request, 10.0)
@@ -253,7 +253,7 @@ async def test_a_process_whose_disk_fails_ends_with_code_1_and_acknowledges_noth
         (tmp_path / "fail").touch()
         with pytest.raises(ConnectionLost):
             await client.invoke(address, Command.request(RequestCode.SEND_MESSAGE_V2, v2(), b"y"), 10.0)
-        _, errors = await asyncio.wait_for(child.communicate(), 10)
+        _, errors = await asyncio.wait_for(child.communicate(), 60)
     finally:
         if child.returncode is None:
             child.kill()

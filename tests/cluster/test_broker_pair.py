@@ -56,7 +56,7 @@ async def pair(
         yield master, slave
 
 
-async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 15.0) -> None:
+async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not await holds():
             await asyncio.sleep(0.01)
@@ -171,7 +171,7 @@ async def parks(broker: Broker) -> bool:
 async def test_a_sync_master_answers_when_its_slave_has_it(
     tmp_path: Path, namesrv: str, client: RemotingClient
 ) -> None:
-    async with pair(client, tmp_path, namesrv, {"brokerRole": "SYNC_MASTER", "slaveTimeout": "2000"}) as (
+    async with pair(client, tmp_path, namesrv, {"brokerRole": "SYNC_MASTER", "slaveTimeout": "30000"}) as (
         master,
         slave,
     ):

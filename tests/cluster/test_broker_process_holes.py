@@ -14,6 +14,7 @@ from client.produce.producer import Producer
 from raftmq.bench.group import until_done
 from remoting.bodies.registry import MessageQueue
 from tests.cluster.process_group import Group, leading, process_group, status, until
+from tests.cluster.raft_cluster import CALM
 from tests.cluster.small_files import SMALL_FILES
 from tests.cluster.test_client_producer import everything
 
@@ -22,9 +23,8 @@ QUEUES = [MessageQueue("T", "broker-a", queue) for queue in range(4)]
 SETTINGS = {
     **SMALL_FILES,
     "mappedFileSizeCommitLog": FILE_BYTES,
-    "raftHeartbeatMs": 50,
-    "raftElectionMsMin": 400,
-    "raftElectionMsMax": 800,
+    # Who is told to lead is to be the leader still when it is looked at.
+    **CALM,
     "shutdownForwardMs": 100,
 }
 

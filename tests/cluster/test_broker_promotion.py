@@ -24,6 +24,7 @@ from remoting.errors import RemotingError
 from remoting.headers.registry import SendMessageRequestHeader
 from remoting.message import MessageExt
 from tests.cluster.modes import SMALL
+from tests.cluster.process_group import told
 from tests.cluster.raft_site import log_of, said, stop
 from tests.cluster.test_client_producer import everything
 
@@ -31,7 +32,8 @@ NAME = "broker-a"
 TOPIC = "T"
 GROUP = "readers"
 QUEUES = [MessageQueue(TOPIC, NAME, queue) for queue in range(2)]
-PATIENCE_S = 20.0
+# It ends what hangs. Below the 30 s after which brokers register anew and clients look at routes, whatever happened.
+PATIENCE_S = 28.0
 SENDERS = 8
 SETTINGS = {
     **SMALL,
@@ -203,7 +205,7 @@ class Site:
 
 def state(process: ServerProcess) -> dict[str, Any]:
     """Return what a broker tells at /v1/ha, {} while it tells nothing."""
-    return (process.state("/v1/ha") if process.running else None) or {}
+    return told(process, "/v1/ha") or {}
 
 
 async def until(what: Callable[[], object], words: Callable[[], str]) -> None:

@@ -118,7 +118,7 @@ async def test_a_group_that_stopped_as_a_whole_goes_on_with_read_all(group: Raft
 
 
 async def test_ASYNC_FLUSH_is_honoured_and_said_loudly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    group = RaftCluster(tmp_path, values={"flushDiskType": "ASYNC_FLUSH"})
+    group = RaftCluster(tmp_path, values={**CALM, "flushDiskType": "ASYNC_FLUSH"})
     try:
         await group.start()
         leader = await group.leader()
@@ -134,7 +134,7 @@ async def test_ASYNC_FLUSH_is_honoured_and_said_loudly(tmp_path: Path, caplog: p
 
 
 async def test_the_preferred_leader_gets_the_lead_back_after_its_restart(tmp_path: Path) -> None:
-    group = RaftCluster(tmp_path, values={"preferredLeaderId": "n1"})
+    group = RaftCluster(tmp_path, values={**CALM, "preferredLeaderId": "n1"})
 
     async def led_by(member: str) -> None:
         async with asyncio.timeout(30):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.process_group import told
 from tests.cluster.raft_site import NAME, Site, ended, log_of, said, shrink, stop, stop_equal
 
 
@@ -125,7 +126,7 @@ async def test_R1_two_stores_with_messages_begin_no_group(site: Site) -> None:
     members = site.group(wait=False)
     for member in members:
         await said(member, "the stores of n0, n2 all hold messages, and a group has one log")
-        state = member.state("/v1/raft")
+        state = told(member, "/v1/raft")
         assert state is not None
         assert "n0, n2" in state["founding"]
     assert not any(member.ready() for member in members)

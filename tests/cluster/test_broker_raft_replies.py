@@ -127,8 +127,8 @@ async def test_a_reply_after_a_failover_reaches_who_asked(group: RaftCluster, ho
             for number in range(2):
                 came.clear()
                 go_on.clear()
-                asked = asyncio.create_task(producer.request(Message("T", b"hello %d" % number), timeout=25))
-                await asyncio.wait_for(came.wait(), 20)
+                asked = asyncio.create_task(producer.request(Message("T", b"hello %d" % number), timeout=60))
+                await asyncio.wait_for(came.wait(), 60)
                 leader = await group.leader()
                 if how == "stop" and not number:
                     await group.stop_broker(leader)
@@ -181,7 +181,10 @@ async def _ask_while_killing(namesrv: ServerProcess, members: list[ServerProcess
     async with Producer("repliers", namesrv.address) as replies, Producer("askers", namesrv.address) as producer:
         consumer.on_message(answering(replies, answer))
         async with consumer:
-            assert await ask(producer, 0)
+            # Once: the first one waits for the consumer to have its queues.
+            async with asyncio.timeout(60):
+                while not await ask(producer, 0):
+                    pass
             for kill in range(2):
                 asked = [asyncio.create_task(ask(producer, 1000 * kill + number)) for number in range(1, 40)]
                 leading = await leader_of(members, 20.0)

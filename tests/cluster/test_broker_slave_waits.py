@@ -10,6 +10,7 @@ from chaos.host.processes import ServerProcess, broker_process, free_ports
 from tests.cluster.classic_pair import SETTINGS, MakePair, Pair, pairs, status, until
 from tests.cluster.classic_senders import TOPIC, Senders
 from tests.cluster.classic_site import command, commit, follows, log_digest, offsets, offsets_are
+from tests.cluster.process_group import told
 
 ASYNC = "ASYNC_MASTER"
 # Offset that the group committed in each queue; far enough from what a new log soon has.
@@ -33,7 +34,7 @@ async def loaded(make: MakePair) -> Pair:
 
 
 def topics_of(process: ServerProcess) -> set[str]:
-    return {topic["topic"] for topic in (process.state("/v1/topics") or {})["topics"]}
+    return {topic["topic"] for topic in (told(process, "/v1/topics") or {})["topics"]}
 
 
 async def waits(pair: Pair) -> None:

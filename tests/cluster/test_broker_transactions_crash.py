@@ -130,7 +130,7 @@ async def test_what_was_committed_comes_once_whoever_is_killed(tmp_path: Path) -
         assert not committed & rolled_back
         assert len(committed) > COUNT // 2
         # One more than there is to come, so that it looks for more until it is tired.
-        found = await everything(namesrv.address, TOPIC, len(committed) + 1)
+        found = await everything(namesrv.address, TOPIC, len(committed) + 1, within_s=30)
         came = Counter(int(message.body) for message in found)
         assert {number: times for number, times in came.items() if times > 1} == {}, "none twice"
         assert came.keys() - committed == set(), "nothing that was not committed"

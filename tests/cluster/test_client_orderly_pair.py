@@ -13,8 +13,9 @@ from raftmq.bench.orderly import TOPIC, OrderBook, OrderedGroup, load
 from tests.cluster.test_broker_promotion import Site
 
 QUEUES, RATE = 4, 80
-# Seconds that a promotion may take here until clients have the new route, as sends stand still for it too.
-AFRESH_S = 12.0
+# Seconds that a promotion may take here until clients have the new route, as sends stand still for it too. With the
+# time of trust it is less than the minute for which a broker keeps a lock that nobody renews.
+AFRESH_S = 25.0
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ async def test_R14_order_holds_over_a_promotion(site: Site, master: str) -> None
     assert (row.inversions, row.lost, row.out_of_turn) == (0, 0, 0), row
     if master == "lives":
         # 0.6 s on an idle machine, and sends stand still as long; without the locks' handover it is 30 s.
-        assert row.consume_silence_ms < row.send_silence_ms + 10_000, row
+        assert row.consume_silence_ms < row.send_silence_ms + 20_000, row
     else:
         assert row.wait_ms < (TRUSTED_SECONDS + AFRESH_S) * 1000, row
 

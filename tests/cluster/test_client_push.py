@@ -12,6 +12,8 @@ from tests.cluster.conftest import Cluster
 from tests.cluster.consuming import Seen, offset_of, send, stored
 
 FIRST = ConsumeFrom.FIRST_OFFSET
+# A busy machine has its time; by the clock a consumer looks for its queues every 20 s, and a pull waits for 15 s.
+SOON_S = 12.0
 
 
 async def test_every_message_comes_and_the_first_one_soon(cluster: Cluster) -> None:
@@ -23,12 +25,12 @@ async def test_every_message_comes_and_the_first_one_soon(cluster: Cluster) -> N
     began = time.monotonic()
     async with consumer:
         await seen.reaches(1)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < SOON_S
         assert sorted(map(int, await seen.reaches(50))) == list(range(50))
         await send(cluster, 1, start=50)
         began = time.monotonic()
         await seen.reaches(51)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < SOON_S
     assert await stored(cluster, "group") == 51
 
 
@@ -41,7 +43,7 @@ async def test_what_is_sent_right_after_start_is_not_skipped(cluster: Cluster) -
         consumer.on_message(seen)
         async with consumer:
             await send(cluster, 1, start=100 + run)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while b"%d" % (100 + run) not in seen.bodies:
                     await asyncio.sleep(0.01)
 
@@ -92,7 +94,7 @@ async def test_members_share_the_queues_and_take_over(cluster: Cluster) -> None:
         return [sum(queue.topic == "T" for queue in consumer.assigned()) for consumer in consumers]
 
     async def until(expected: list[int]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(18):
             while queues() != expected:
                 await asyncio.sleep(0.01)
 
@@ -102,7 +104,7 @@ async def test_members_share_the_queues_and_take_over(cluster: Cluster) -> None:
     # Told by the broker (code 40), not by the 20 s period.
     await until([2, 2])
     await send(cluster, 40, start=1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(set(first.bodies) | set(second.bodies)) < 41:
             await asyncio.sleep(0.01)
     assert first.messages
@@ -114,7 +116,7 @@ async def test_members_share_the_queues_and_take_over(cluster: Cluster) -> None:
 
 async def test_plain_callables_run_in_threads_side_by_side(cluster: Cluster) -> None:
     await send(cluster, 8)
-    together = threading.Barrier(4, timeout=10)
+    together = threading.Barrier(4, timeout=30)
     threads: Counter[str] = Counter()
 
     def consume(messages: list[MessageExt]) -> None:
@@ -124,7 +126,7 @@ async def test_plain_callables_run_in_threads_side_by_side(cluster: Cluster) -> 
     consumer = PushConsumer("threads", cluster.namesrv, from_where=FIRST, concurrency=4)
     consumer.subscribe("T")
     consumer.on_message(consume)
-    async with consumer, asyncio.timeout(30):
+    async with consumer, asyncio.timeout(60):
         while threads.total() < 8:
             await asyncio.sleep(0.01)
     assert threading.current_thread().name not in threads
@@ -157,13 +159,13 @@ async def test_a_failed_message_that_cannot_be_sent_back_comes_again_and_holds_i
     consumer.on_message(consume)
     queue = MessageQueue("T", "broker-a", 0)
     async with consumer:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while tries.total() < 5:
                 await asyncio.sleep(0.01)
         await consumer.commit()
         assert await offset_of(cluster, "again", queue) == 2
         looked.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await enough.wait()
     assert times == [0, 1, 2]
     assert tries == Counter({b"0": 1, b"1": 1, b"2": 3, b"3": 1, b"4": 1})
@@ -185,7 +187,7 @@ async def test_a_callback_that_takes_too_long_counts_as_failed(cluster: Cluster)
     consumer = PushConsumer("slow", cluster.namesrv, from_where=FIRST, consume_timeout=0.1, local_retry=0.1)
     consumer.subscribe("T")
     consumer.on_message(consume)
-    async with consumer, asyncio.timeout(20):
+    async with consumer, asyncio.timeout(60):
         await again.wait()
 
 
@@ -205,7 +207,7 @@ async def test_fetching_stops_at_the_limit_of_unfinished_messages(cluster: Clust
     consumer.on_message(consume)
     async with consumer:
         queue, queues = MessageQueue("T", "broker-a", 0), consumer._assignment.queues
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while queue not in queues or len(queues[queue].unfinished) < 10:
                 await asyncio.sleep(0.01)
         # Whatever would be fetched beyond the limit would come now.
@@ -234,7 +236,7 @@ async def test_a_topics_bound_is_shared_by_its_queues(cluster: Cluster) -> None:
             queues = consumer._assignment.queues.items()
             return [len(assigned.unfinished) for queue, assigned in sorted(queues) if queue.topic == "T"]
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while sum(unfinished()) < 12:
                 await asyncio.sleep(0.01)
         # Whatever would be fetched beyond the bound would come now.
@@ -282,6 +284,6 @@ async def test_a_changed_subscription_takes_effect(cluster: Cluster) -> None:
         consumer.subscribe("U")
         await seen.reaches(4)
         consumer.unsubscribe("T")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while any(queue.topic == "T" for queue in consumer.assigned()):
                 await asyncio.sleep(0.01)

@@ -110,9 +110,9 @@ async def test_a_check_decides_what_was_left_unknown(single: LocalCluster, seen:
         async with producer.transaction(order(b"end")):
             pass
         await until(lambda: b"end" in seen)
-    # Asked twice, for the first answer was unknown; the topic and the id are the application's own. Once more where the
-    # next round comes before the second answer.
-    assert len(asked[ids[0]]) in {2, 3}
+    # Asked twice, for the first answer was unknown; the topic and the id are the application's own. More often where
+    # rounds come before the second answer.
+    assert len(asked[ids[0]]) >= 2
     assert b"back" not in seen
     assert seen.count(b"late") == 1
 

@@ -38,7 +38,7 @@ def run(program: Path, cluster: LocalCluster, **environment: str) -> str:
         env={**os.environ, "NAMESRV_ADDR": cluster.address, "FLIGHTS": "1500", **environment},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=270,  # it ends what hangs
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,7 +21,7 @@ from tests.cluster.process_group import until
 
 RAFTMQ = [sys.executable, "-m", "raftmq.cli.main"]
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
-ENDS_WITHIN_S = 60
+ENDS_WITHIN_S = 180
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -89,8 +89,16 @@ def pid_of(folder: Path) -> int:
 
 
 def leader_of(folder: Path, namesrv: str) -> Path:
-    states = json.loads(raftmq("cluster", "raft-status", "-n", namesrv, "--json").stdout)
-    return folder / str(next(state["self"] for state in states.values() if state["role"] == "LEADER"))
+    found: list[str] = []
+
+    def one_leads() -> bool:
+        """On a busy machine a lead may have ended, and nobody has the next one yet."""
+        states = json.loads(raftmq("cluster", "raft-status", "-n", namesrv, "--json").stdout)
+        found[:] = [state["self"] for state in states.values() if state["role"] == "LEADER"]
+        return bool(found)
+
+    until("somebody leads", one_leads)
+    return folder / found[0]
 
 
 def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:

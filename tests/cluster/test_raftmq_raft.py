@@ -12,12 +12,14 @@ import pytest
 
 from chaos.host.local import LocalCluster
 from chaos.host.processes import HOST, ServerProcess, broker_process, free_ports
+from tests.cluster.raft_cluster import CALM
 from tests.cluster.test_raftmq_cli import Terminal
 from tests.cluster.test_raftmq_servers import ENVIRONMENT, RAFTMQ, raftmq
 
 GROUP = "broker-a"
-SETTINGS = {"shutdownForwardMs": 50, "mappedFileSizeCommitLog": 1 << 20}
-PATIENCE_S = 30.0
+# Who leads, and in which term, is asked for more than once.
+SETTINGS = {**CALM, "shutdownForwardMs": 50, "mappedFileSizeCommitLog": 1 << 20}
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

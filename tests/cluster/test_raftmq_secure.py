@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(150)
 
 def raftmq(environment: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [*RAFTMQ, *arguments], capture_output=True, text=True, timeout=60, check=False,
+        [*RAFTMQ, *arguments], capture_output=True, text=True, timeout=180, check=False,
         env={**os.environ, **environment},
     )  # fmt: skip
 
@@ -45,7 +45,7 @@ def test_a_secured_cluster_twice_on_its_folder(tmp_path: Path) -> None:
 def test_the_demonstration() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "raftmq.cli.main", "demo", "--secure", "-m", "400", "--json"],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ok"] is True

@@ -169,7 +169,7 @@ async def test_a_check_is_the_recorded_one(tmp_path: Path, peer: Peer, recording
             await peer.ask(broker, send)
         clock.advance(3)
         await broker._parts.transactions.checker.round()
-        asked = [await asyncio.wait_for(peer.asked.get(), 5) for _ in range(3)]
+        asked = [await asyncio.wait_for(peer.asked.get(), 30) for _ in range(3)]
     finally:
         await broker.close()
     ours = {request.ext["msgId"]: request for request in asked}
@@ -212,7 +212,7 @@ async def test_the_halves_that_rocketmq_left_are_served(tmp_path: Path, recorded
         await peer.beat(broker, "FeatHalfGroup")
         clock.advance(60)
         await broker._parts.transactions.checker.round()
-        question = await asyncio.wait_for(peer.asked.get(), 5)
+        question = await asyncio.wait_for(peer.asked.get(), 30)
         assert (question.ext["msgId"], peer.asked.qsize()) == (halves[2]["msgId"], 0)
         said = {"queueOffset": question.ext["tranStateTableOffset"], "msgId": question.ext["offsetMsgId"]}
         said["transactionId"] = question.ext["msgId"]

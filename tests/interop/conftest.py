@@ -61,7 +61,7 @@ def cpp(cluster: LocalCluster, tmp_path: Path) -> Order:
                 process.stdin.flush()
                 if until is not None:
                     until()
-                stdout, stderr = process.communicate(timeout=60)
+                stdout, stderr = process.communicate(timeout=180)
             except BaseException:
                 process.kill()
                 raise

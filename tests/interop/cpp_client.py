@@ -28,7 +28,7 @@ PACE_S = 0.003
 # The library looks for its first route within a time of its own, whatever it is asked to wait, and gives up: on a busy
 # machine before the NameServer has answered. Nothing was sent then.
 NO_ROUTE = "No route info"
-FIRST_ROUTE_S = 20.0
+FIRST_ROUTE_S = 60.0
 
 
 def build(order: dict[str, Any], message: dict[str, Any]) -> Any:
@@ -102,7 +102,7 @@ class Outcome:
         producer.send_async(built, self._succeeded, self._failed)
 
     def wait(self) -> dict[str, Any]:
-        if not self._ended.wait(20):
+        if not self._ended.wait(60):
             raise TimeoutError("a callback never came")
         return self._result
 
@@ -154,7 +154,7 @@ def push(order: dict[str, Any]) -> Done:
     consumer.subscribe(order["topic"], on_message, order.get("expression", "*"))
     signed(consumer, order)
     consumer.start()
-    enough.wait(order.get("timeout_s", 30))
+    enough.wait(order.get("timeout_s", 90))
     # The clock of a foreign library cannot be turned: what should not come is given this long to come.
     time.sleep(order.get("linger_s", 0))
     return messages, consumer.shutdown

@@ -56,7 +56,7 @@ async def queues_of(consumer: LitePullConsumer, topic: str, timeout_s: float) ->
                 await asyncio.sleep(0.05)
 
 
-async def ours(cluster: LocalCluster, topic: str, count: int, timeout_s: float = 20) -> list[MessageExt]:
+async def ours(cluster: LocalCluster, topic: str, count: int, timeout_s: float = 60) -> list[MessageExt]:
     """Everything in the topic, read by our own client, once `count` messages are there."""
     found: list[MessageExt] = []
     async with LitePullConsumer("ours_reader", cluster.address) as consumer:
@@ -122,9 +122,9 @@ async def test_cpp_sends_and_we_receive(cluster: LocalCluster, cpp: Order, how: 
 async def test_cpp_sends_one_way_and_we_receive(cluster: LocalCluster, cpp: Order) -> None:
     sent, arrived = messages(12), threading.Event()
     order = {"group": "cpp_producer", "topic": "cpp_oneway", "how": "oneway", "messages": sent}
-    sending = asyncio.create_task(asyncio.to_thread(cpp, "send", until=lambda: arrived.wait(60), **order))
+    sending = asyncio.create_task(asyncio.to_thread(cpp, "send", until=lambda: arrived.wait(120), **order))
     try:
-        assert_intact(await ours(cluster, "cpp_oneway", 12, timeout_s=50), sent)
+        assert_intact(await ours(cluster, "cpp_oneway", 12, timeout_s=100), sent)
     finally:
         arrived.set()
         await sending
@@ -238,7 +238,7 @@ async def test_cpp_consumes_in_order(cluster: LocalCluster, cpp: Order) -> None:
             message = Message("ordered", sent[number]["body"].encode(), properties={"number": str(number)})
             await producer.send(message, queue=queue)
     received = await asyncio.to_thread(
-        cpp, "push", group="cpp_ordered", topic="ordered", orderly=True, count=20, names=["number"], timeout_s=50
+        cpp, "push", group="cpp_ordered", topic="ordered", orderly=True, count=20, names=["number"], timeout_s=90
     )
     assert [int(message["properties"]["number"]) for message in received] == list(range(20))
 

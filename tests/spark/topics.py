@@ -67,7 +67,7 @@ def everything(namesrv: str, topic: str, count: int) -> list[MessageExt]:
         consumer.assign(queues)
         for queue in queues:
             consumer.seek_to_begin(queue)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while len(found) < count and time.monotonic() < deadline:
             found += consumer.poll(0.5)
     return sorted(found, key=lambda message: (message.queue_id, message.queue_offset))
@@ -104,7 +104,7 @@ def places(rows: Iterable[Row]) -> list[tuple[int, int]]:
     return sorted((row.queueId, row.queueOffset) for row in rows)
 
 
-def wait_until(true: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def wait_until(true: Callable[[], bool], timeout_s: float = 180.0) -> None:
     """Wait for what another process does; fails when it takes too long."""
     deadline = time.monotonic() + timeout_s
     while not true():

@@ -74,7 +74,7 @@ def toxi(script: Script) -> Iterator[Toxi]:
 @pytest.fixture
 def hurried(script: Script) -> Iterator[Toxi]:
     """One for answers that do not come."""
-    with Toxi(script.url + "/", timeout_s=0.8, attempts=3) as made:
+    with Toxi(script.url + "/", timeout_s=2.5, attempts=3) as made:
         yield made
 
 
@@ -84,7 +84,7 @@ def test_a_silent_server_costs_the_timeouts_and_no_more(script: Script, hurried:
     with pytest.raises(ToxiUnreachable, match=r"list the proxies: GET /proxies: no answer: ReadTimeout"):
         hurried.links()
     # Three time-outs, and what a busy machine takes; one try more than three would find no answer in the script.
-    assert 2.4 <= time.monotonic() - began < 10
+    assert 7.4 <= time.monotonic() - began < 60
     assert len(script.asked) == 3
 
 

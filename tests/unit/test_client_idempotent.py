@@ -47,12 +47,14 @@ def test_the_mark_is_a_bit_of_the_sends_flags(batch: bool) -> None:
 def test_an_unknown_outcome_stays_with_the_group_that_may_know_it(error: Exception) -> None:
     out = outgoing()
     assert out.choice(QUEUES) == (QUEUES, None)
+    before = time.monotonic()
     out.failed(A0, error)
+    after = time.monotonic()
     assert out.choice(QUEUES) == ([A0, A1], None)
     # Its group is in no route just now: better elsewhere than nowhere.
     assert out.choice([B0]) == ([B0], "a")
-    stays = out.stay_until - time.monotonic()
-    assert 100.0 * STAY_SHARE - 1.0 < stays <= 100.0 * STAY_SHARE
+    earliest, latest = (now + (out.deadline - now) * STAY_SHARE for now in (before, after))
+    assert earliest <= out.stay_until <= latest
     # Further failures there make it stay no longer.
     until = out.stay_until
     out.failed(A1, ConnectError("refused"))

@@ -267,7 +267,7 @@ async def test_close_waits_for_a_callback_but_not_forever() -> None:
     listener = ConcurrentListener(CallbackCaller(callback, options(timeout_s=60)), options(), send_back)
     listener.deliver(source.as_queue(), unfinished, unfinished.put([message(1), message(2), message(3)]))
     await asyncio.sleep(0.01)
-    await listener.close(1.5)
+    await listener.close(4)
     assert ended == ["by itself", "cancelled"]
     assert source.finished == [1]
     assert unfinished.committable == 2

@@ -72,7 +72,7 @@ def calls_of(client: Any) -> dict[str, Callable[[], Any]]:
 async def told_of(call: Callable[[], Any]) -> str:
     """Return how a call ended."""
     try:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(10):
             answer = call()
             return f"returned {await (anext(answer) if inspect.isasyncgen(answer) else answer)!r}"
     except ClientError as error:

@@ -71,11 +71,11 @@ async def test_closing_ends_a_loop_and_gives_back() -> None:
 
 
 async def test_a_message_whose_time_is_over_before_its_turn_is_not_handed_out() -> None:
-    async with PopSite() as site, consuming(site, buffer=2, invisible=1.0, wait=20) as consumer:
+    async with PopSite() as site, consuming(site, buffer=2, invisible=3.0, wait=20) as consumer:
         site.broker.give("Orders", b"1", b"2")
         async with aclosing(consumer.__aiter__()) as messages:
             assert (await anext(messages)).body == b"1"
-            await asyncio.sleep(1.1)
+            await asyncio.sleep(3.1)
             site.broker.give("Orders", b"3")
             assert (await anext(messages)).body == b"3"
 

@@ -314,16 +314,22 @@ async def test_refusals_of_everybody_end_with_the_deadline(group: Group) -> None
         await producer.send(Message("T", b"x"), timeout=20)
         for member in group.members:
             member.refuses = ResponseCode.SERVICE_NOT_AVAILABLE
-        asked = sum(group.sends())
-        began = time.monotonic()
-        async with asyncio.timeout(30):
-            with pytest.raises(SendFailed, match="was not stored") as failed:
-                await producer.send(Message("T", b"x"))
-        # As long as there is time for an attempt, and every attempt had time for its answer.
-        assert time.monotonic() - began >= 1.5 - ATTEMPT_S_MIN
-        assert not failed.value.sent
-        # Never more often than the pauses allow, whoever is asked.
-        assert 3 < sum(group.sends()) - asked < 24
+        # A machine that lets nobody run for most of the time leaves it for few attempts.
+        for _ in range(5):
+            asked = sum(group.sends())
+            began = time.monotonic()
+            async with asyncio.timeout(30):
+                with pytest.raises(SendFailed, match="was not stored") as failed:
+                    await producer.send(Message("T", b"x"))
+            # As long as there is time for an attempt, and every attempt had time for its answer.
+            assert time.monotonic() - began >= 1.5 - ATTEMPT_S_MIN
+            assert not failed.value.sent
+            # Never more often than the pauses allow, whoever is asked.
+            attempts = sum(group.sends()) - asked
+            assert attempts < 24
+            if attempts > 3:
+                break
+        assert attempts > 3
 
 
 async def test_who_was_elected_is_known_soon_after_without_any_send(group: Group) -> None:

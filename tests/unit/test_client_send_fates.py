@@ -66,7 +66,7 @@ async def failed_send(producer: Producer, **options: Any) -> BaseException:
 async def test_an_unknown_outcome_is_not_forgotten_when_later_attempts_reach_nobody(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Producer("p", pair.namesrv, send_timeout=0.5) as producer:
+    async with Producer("p", pair.namesrv, send_timeout=3) as producer:
         await knowing(pair, producer)
         met = ends_with(monkeypatch, producer, TIMED_OUT, REFUSED)
         told = await failed_send(producer)
@@ -89,7 +89,7 @@ async def test_an_unknown_outcome_is_not_forgotten_when_there_is_no_route_any_mo
     async def unrouted(_out: Outgoing) -> TopicRoute:
         raise UNROUTED
 
-    async with Producer("p", pair.namesrv, send_timeout=0.5) as producer:
+    async with Producer("p", pair.namesrv, send_timeout=3) as producer:
         await knowing(pair, producer)
         monkeypatch.setattr(producer._news, "in_time", unrouted)
         met = ends_with(monkeypatch, producer, TIMED_OUT)
