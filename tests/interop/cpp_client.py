@@ -28,7 +28,7 @@ PACE_S = 0.003
 # The library looks for its first route within a time of its own, whatever it is asked to wait, and gives up: on a busy
 # machine before the NameServer has answered. Nothing was sent then.
 NO_ROUTE = "No route info"
-FIRST_ROUTE_S = 60.0
+FIRST_ROUTE_S = 20.0
 
 
 def build(order: dict[str, Any], message: dict[str, Any]) -> Any:
