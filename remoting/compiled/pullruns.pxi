@@ -7,7 +7,7 @@ cdef enum:
 cdef struct Pull:
     # queueId, queueOffset, maxMsgNums, sysFlag, commitOffset, suspendTimeoutMillis, subVersion, maxMsgBytes.
     int64_t numbers[PULL_NUMBERS]
-    # consumerGroup, topic, subscription, expressionType; of what is not there NULL.
+    # consumerGroup, topic, subscription, expressionType; of what is not there the size is -1.
     Bytes texts[PULL_TEXTS]
     Py_ssize_t sizes[PULL_TEXTS]
 

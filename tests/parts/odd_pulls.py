@@ -2,11 +2,11 @@
 
 import json
 from random import Random
-from typing import Any
 
 from remoting.codec import encode
 from remoting.codes import RequestCode
 from remoting.command import ROCKETMQ, Command
+from tests.parts import odd_sends
 from tests.parts.odd_sends import ODD_NUMBERS, framed
 
 TOPICS = ("T", "T", "T", "U")
@@ -57,13 +57,9 @@ def odd(dice: Random, number: int) -> bytes:
     return dice.choice(_ODD)(dice, number)
 
 
-def header_of(dice: Random, number: int, fields: dict[str, str], **others: Any) -> bytes:
-    """Return a header as JSON."""
-    whole = {
-        "code": 11, "extFields": fields, "flag": 0, "language": dice.choice(("JAVA", "GO", "CPP")), "opaque": number,
-        "serializeTypeCurrentRPC": "JSON", "version": 493, **others,
-    }  # fmt: skip
-    return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+def header_of(dice: Random, number: int, fields: dict[str, str], **others: object) -> bytes:
+    """Return a header as JSON: a pull's, but for what `others` say."""
+    return odd_sends.header_of(dice, number, fields, **{"code": 11, **others})
 
 
 def _changed(dice: Random, number: int, **changes: str) -> bytes:

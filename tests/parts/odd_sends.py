@@ -49,7 +49,7 @@ CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_BATCH_MESSAGE, RequestCode.H
 def usual(dice: Random, number: int, *, calm: bool = False, large: bool = False) -> bytes:
     """Return a send that the compiled hot path takes; `calm`: surely to a queue that there is."""
     fields = _fields(dice, number) | ({"b": dice.choice("TTTV"), "e": dice.choice("001")} if calm else {})
-    return framed(_header(dice, number, fields), _body(dice, large=large))
+    return framed(header_of(dice, number, fields), _body(dice, large=large))
 
 
 def odd(dice: Random, number: int) -> bytes:
@@ -83,7 +83,8 @@ def _fields(dice: Random, number: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _header(dice: Random, number: int, fields: dict[str, str], **others: object) -> bytes:
+def header_of(dice: Random, number: int, fields: dict[str, str], **others: object) -> bytes:
+    """Return a header as JSON: a send's, but for what `others` say."""
     whole = {
         "code": 310, "extFields": fields, "flag": 0, "language": dice.choice(("JAVA", "GO", "?")), "opaque": number,
         "serializeTypeCurrentRPC": "JSON", "version": 493, **others,
@@ -96,7 +97,7 @@ def _body(dice: Random, *, large: bool = False) -> bytes:
 
 
 def _changed(dice: Random, number: int, **changes: str) -> bytes:
-    return framed(_header(dice, number, _fields(dice, number) | changes), _body(dice))
+    return framed(header_of(dice, number, _fields(dice, number) | changes), _body(dice))
 
 
 def _odd_properties(dice: Random, number: int) -> bytes:
@@ -146,17 +147,19 @@ def _odd_fields(dice: Random, number: int) -> bytes:
             name = dice.choice(list(fields))
             text = json.dumps(fields, separators=(",", ":"))
             twice = f'{text[:-1]},"{name}":{json.dumps(fields[name])}}}'
-            return framed(_header(dice, number, {}).replace(b'"extFields":{}', b'"extFields":' + twice.encode()), b"b")
+            return framed(
+                header_of(dice, number, {}).replace(b'"extFields":{}', b'"extFields":' + twice.encode()), b"b"
+            )
         case 3:
             shuffled = list(fields.items())
             dice.shuffle(shuffled)
             fields = dict(shuffled)
-    return framed(_header(dice, number, fields), b"b")
+    return framed(header_of(dice, number, fields), b"b")
 
 
 def _odd_json(dice: Random, number: int) -> bytes:
     """Return what a JSON parser takes and a quick one may not, and what neither takes."""
-    header = _header(dice, number, _fields(dice, number))
+    header = header_of(dice, number, _fields(dice, number))
     old, new = dice.choice((
         (b'":', b'" :'), (b",", b", "), (b"310", b"310.0"), (b"310", b"3.1e2"), (b"310", b'"310"'), (b"310", b"0310"),
         (b'"flag":0', b'"flag":2'), (b'"flag":0', b'"flag":1'), (b'"flag":0', b'"flag":-0'),
@@ -177,11 +180,11 @@ def _odd_json(dice: Random, number: int) -> bytes:
 def _other_code(dice: Random, number: int) -> bytes:
     code = dice.choice(CODES)
     body = encode_batch([(0, b"one", b"TAGS\x01A"), (5, b"two", b"")]) if dice.random() < 0.7 else b"rubbish"
-    return framed(_header(dice, number, _fields(dice, number), code=code), body)
+    return framed(header_of(dice, number, _fields(dice, number), code=code), body)
 
 
 def _oneway(dice: Random, number: int) -> bytes:
-    return framed(_header(dice, number, _fields(dice, number), flag=dice.choice((2, 4, 6))), b"b")
+    return framed(header_of(dice, number, _fields(dice, number), flag=dice.choice((2, 4, 6))), b"b")
 
 
 def _binary(dice: Random, number: int) -> bytes:

@@ -18,7 +18,7 @@ from remoting.turns import Turns
 from tests.parts.broker_parts import Parts, Peer
 from tests.parts.pulling import Setting, pulling
 from tests.parts.recorder import Recorder
-from tests.parts.run_brokers import StillLoop
+from tests.parts.run_brokers import StillLoop, frames_of
 
 # Turns of the loop after which nothing can be under way any more.
 _TURNS_MAX = 4000
@@ -80,13 +80,7 @@ class Puller:
 
     def answered(self) -> list[bytes]:
         """Return the frames that were written."""
-        data = b"".join(bytes(cast(Body, piece)) for each in self._transports for piece in each.written)
-        frames, at = [], 0
-        while at < len(data):
-            until = at + 4 + int.from_bytes(data[at : at + 4], "big")
-            frames.append(data[at:until])
-            at = until
-        return frames
+        return frames_of(b"".join(bytes(cast(Body, piece)) for each in self._transports for piece in each.written))
 
     def commands(self) -> list[Command]:
         """Return the answers."""

@@ -239,7 +239,7 @@ class RunBroker:
         written = b"".join(bytes(cast(Body, piece)) for each in self._transports for piece in each.written)
         root = self._folder / "store"
         return Seen(
-            _frames(written),
+            frames_of(written),
             {
                 str(path.relative_to(root)): path.read_bytes()
                 for name in ("commitlog", "consumequeue", "index")
@@ -274,7 +274,8 @@ class RunBroker:
         return f"NEW{self._made}"
 
 
-def _frames(data: bytes) -> list[bytes]:
+def frames_of(data: bytes) -> list[bytes]:
+    """Cut what was written into its frames."""
     frames, at = [], 0
     while at < len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "big")
