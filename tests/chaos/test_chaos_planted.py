@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -56,6 +57,27 @@ def test_a_bug_without_a_place_is_an_error() -> None:
     for owner, name in ((Store, "append"), (Later, "write")):
         with pytest.raises(NothingToPlantInto, match=f"{owner.__name__} defines no {name}"):
             graft(owner, name, lambda honest: honest)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda _self: None,
+        lambda _self, _one, _two, *, kept: kept,
+        lambda _self, _one, _two="": None,
+        lambda _self, _one, *, kept: kept,
+    ],
+    ids=["fewer", "a default that is gone", "a keyword that is missing", "an optional one that is missing"],
+)
+def test_a_bug_that_is_called_otherwise_now_is_an_error(made: Callable[..., object]) -> None:
+    class Store:
+        def write(self, one: str, two: str = "", *, kept: bool) -> str:
+            return one + two + str(kept)
+
+    graft(Store, "write", lambda honest: lambda self, one, two="", *, kept: honest(self, one, two, kept=kept) + "!")
+    assert Store().write("a", kept=True) == "aTrue!"
+    with pytest.raises(NothingToPlantInto, match=r"Store\.write takes other arguments than the planted bug: "):
+        graft(Store, "write", lambda _honest: made)
 
 
 def test_now_and_then_is_every_so_many_times() -> None:

@@ -15,10 +15,16 @@ def mix_replies_up() -> None:
     now, last = once_in(EVERY), [""]
 
     def make(honest: Any) -> Any:
-        def request(self: ReplyHandlers, reply: Any, header: Any, properties: dict[str, str]) -> Any:
-            before, last[0] = last[0], properties.get(PROPERTY_CORRELATION_ID, "")
-            mixed = {**properties, PROPERTY_CORRELATION_ID: before} if now() and before else properties
-            return honest(self, reply, header, mixed)
+        def request(self: ReplyHandlers, reply: Any) -> Any:
+            own = reply.properties
+            before, last[0] = last[0], own.get(PROPERTY_CORRELATION_ID, "")
+            if not (now() and before):
+                return honest(self, reply)
+            reply.properties = {**own, PROPERTY_CORRELATION_ID: before}
+            try:
+                return honest(self, reply)
+            finally:
+                reply.properties = own
 
         return request
 
@@ -45,11 +51,11 @@ def keep_replies() -> None:
     now = once_in(EVERY)
 
     def make(honest: Any) -> Any:
-        def push(self: ReplyHandlers, reply: Any, header: Any, properties: Any) -> None:
+        def push(self: ReplyHandlers, reply: Any) -> None:
             if now():
                 self._pushed(reply, "")
             else:
-                honest(self, reply, header, properties)
+                honest(self, reply)
 
         return push
 
