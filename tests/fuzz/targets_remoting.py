@@ -22,7 +22,7 @@ from remoting.headers.registry import REQUEST_HEADERS
 from remoting.msgid import parse_offset_msg_id
 from remoting.properties import decode_properties, find_property, indexed_properties
 from remoting.record import RecordError, decode_records, encode_batch, encode_record, split_batch
-from remoting.runs import RequestRun, cut_any
+from remoting.runs import RUNS, RequestRun, cut_for
 from tests.fuzz.bounds import KIB, MIB, Target
 from tests.fuzz.samples import dialect, filled, heavy_bodies, is_struct, sample
 from tests.parts.odd_sends import odd, usual
@@ -91,7 +91,7 @@ def read_stream(data: bytes, made: Callable[[], FrameReader] = FrameReader) -> N
 
 def _runs() -> FrameReader:
     reader = FrameReader()
-    reader.cuts = cut_any
+    reader.cuts = cut_for(RUNS)
     return reader
 
 
