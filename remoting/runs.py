@@ -1,4 +1,4 @@
-"""Runs: usual requests of one kind and one read, served together; cut out of its bytes by the compiled hot path only.
+"""Runs: usual requests of one kind and one read, served together; sends always, pulls by the compiled hot path only.
 
 What is unusual about one of them, or about the moment, makes a command of it again, which is then served as ever: so
 nothing but the usual way is written twice.
@@ -7,12 +7,15 @@ nothing but the usual way is written twice.
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, cast
 
+from remoting import sendrows
 from remoting.codec import decode_parts
 from remoting.command import COMMAND_BYTES, JSON, Command
 from remoting.compiled.door import COMPILED, hotpath
 
 if TYPE_CHECKING:
-    from remoting.compiled.hotpath import PullRows, SendRows
+    from remoting.compiled.hotpath import PullRows
+
+    SendRows = hotpath.SendRows | sendrows.SendRows
 
 # In the place of a request code, in the tables of those who take runs: codes of the wire have 32 bits.
 SEND_RUN = 310 << 32
@@ -119,11 +122,17 @@ def requests_in(commands: list[Command]) -> int:
 
 
 def cut_sends(data: bytes, position: int, most: int, limit: int) -> RequestRun | None:
-    """Return the run of sends that begins at a position of what was read, None where none does; compiled only.
+    """Return the run of sends that begins at a position of what was read, None where none does; compiled.
 
     At most so many requests; `limit`: bytes of a frame. len(run.rows.data) bytes of `data` are theirs.
     """
     rows = hotpath.cut_sends(data, position, most, limit)
+    return None if rows is None else SendRun(rows)
+
+
+def cut_sends_in_python(data: bytes, position: int, most: int, limit: int) -> RequestRun | None:
+    """Do as cut_sends() does, where nothing compiled runs."""
+    rows = sendrows.cut_sends(data, position, most, limit)
     return None if rows is None else SendRun(rows)
 
 
@@ -141,7 +150,7 @@ def cut_any(data: bytes, position: int, most: int, limit: int) -> RequestRun | N
 def cut_for(served: Container[int]) -> Cut | None:
     """Return what cuts the runs of which there is somebody to serve them, None when there is nobody."""
     if not COMPILED:
-        return None
+        return cut_sends_in_python if SEND_RUN in served else None
     if PULL_RUN in served:
         return cut_any if SEND_RUN in served else cut_pulls
     return cut_sends if SEND_RUN in served else None

@@ -1,4 +1,4 @@
-"""Sends of one read that are stored side by side, as the compiled hot path holds them: a sequence of PendingRecords."""
+"""Sends of one read that are stored side by side, as the wire brought them: a sequence of PendingRecords."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, overload
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 from store.types import PendingRecord, PutResult
 
 if TYPE_CHECKING:
-    from remoting.compiled.hotpath import SendRows
+    from remoting.runs import SendRows
 
 
 class RecordRun(Sequence[PendingRecord]):

@@ -1,13 +1,14 @@
-"""Sends as they come over the wire, and the compiled hot path switched off for a while."""
+"""Sends as they come over the wire, and the compiled hot path, or runs too, switched off for a while."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from unittest.mock import patch
 
 import pytest
 
 import broker.messages.arrivals
+import remoting.connection
 import remoting.runs
 import store.derived.indexfile
 import store.derived.queuestate
@@ -24,6 +25,7 @@ from remoting.codes import RequestCode
 from remoting.command import Command
 from remoting.compiled.door import COMPILED
 from remoting.headers.registry import SendMessageRequestHeaderV2
+from remoting.runs import Cut, cut_sends, cut_sends_in_python
 
 needs_hotpath = pytest.mark.skipif(not COMPILED, reason="the compiled hot path is not built here")
 
@@ -54,6 +56,20 @@ def pure() -> Iterator[None]:
     finally:
         for each in patches:
             each.stop()
+
+
+@contextmanager
+def singly() -> Iterator[None]:
+    """Serve each request by itself, in Python."""
+    with pure(), patch.object(remoting.connection, "cut_for", new=lambda _served: None):
+        yield
+
+
+# How a broker may serve sends, and what cuts runs of them.
+WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {"each": singly, "runs in Python": pure}
+CUTS: dict[str, Cut] = {"runs in Python": cut_sends_in_python}
+if COMPILED:
+    WAYS["compiled"], CUTS["compiled"] = nullcontext, cut_sends
 
 
 def send_frame(

@@ -1,9 +1,8 @@
-"""The compiled way of sends equals that in Python: the same reads lead to the same bytes, answers and figures."""
+"""All ways of sends are equal, compiled ones, in Python and each by itself: of bytes, answers and figures."""
 
 import asyncio
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,9 +15,7 @@ from raft.protocol.types import Fate
 from remoting.codes import ResponseCode
 from tests.parts.odd_sends import odd, usual
 from tests.parts.run_brokers import TOPICS, RunBroker, Seen
-from tests.parts.send_runs import needs_hotpath, pure, send_frame
-
-pytestmark = needs_hotpath
+from tests.parts.send_runs import WAYS, send_frame
 
 SEEDS = st.integers(0, 1 << 32)
 # How many usual sends, how many others between them, into how many reads all is cut.
@@ -77,21 +74,23 @@ async def played(script: Sequence[tuple[Any, ...]], folder: str, seen: list[Seen
     seen.append(await broker.end())
 
 
-def play(script: Sequence[tuple[Any, ...]], *, compiled: bool, **options: Any) -> Seen:
+def play(script: Sequence[tuple[Any, ...]], way: str, **options: Any) -> Seen:
     seen: list[Seen] = []
-    with tempfile.TemporaryDirectory() as folder, nullcontext() if compiled else pure():
+    with tempfile.TemporaryDirectory() as folder, WAYS[way]():
         asyncio.run(played(script, folder, seen, **options))
     return seen[0]
 
 
 def check(script: Sequence[tuple[Any, ...]], **options: Any) -> Seen:
-    found, wanted = (play(script, compiled=compiled, **options) for compiled in (True, False))
+    seen = [play(script, way, **options) for way in WAYS]
     if options.get("sync"):
         # What is refused need not wait for what is flushed.
-        found, wanted = (seen._replace(answers=sorted(seen.answers)) for seen in (found, wanted))
-    for name, one, other in zip(Seen._fields, found, wanted, strict=True):
-        assert one == other, name
-    return found
+        seen = [each._replace(answers=sorted(each.answers)) for each in seen]
+    wanted, *others = seen
+    for found in others:
+        for name, one, other in zip(Seen._fields, found, wanted, strict=True):
+            assert one == other, name
+    return wanted
 
 
 @_FEW

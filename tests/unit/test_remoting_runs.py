@@ -3,7 +3,7 @@
 import asyncio
 import time
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from random import Random
 from typing import cast
 
@@ -11,20 +11,24 @@ import pytest
 
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Body, Command
-from remoting.compiled.door import hotpath
 from remoting.connection import Connection, Handler, Reply
 from remoting.errors import CommandError
 from remoting.framing import FrameReader
 from remoting.limits import ServerLimits
-from remoting.runs import PULL_RUN, SEND_RUN, PullRun, SendRun, cut_any
+from remoting.runs import PULL_RUN, SEND_RUN, PullRun, SendRun
 from remoting.server import _TlsOnly
 from remoting.side import Side
 from remoting.turns import ALONE_COMMANDS, LOOK_COMMANDS, READ_SECONDS
 from tests.parts import odd_pulls
 from tests.parts.recorder import Recorder
-from tests.parts.send_runs import needs_hotpath, send_frame
+from tests.parts.send_runs import CUTS, WAYS, needs_hotpath, send_frame
 
-pytestmark = needs_hotpath
+
+@pytest.fixture(params=CUTS, autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What cuts runs."""
+    with WAYS[request.param]():
+        yield request.param
 
 
 def connected(handlers: Mapping[int, Handler]) -> tuple[Connection, Recorder]:
@@ -65,9 +69,9 @@ def sends(count: int) -> bytes:
     return b"".join(map(send_frame, range(count)))
 
 
-def test_a_run_has_its_sends_as_commands_with_what_was_noted_of_it() -> None:
+def test_a_run_has_its_sends_as_commands_with_what_was_noted_of_it(way: str) -> None:
     reader = FrameReader()
-    reader.cuts = cut_any
+    reader.cuts = CUTS[way]
     [run] = reader.feed(sends(3))
     assert isinstance(run, SendRun)
     assert len(run) == 3
@@ -114,6 +118,8 @@ async def test_the_sends_of_a_run_that_are_served_each_take_no_more_of_a_turn_th
     assert [each.opaque for each in await answers(transport)] == [*range(count)]
 
 
+@pytest.mark.parametrize("way", ["compiled"], indirect=True)
+@needs_hotpath
 async def test_pulls_of_a_run_that_are_served_each_take_no_more_of_a_turn_than_others() -> None:
     served, slow = slowly()
 
@@ -138,17 +144,16 @@ async def test_a_plain_connection_where_tls_is_enforced_is_told_so_whatever_it_s
     assert connection.closed
 
 
-def test_runs_keep_no_more_of_a_read_than_their_own_sends() -> None:
+def test_runs_keep_no_more_of_a_read_than_their_own_sends(way: str) -> None:
     """Each between two unusual ones, they held the whole read each: a megabyte for a kilobyte sent."""
-    assert hotpath is not None
     other = send_frame(1, queue_id=-1)
     data = (send_frame(0) + other) * 300
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        kept = [hotpath.cut_sends(data, at, 10, 1 << 20) for at in range(0, len(data), len(data) // 300)]
+        kept = [CUTS[way](data, at, 10, 1 << 20) for at in range(0, len(data), len(data) // 300)]
         held = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert all(rows is not None and len(rows) == 1 for rows in kept)
+    assert all(run is not None and len(run) == 1 for run in kept)
     assert held < 20 * len(data)

@@ -32,6 +32,7 @@ MANY_PARAMETERS = {
     "remoting/server.py": "what a port does, by keyword",
     "remoting/side.py": "as above",
     "remoting/record.py": "the fields of a record, on the way of every message",
+    "remoting/sendrows.py": "what the records of a run share, as the compiled twin takes it",
     "broker/settings/decision.py": "the fields of a file",
     "chaos/load/clients.py": "the fields of a pull, by keyword",
     "chaos/site/site.py": "what a run's set-up chooses, by keyword",
