@@ -270,7 +270,7 @@ def _indexed(text: bytes) -> tuple[bytes, bytes, bytes] | None:
 def _where(names: tuple[bytes, ...]) -> tuple[int, int, int, int] | None:
     """Return where the values of UNIQ_KEY, TAGS, KEYS and WAIT stand among names and values, -1 for what is absent.
 
-    None when a name is there that the broker must look at, one of the first three twice, or no UNIQ_KEY.
+    None when a name is there that the broker must look at, an empty one, one of these four twice, or no UNIQ_KEY.
     """
     if b"" in names or b"UNIQ_KEY" not in names or any(map(_looked_at, names)):
         return None
