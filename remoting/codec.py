@@ -120,7 +120,7 @@ class _SignedSend(_Hot, tag=310, kw_only=True, gc=False):
 
 _SIGNED = b'"Signature"'
 # How nearly all clients begin the header of a send: whatever begins otherwise is read as any other signed request.
-_SEND_BEGINS = b'{"code":310,'
+SEND_BEGINS = b'{"code":310,'
 # Strict, for what they do not take the general way may.
 _signed = msgspec.json.Decoder(_Signed)
 _signed_send = msgspec.json.Decoder(_SignedSend)
@@ -188,7 +188,7 @@ def decode_signed_parts(serialize_type: int, header: bytes, body: Body) -> Comma
 
 def _signed_of(header: bytes) -> Any:
     """Return the header of a signed request; raises ValueError or RecursionError for one to be read the general way."""
-    if header.startswith(_SEND_BEGINS):
+    if header.startswith(SEND_BEGINS):
         try:
             return _signed_send.decode(header)
         except (ValueError, RecursionError):

@@ -26,6 +26,8 @@ _FIELDS_USUAL = 24
 
 # What a command takes in memory, about, beside its body and the bytes of its header.
 COMMAND_BYTES = 512
+# Bytes of a header that are nobody's fault: the known fields, names, quotes and escapes.
+HEADER_BYTES_FREE = 1024
 
 Body = bytes | memoryview
 

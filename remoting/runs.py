@@ -122,22 +122,16 @@ def requests_in(commands: list[Command]) -> int:
 
 
 def cut_sends(data: bytes, position: int, most: int, limit: int) -> RequestRun | None:
-    """Return the run of sends that begins at a position of what was read, None where none does; compiled.
+    """Return the run of sends that begins at a position of what was read, None where none does.
 
     At most so many requests; `limit`: bytes of a frame. len(run.rows.data) bytes of `data` are theirs.
     """
-    rows = hotpath.cut_sends(data, position, most, limit)
-    return None if rows is None else SendRun(rows)
-
-
-def cut_sends_in_python(data: bytes, position: int, most: int, limit: int) -> RequestRun | None:
-    """Do as cut_sends() does, where nothing compiled runs."""
-    rows = sendrows.cut_sends(data, position, most, limit)
+    rows = (hotpath if COMPILED else sendrows).cut_sends(data, position, most, limit)
     return None if rows is None else SendRun(rows)
 
 
 def cut_pulls(data: bytes, position: int, most: int, limit: int) -> RequestRun | None:
-    """Do as cut_sends() does with pulls."""
+    """Do as cut_sends() does with pulls; compiled only."""
     rows = hotpath.cut_pulls(data, position, most, limit)
     return None if rows is None else PullRun(rows)
 
@@ -149,8 +143,6 @@ def cut_any(data: bytes, position: int, most: int, limit: int) -> RequestRun | N
 
 def cut_for(served: Container[int]) -> Cut | None:
     """Return what cuts the runs of which there is somebody to serve them, None when there is nobody."""
-    if not COMPILED:
-        return cut_sends_in_python if SEND_RUN in served else None
-    if PULL_RUN in served:
+    if COMPILED and PULL_RUN in served:
         return cut_any if SEND_RUN in served else cut_pulls
     return cut_sends if SEND_RUN in served else None

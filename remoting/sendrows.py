@@ -1,11 +1,11 @@
 """Usual sends of one read, cut and built in Python: what the compiled SendRows is where nothing compiled runs.
 
 Which sends are usual is the compiled hot path's rule (remoting/compiled/sends.pxi): whatever a broker would have to
-look at by itself is not. A header is decoded as any other is (remoting/codec.py), so what it says here is what it says
-there. Properties are ``name 0x01 value 0x02`` repeated; their names decide, and recur: they are judged once.
+look at by itself is not; but of JSON it takes what the decoder takes. A header is decoded as any other is
+(remoting/codec.py), so what it says here is what it says there. Properties are ``name 0x01 value 0x02`` repeated; their
+names decide, and recur: they are judged once.
 """
 
-import re
 import struct
 from collections.abc import Callable
 from functools import lru_cache
@@ -13,21 +13,18 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from remoting.codec import HEADER_BYTES_MAX, SEND_BEGINS
+from remoting.command import HEADER_BYTES_FREE
 from remoting.javahash import java_hash
+from remoting.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, PROPERTY_WAIT
 from remoting.record import BORNHOST_V6, HEADS, STOREHOST_V6
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
-# Rows of one run, its distinct topics, bytes of a body, and what a header may take beside the properties in it.
+# Rows of one run, its distinct topics, and bytes of a body.
 ROWS_MAX = 1024
 TOPICS_MAX = 64
 BODY_BYTES_MAX = 16384
-HEADER_BYTES_FREE = 1024
-_HEADER_BYTES_MAX = 65536
-# How nearly all clients begin the header of a send; what begins otherwise is served by itself.
-_CODE = 310
-_BEGINS = b'{"code":310,'
-_FRAME_BYTES_MIN = 32
 # Properties of one send, and names in their order that are kept: so many, of texts up to so many bytes.
 _PAIRS_MAX = 32
 _KNOWN_MAX = 256
@@ -40,7 +37,9 @@ _new = tuple.__new__
 # What is printed of ASCII: what else stands in properties are the separators.
 _PRINTED = bytes(range(32, 127))
 # Names of which the broker must look at the value, and some that only begin like them.
-_looked_at = re.compile(rb"_|DELAY|TIMER|TRACE|TRAN_|POP_|MSG_|CLUSTER|INNER").match
+_LOOKED_AT = (b"_", b"DELAY", b"TIMER", b"TRACE", b"TRAN_", b"POP_", b"MSG_", b"CLUSTER", b"INNER")
+# Properties of which the value is wanted.
+_WANTED = tuple(name.encode() for name in (PROPERTY_UNIQ_KEY, PROPERTY_TAGS, PROPERTY_KEYS, PROPERTY_WAIT))
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Time = Annotated[int, msgspec.Meta(ge=0, le=9_000_000_000_000_000_000)]
@@ -59,7 +58,7 @@ class _Fields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     g: _Time
     h: _Number
     i: str
-    j: Annotated[int, msgspec.Meta(ge=0, le=0)] = 0
+    j: Literal["0"] = "0"
     k: _No = "false"
     l: _Number = 0  # noqa: E741
     m: _No = "false"
@@ -67,10 +66,10 @@ class _Fields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    code: _Number
+    code: Literal[310]
     extFields: _Fields
     opaque: _Number
-    flag: Annotated[int, msgspec.Meta(ge=0, le=0)] = 0
+    flag: Literal[0] = 0
     version: _Number = 0
     language: str = ""
     serializeTypeCurrentRPC: str = ""
@@ -97,13 +96,10 @@ class SendRows:
         self.data, self.topics, self._rows = data, topics, rows
         self._at: list[tuple[int, int]] = []
         numbers, queue_ids, sys_flags, _, _, _, texts, _, _, _, _, middles, stops = zip(*rows, strict=True)
-        if len(topics) == 1:
-            self.queues_max = [max(queue_ids)]
-            """The highest queue id of each topic."""
-        else:
-            self.queues_max = [0] * len(topics)
-            for number, queue_id in zip(numbers, queue_ids, strict=True):
-                self.queues_max[number] = max(self.queues_max[number], queue_id)
+        self.queues_max = [0] * len(topics)
+        """The highest queue id of each topic."""
+        for number, queue_id in {*zip(numbers, queue_ids, strict=True)}:
+            self.queues_max[number] = max(self.queues_max[number], queue_id)
         self.sys_flags = 0
         """All bits that are set in any sysFlag."""
         for flags in {*sys_flags}:
@@ -209,7 +205,7 @@ def cut_sends(data: bytes, at: int, most: int, limit: int) -> SendRows | None:
     `limit`: bytes of a frame behind its length. len(result.data) bytes of `data` are theirs.
     """
     end, begin = len(data), at
-    if at < 0 or end - at < _FRAME_BYTES_MIN or not data.startswith(_BEGINS, at + 8):
+    if at < 0:
         return None
     rows: list[_Row] = []
     numbers: dict[str, int] = {}
@@ -219,9 +215,9 @@ def cut_sends(data: bytes, at: int, most: int, limit: int) -> SendRows | None:
         start = at + 8
         middle, stop = start + header_size, at + 4 + length
         # A serialize type of 0, JSON, leaves the high byte empty.
-        if length > limit or stop > end or middle > stop or header_size > _HEADER_BYTES_MAX:
+        if length > limit or stop > end or middle > stop or header_size > HEADER_BYTES_MAX:
             break
-        if stop - middle >= BODY_BYTES_MAX or not data.startswith(_BEGINS, start):
+        if stop - middle >= BODY_BYTES_MAX or not data.startswith(SEND_BEGINS, start):
             break
         try:
             header = _read(data[start:middle])
@@ -229,7 +225,7 @@ def cut_sends(data: bytes, at: int, most: int, limit: int) -> SendRows | None:
             break
         said = header.extFields
         properties, topic = said.i, said.b
-        if header.code != _CODE or not properties.isascii() or not topic.isascii():
+        if not properties.isascii() or not topic.isascii():
             break
         text = properties.encode() if properties[-1:] == "\x02" else properties.encode() + b"\x02"
         indexed = _indexed(text)
@@ -272,14 +268,12 @@ def _where(names: tuple[bytes, ...]) -> tuple[int, int, int, int] | None:
 
     None when a name is there that the broker must look at, an empty one, one of these four twice, or no UNIQ_KEY.
     """
-    if b"" in names or b"UNIQ_KEY" not in names or any(map(_looked_at, names)):
+    if b"" in names or any(name.startswith(_LOOKED_AT) for name in names):
         return None
-    if any(names.count(name) > 1 for name in (b"UNIQ_KEY", b"TAGS", b"KEYS", b"WAIT")):
+    if any(names.count(name) > 1 for name in _WANTED):
         return None
-    uniq_at, tags_at, keys_at, wait_at = (
-        2 * names.index(name) + 1 if name in names else -1 for name in (b"UNIQ_KEY", b"TAGS", b"KEYS", b"WAIT")
-    )
-    return uniq_at, tags_at, keys_at, wait_at
+    uniq_at, tags_at, keys_at, wait_at = (2 * names.index(name) + 1 if name in names else -1 for name in _WANTED)
+    return None if uniq_at < 0 else (uniq_at, tags_at, keys_at, wait_at)
 
 
 _known_where = lru_cache(maxsize=_KNOWN_MAX)(_where)

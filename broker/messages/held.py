@@ -7,10 +7,9 @@ A send with a field of 60 KiB that nobody asked for becomes a record of some hun
 from functools import partial
 
 from remoting.codes import ResponseCode
+from remoting.command import HEADER_BYTES_FREE
 from remoting.errors import CommandError
 
-# Bytes of a header that are nobody's fault: the known fields, names, quotes and escapes.
-HEADER_BYTES_FREE = 1024
 # Bytes kept so by all requests that wait. Beyond it: SYSTEM_BUSY.
 HELD_BYTES_MAX = 16 * 1024 * 1024
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import cast
 
 from broker.messages.delayed_record import waiting
-from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
+from broker.messages.held import HeldRequests
 from broker.messages.idempotent import IdempotentSends
 from broker.messages.priorities import by_priority
 from broker.messages.recent_records import IDEMPOTENT_FLAG
@@ -30,7 +30,7 @@ from broker.messages.timed_record import recall_handle
 from broker.replication import Replication
 from broker.settings.config import BrokerConfig, LiveConfig
 from remoting.codes import MessageSysFlag, RequestCode, ResponseCode
-from remoting.command import Command
+from remoting.command import HEADER_BYTES_FREE, Command
 from remoting.errors import CommandError
 from remoting.headers.registry import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from remoting.properties import PROPERTIES_BYTES_MAX

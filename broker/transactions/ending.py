@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from broker.context import BrokerContext
 from broker.messages.delay_queue import Cancellable
-from broker.messages.held import HEADER_BYTES_FREE, HeldRequests
+from broker.messages.held import HeldRequests
 from broker.messages.send_answers import Elsewhere
 from broker.messages.send_checks import remark_of
 from broker.replication import Replication
@@ -20,7 +20,7 @@ from broker.transactions.halves import Half, HalfTable
 from broker.transactions.loading import committed_real, ended_since
 from broker.transactions.records import HalfView, op, read_half, real
 from remoting.codes import MessageSysFlag, ResponseCode
-from remoting.command import Command
+from remoting.command import HEADER_BYTES_FREE, Command
 from remoting.errors import CommandError
 from remoting.headers.registry import EndTransactionRequestHeader
 from remoting.record import RecordError

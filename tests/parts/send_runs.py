@@ -20,12 +20,13 @@ import store.raftlog.covered_records
 import store.raftlog.entrybuild
 import store.raftlog.entrycheck
 import store.reads.reads
+from remoting import sendrows
 from remoting.codec import encode
 from remoting.codes import RequestCode
 from remoting.command import Command
 from remoting.compiled.door import COMPILED
 from remoting.headers.registry import SendMessageRequestHeaderV2
-from remoting.runs import Cut, cut_sends, cut_sends_in_python
+from remoting.runs import Cut, RequestRun, SendRun, cut_sends
 
 needs_hotpath = pytest.mark.skipif(not COMPILED, reason="the compiled hot path is not built here")
 
@@ -65,9 +66,15 @@ def singly() -> Iterator[None]:
         yield
 
 
+def cut_in_python(data: bytes, position: int, most: int, limit: int) -> RequestRun | None:
+    """Do as cut_sends() does where nothing is compiled."""
+    rows = sendrows.cut_sends(data, position, most, limit)
+    return None if rows is None else SendRun(rows)
+
+
 # How a broker may serve sends, and what cuts runs of them.
 WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {"each": singly, "runs in Python": pure}
-CUTS: dict[str, Cut] = {"runs in Python": cut_sends_in_python}
+CUTS: dict[str, Cut] = {"runs in Python": cut_in_python}
 if COMPILED:
     WAYS["compiled"], CUTS["compiled"] = nullcontext, cut_sends
 

@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from broker.messages.held import HEADER_BYTES_FREE, HELD_BYTES_MAX, HeldRequests
+from broker.messages.held import HELD_BYTES_MAX, HeldRequests
 from remoting.codec import decode, encode
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import JSON, ROCKETMQ, Command
+from remoting.command import HEADER_BYTES_FREE, JSON, ROCKETMQ, Command
 from remoting.errors import CommandError
 from remoting.headers.registry import SendMessageRequestHeaderV2
 from tests.parts.send_parts import Setting
