@@ -257,7 +257,7 @@ def _indexed(text: bytes) -> tuple[bytes, bytes, bytes] | None:
         return None
     uniq_at, tags_at, keys_at, wait_at = where
     uniq_key = fields[uniq_at]
-    # What stands last is empty, as is what is absent.
+    # Of what is absent it is the last text, which is empty, and no unique key.
     if not uniq_key.isalnum() or (wait_at >= 0 and fields[wait_at] != b"true"):
         return None
     return fields[tags_at], uniq_key, fields[keys_at]
@@ -266,14 +266,14 @@ def _indexed(text: bytes) -> tuple[bytes, bytes, bytes] | None:
 def _where(names: tuple[bytes, ...]) -> tuple[int, int, int, int] | None:
     """Return where the values of UNIQ_KEY, TAGS, KEYS and WAIT stand among names and values, -1 for what is absent.
 
-    None when a name is there that the broker must look at, an empty one, one of these four twice, or no UNIQ_KEY.
+    None when a name is there that the broker must look at, an empty one, or one of these four twice.
     """
     if b"" in names or any(name.startswith(_LOOKED_AT) for name in names):
         return None
     if any(names.count(name) > 1 for name in _WANTED):
         return None
     uniq_at, tags_at, keys_at, wait_at = (2 * names.index(name) + 1 if name in names else -1 for name in _WANTED)
-    return None if uniq_at < 0 else (uniq_at, tags_at, keys_at, wait_at)
+    return uniq_at, tags_at, keys_at, wait_at
 
 
 _known_where = lru_cache(maxsize=_KNOWN_MAX)(_where)
