@@ -257,7 +257,7 @@ def _indexed(text: bytes) -> tuple[bytes, bytes, bytes] | None:
         return None
     uniq_at, tags_at, keys_at, wait_at = where
     uniq_key = fields[uniq_at]
-    # Of what is absent it is the last text, which is empty, and no unique key.
+    # What is absent has the text behind the last separator: it is empty, and so no unique key.
     if not uniq_key.isalnum() or (wait_at >= 0 and fields[wait_at] != b"true"):
         return None
     return fields[tags_at], uniq_key, fields[keys_at]
